@@ -1,0 +1,67 @@
+# penstock: two commands matter, `make demo` and `make test`; `make help` lists the rest.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.runtime-installed
+DEV_STAMP := $(VENV)/.dev-installed
+COMPILE := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
+
+.PHONY: help demo test unit check lint types docs soak bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+demo: $(RUN_STAMP) ## Install penstock and run the main job end to end on a small data set
+	@$(BIN)/python examples/demo.py
+
+test: $(DEV_STAMP) lint types docs ## Install everything the tests need and run the whole suite
+	@$(BIN)/python -m pytest tests
+
+unit: $(DEV_STAMP) ## The tests that need no JVM, in seconds
+	@$(BIN)/python -m pytest tests/unit
+
+check: $(DEV_STAMP) lint types unit ## Lint, types, unit tests and a smoke of the rest, in five minutes
+	@$(BIN)/python -m pytest tests -m smoke
+
+soak: $(DEV_STAMP) ## Long fault runs
+	@$(BIN)/python -m pytest tests -m soak -o timeout=7200
+
+lint: $(DEV_STAMP) ## Style
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(DEV_STAMP) ## Types, strictly
+	@$(BIN)/mypy
+
+docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (minutes)
+	@$(BIN)/python benchmarks/cold_start.py
+
+lock: $(DEV_STAMP) ## Pin the requirements again, with hashes
+	@$(COMPILE) --group dev -o requirements/dev.txt
+	@$(COMPILE) -c requirements/dev.txt -o requirements/runtime.txt
+
+clean: ## Remove what make built in this clone
+	@rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "penstock needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=python3.12, for example." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "python3 cannot make virtual environments here. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+
+$(RUN_STAMP): requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
+	@echo "installing penstock into $(VENV) (once, a few minutes)"
+	@test -f $(DEV_STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(DEV_STAMP): requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	@echo "installing what the tests need into $(VENV) (once, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@

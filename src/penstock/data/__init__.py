@@ -1,0 +1,1 @@
+"""Rows: schemas, conversions into Arrow, deltas and key hashing."""

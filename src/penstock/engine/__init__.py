@@ -1,0 +1,1 @@
+"""What users drive: sessions, operations, streams and flows."""

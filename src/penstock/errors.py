@@ -1,0 +1,127 @@
+"""Every error that a user of penstock can see, and the search for the nearest name.
+
+The children say who must act: the one who configured (`ConfigError`), wrote the query (`SqlError`), owns the data
+(`DataError`), owns the state (`StateError`) or runs the other system (`ConnectorError`). `InternalError` is ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """What failed, where, and what to do about it.
+
+    >>> raise SqlError("no table 'ordrs'", code="SQL_UNKNOWN_TABLE", hint="did you mean 'orders'?")
+    Traceback (most recent call last):
+        ...
+    penstock.errors.SqlError: no table 'ordrs'
+      hint: did you mean 'orders'?
+    """
+
+    default_code = "INTERNAL"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, hint: str | None = None, where: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.hint = hint
+        self.where = where
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where:
+            lines.append(f"  at: {self.where}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive the default pickling of exceptions, and errors travel between processes.
+        return (_rebuild, (type(self), self.message, self.code, self.hint, self.where, self.__dict__))
+
+
+def _rebuild(
+    kind: type[PenstockError],
+    message: str,
+    code: str,
+    hint: str | None,
+    where: str | None,
+    attributes: dict[str, object],
+) -> PenstockError:
+    error = kind(message, code=code, hint=hint, where=where)
+    error.__dict__.update(attributes)
+    return error
+
+
+class ConfigError(PenstockError):
+    """A setting, option or command line that cannot work."""
+
+    default_code = "CONFIG"
+
+
+class SqlError(PenstockError):
+    """A statement that Spark or penstock refuses."""
+
+    default_code = "SQL"
+
+
+class DataError(PenstockError):
+    """Rows that do not fit: schema, overflow, a retraction of something that is not there."""
+
+    default_code = "DATA"
+
+
+class StateError(PenstockError):
+    """A checkpoint, lease, ticket or archive that is missing, expired, foreign or held by someone else."""
+
+    default_code = "STATE"
+
+
+class ConnectorError(PenstockError):
+    """Another system failed or is missing; `retryable` says whether trying again can help."""
+
+    default_code = "CONNECTOR"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        where: str | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint, where=where)
+        self.retryable = retryable
+
+
+class QueryTimeout(PenstockError, TimeoutError):
+    """A query ran longer than it was allowed to; its Spark jobs are gone."""
+
+    default_code = "QUERY_TIMEOUT"
+
+
+class InternalError(PenstockError):
+    """A fault of penstock itself."""
+
+    default_code = "INTERNAL"
+
+
+def suggest(name: str, choices: Iterable[str], *, what: str = "name") -> str:
+    """Return a hint for an unknown name: the nearest choice if one is near, then all of them.
+
+    >>> suggest("ordrs", ["orders", "customers"], what="table")
+    "did you mean 'orders'? Known tables: customers, orders"
+    """
+    known = sorted(set(choices))
+    if not known:
+        return f"there are no {what}s yet"
+    folded = {choice.casefold(): choice for choice in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
+    listing = f"Known {what}s: {shown}"
+    return f"did you mean '{folded[near[0]]}'? {listing}" if near else listing

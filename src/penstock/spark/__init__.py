@@ -1,0 +1,1 @@
+"""Everything that touches PySpark: starting it, reading its plans, moving rows in and out."""

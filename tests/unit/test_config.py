@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock import config
+from penstock.errors import ConfigError
+
+
+def test_later_places_win(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        'master = "local[1]"\nconnectors = ["kafka"]\n[conf]\n"spark.a" = 1\n"spark.b" = 1\n"spark.c" = 1\n'
+    )
+    (tmp_path / "penstock.toml").write_text(
+        'connectors = ["iceberg"]\n[conf]\nspark.b = 2\n"spark.c" = 2\n[catalogs.lake]\ntype = "hadoop"\n'
+    )
+    env = {
+        "PENSTOCK_HOME": str(home),
+        "PENSTOCK_CONF": "spark.c=3 'spark.d=x y'",
+        "PENSTOCK_MASTER": "local[2]",
+    }
+    settings = config.load(env, directory=tmp_path).with_arguments(conf={"spark.d": True})
+    assert settings.conf == {"spark.a": "1", "spark.b": "2", "spark.c": "3", "spark.d": "true"}
+    assert settings.conf_origin["spark.b"] == str(tmp_path / "penstock.toml")
+    assert settings.conf_origin["spark.c"] == "PENSTOCK_CONF"
+    assert settings.conf_origin["spark.d"] == "conf="
+    assert settings.master == "local[2]"
+    assert settings.connectors == ("kafka", "iceberg")
+    assert settings.catalogs == {"lake": {"type": "hadoop"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("master = ", "CONFIG_FILE_SYNTAX"),
+        ('mastr = "local"', "CONFIG_UNKNOWN_KEY"),
+        ("[conf]\nshuffle = 1", "CONFIG_SPARK_KEY"),
+        ('connectors = "kafka"', "CONFIG_TYPE"),
+        ("conf = 1", "CONFIG_TYPE"),
+        ("[catalogs]\nlake = 1", "CONFIG_CATALOG"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, code: str) -> None:
+    (tmp_path / "penstock.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.load({"PENSTOCK_HOME": str(tmp_path / "home")}, directory=tmp_path)
+    assert caught.value.code == code
+    assert caught.value.where == str(tmp_path / "penstock.toml")
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="PENSTOCK_CONFIG"):
+        config.load({"PENSTOCK_CONFIG": str(tmp_path / "none.toml")}, directory=tmp_path)
+
+
+def test_words_that_are_not_settings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not key=value"):
+        config.load({"PENSTOCK_CONF": "spark.a", "PENSTOCK_HOME": str(tmp_path)}, directory=tmp_path)
+
+
+def test_the_token_is_not_shown(tmp_path: Path) -> None:
+    settings = config.load({"PENSTOCK_TOKEN": "secret", "PENSTOCK_HOME": str(tmp_path)}, directory=tmp_path)
+    assert "secret" not in repr(settings)
