@@ -1,0 +1,1 @@
+"""Scalar and aggregate functions with exactly Spark's meaning, on Arrow arrays."""

@@ -1,0 +1,1 @@
+"""Frozen plans: what a view computes, without knowing how."""

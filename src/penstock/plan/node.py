@@ -1,0 +1,279 @@
+"""Frozen plan nodes: about a dozen kinds, each with the fields of the rows it gives.
+
+Only Filter, Project, Expand, Generate and the residual of Join hold expressions. Everything else names columns of its input
+by position, because the front puts a Project below it. So stateful operators never evaluate anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.plan.expression import Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One output column: name, Spark type, nullability."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+Fields = tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All rows of a source, a static table or another view of the flow."""
+
+    fields: Fields
+    name: str
+    columns: tuple[int, ...]  # positions in the relation's own schema
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Constant rows."""
+
+    fields: Fields
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Rows for which the condition is TRUE."""
+
+    fields: Fields
+    input: Node
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One expression per output column."""
+
+    fields: Fields
+    input: Node
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """All rows of all inputs."""
+
+    fields: Fields
+    inputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Every input row once per projection (grouping sets)."""
+
+    fields: Fields
+    input: Node
+    projections: tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Every input row (its `required` columns) once per element of the generator; `outer` keeps rows without elements."""
+
+    fields: Fields
+    input: Node
+    generator: Expression  # Explode, PosExplode, Inline, Stack: over the input's columns
+    required: tuple[int, ...]
+    outer: bool
+
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join on equal keys (none: a cross or non-equi join) and a residual condition over left then right columns.
+
+    `null_safe[i]` says that the i-th key pair matches as `<=>` does. `null_aware` is the anti join of NOT IN.
+    Output: left then right columns; semi and anti give left columns only.
+    """
+
+    fields: Fields
+    left: Node
+    right: Node
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    residual: Expression | None = None
+    null_aware: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
+
+    `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
+    """
+
+    function: str
+    args: tuple[int, ...]
+    type: str
+    distinct: bool = False
+    filter: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, name: str, default: Any = None) -> Any:
+        return dict(self.options).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One row per group: the keys, then the aggregates. Without keys there is always one row; without calls it is DISTINCT."""
+
+    fields: Fields
+    input: Node
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column to order by."""
+
+    column: int
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Rows `offset` .. `offset + limit` of each partition in the given order, the whole row breaking ties.
+
+    A plain LIMIT has no order keys. `limit` None means all (an ORDER BY without LIMIT is a property of the view, not a node).
+    `rank_field` says that the rows' row_number (counted from 1) is the last output column.
+    """
+
+    fields: Fields
+    input: Node
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int = 0
+    rank_field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window frame: "rows" or "range", bounds relative to the current row (None: unbounded, 0: current row)."""
+
+    unit: Literal["rows", "range"]
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """One window function: a ranking ("RowNumber"), offset ("Lag") or aggregate function over columns by position."""
+
+    function: str
+    args: tuple[int, ...]
+    type: str
+    frame: Frame
+    distinct: bool = False
+    filter: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def option(self, name: str, default: Any = None) -> Any:
+        return dict(self.options).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The input columns, then one column per call."""
+
+    fields: Fields
+    input: Node
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[WindowCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Exactly one row: the input's, or all NULL when it is empty; more than one is an error (a scalar subquery)."""
+
+    fields: Fields
+    input: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Recursive:
+    """The least fixed point of `anchor` and `step`; `step` reads the recursion through a Scan named `name`."""
+
+    fields: Fields
+    name: str
+    anchor: Node
+    step: Node
+    distinct: bool  # UNION instead of UNION ALL
+    max_depth: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """What the kernel lacks, kept as a place in the Catalyst plan and run by Spark.
+
+    `stateless` fragments see only the delta (tier b); the others are recomputed over the inputs that the kernel keeps and
+    diffed (tier c). `path` is the way from the root of the optimized plan to the node (child positions).
+    """
+
+    fields: Fields
+    inputs: tuple[Node, ...]
+    path: tuple[int, ...]
+    operator: str
+    stateless: bool
+    reason: str
+
+
+Node = (
+    Scan
+    | Values
+    | Filter
+    | Project
+    | Union
+    | Expand
+    | Generate
+    | Join
+    | Aggregate
+    | TopK
+    | Window
+    | Single
+    | Recursive
+    | Spark
+)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The inputs of a node, left to right."""
+    match node:
+        case Scan() | Values():
+            return ()
+        case Union() | Spark():
+            return node.inputs
+        case Join():
+            return (node.left, node.right)
+        case Recursive():
+            return (node.anchor, node.step)
+        case _:
+            return (node.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A compiled view: its plan, and the order in which people read its rows."""
+
+    name: str
+    sql: str
+    root: Node
+    order: tuple[SortKey, ...] = ()
+    uses_time: bool = False

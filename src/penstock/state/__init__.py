@@ -1,0 +1,1 @@
+"""Indexed state: sorted runs, spines of runs, slots and ordered runs."""
