@@ -23,7 +23,18 @@ class Tick:
 
 
 class Operator(Protocol):
-    """One node of the circuit."""
+    """One node of the circuit. Subclass it for the defaults."""
+
+    def initial(self, tick: Tick) -> Delta | None:
+        """Return what the operator gives before it has seen any row, or None when that is nothing.
+
+        Called once, in the tick that registers the operator, before its only `step` of that tick (which sees the initial
+        rows of its inputs, and all data that is already there); its rows and those of the step together are the first
+        output. A global aggregate gives its row over nothing here, constant rows are given here. State that it changes is
+        final or forgotten with that of the step, by the same `commit` or `rollback`; after a rollback it may be called
+        again.
+        """
+        return None
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         """Return the change of the output for these changes of the inputs.
