@@ -89,6 +89,12 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
     )
 
 
+def wants_color(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether colours are welcome on a terminal; NO_COLOR turns them off."""
+    env = os.environ if environ is None else environ
+    return not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
 def as_conf(given: Mapping[str, Any], *, where: str) -> dict[str, str]:
     """Return Spark settings as the strings that Spark takes (`True` is "true")."""
     result = {}

@@ -27,6 +27,7 @@ LAYERS = {
     "governance": 7,
     "pattern": 7,
     "pipeline": 7,
+    "__main__": 9,
     "cli": 8,
     "server": 8,
     "testing": 8,

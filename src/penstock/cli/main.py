@@ -1,8 +1,160 @@
-"""The entry point of the `penstock` command."""
+"""The entry point of the `penstock` command: its table of commands, its exit codes and how errors look.
+
+The commands are Typer's. The top level is not: looking a name up in a table needs no framework, so that
+`penstock --help` and `--version` answer in the time Python takes to start, and a command imports only its own file.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-def main() -> int:
+from penstock import __version__, config
+from penstock.errors import ConfigError, PenstockError, SqlError, suggest
+
+if TYPE_CHECKING:
+    import typer
+
+DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command lives (`module:function`, or a Typer app when it has commands of its own) and what it does."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
+    "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
+    "connectors": Command("penstock.cli.commands.connectors:app", "List and install connector jars."),
+    "doctor": Command("penstock.cli.commands.doctor:doctor", "Check this machine and say what to do."),
+}
+
+EXAMPLES = """\
+  penstock sql "SELECT count(*) FROM 'data/orders.parquet'"
+  penstock shell
+  penstock doctor"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    raise SystemExit("penstock: no commands yet")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = _take_debug(words)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left (`| head`): nothing more can be written, also not by the interpreter's last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        return show(error, debug=debug)
+
+
+def show(error: Exception, *, debug: bool = False) -> int:
+    """Print an error to stderr as one short message with its place and hint, and return the exit code it deserves."""
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if not isinstance(error, PenstockError):
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        hint = "" if debug else "\n  hint: this is not expected; --debug shows the trace"
+        print(f"{_red('error')}: {text}{hint}", file=sys.stderr)
+        return FAILED
+    print(f"{_red('error')}: {error}", file=sys.stderr)
+    return WRONG_INPUT if isinstance(error, ConfigError | SqlError) else FAILED
+
+
+def load(name: str) -> typer.Typer:
+    """Import a command and return it as a Typer app; an unknown name is an error that suggests the nearest."""
+    import typer
+
+    if name not in COMMANDS:
+        raise ConfigError(
+            f"unknown command '{name}'", code="UNKNOWN_COMMAND", hint=suggest(name, COMMANDS, what="command")
+        )
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return found
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(found)
+    return app
+
+
+def overview() -> str:
+    """What `penstock --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = "\n".join(f"  {name:<{width}}{command.help}" for name, command in COMMANDS.items())
+    return f"""\
+Usage: penstock COMMAND [OPTIONS] ...
+
+One engine for batch SQL, streaming pipelines and incremental views, on Apache Spark.
+
+Commands:
+{lines}
+
+Options:
+  -h, --help  Show this, or the help of a command: penstock COMMAND --help.
+  --version   Show the version.
+  --debug     Show the whole trace of an error; may stand after the command too.
+
+Examples:
+{EXAMPLES}"""
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1:
+            return _run([words[1], "--help"])
+        print(overview())
+        return DONE if words else WRONG_INPUT
+    if words[0] == "--version":
+        print(f"penstock {__version__}")
+        return DONE
+    name, *rest = words
+    if name.startswith("-"):
+        raise ConfigError(
+            f"unknown option '{name}' before the command", code="UNKNOWN_OPTION", hint="see penstock --help"
+        )
+    return _invoke(name, rest)
+
+
+def _invoke(name: str, words: list[str]) -> int:
+    app = load(name)
+    import typer
+
+    try:
+        result = app(words, prog_name=f"penstock {name}", standalone_mode=False)
+    except typer.TyperException as error:
+        # Typer's own refusals: an unknown option, a missing argument, a value of the wrong type.
+        message = error.format_message().rstrip(".") or "wrong usage"
+        raise ConfigError(
+            message[:1].lower() + message[1:], code="USAGE", hint=f"see penstock {name} --help"
+        ) from error
+    except typer.Abort:
+        return INTERRUPTED
+    return result if isinstance(result, int) else DONE
+
+
+def _take_debug(words: list[str]) -> bool:
+    """Remove `--debug` wherever it stands before a `--`: people add it to the end of the line that failed."""
+    end = words.index("--") if "--" in words else len(words)
+    given = "--debug" in words[:end]
+    words[:end] = [word for word in words[:end] if word != "--debug"]
+    return given
+
+
+def _red(text: str) -> str:
+    return f"\033[1;31m{text}\033[0m" if sys.stderr.isatty() and config.wants_color() else text

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock import __version__
+from penstock.cli import main as cli
+from penstock.errors import ConfigError, ConnectorError, DataError, QueryTimeout, SqlError
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name}" in shown for name in cli.COMMANDS)
+    assert "Examples:" in shown
+
+
+def test_no_command_is_wrong_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "Usage:" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"penstock {__version__}\n"
+
+
+def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["docter"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: unknown command 'docter'\n  hint: did you mean 'doctor'?")
+
+
+def test_debug_may_stand_anywhere_and_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["nothing", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (SqlError("x"), 2),
+        (DataError("x"), 1),
+        (ConnectorError("x"), 1),
+        (QueryTimeout("x"), 1),
+        (ValueError("x"), 1),
+    ],
+)
+def test_exit_codes(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.show(error) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_unexpected_error_names_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.show(KeyError("lost"))
+    assert capsys.readouterr().err.startswith("error: KeyError: 'lost'\n  hint: ")
+
+
+HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "polars", "rich", "prompt_toolkit")
+
+
+def _imported(*words: str) -> set[str]:
+    """The heavy packages that a run of the command imported."""
+    script = (
+        "import sys; from penstock.cli.main import main; code = main(sys.argv[1:]);"
+        f"print(*[name for name in {HEAVY} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stderr.split())
+
+
+def test_help_imports_nothing_heavy_and_not_even_typer() -> None:
+    assert _imported("--help") == set()
