@@ -1,0 +1,120 @@
+"""What the README and the documentation show is what happens.
+
+Every page is run from top to bottom in a fresh folder that holds a copy of `examples/data` as `data`:
+a `python` block is executed, and a `text` block right behind it is its output; in a `console` block each line after `$ `
+is run by a shell, and the lines below it are its output. `...` stands for anything, as in doctest.
+`make` targets are only checked to exist: they would run this very test.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+CHECK = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+OUTPUT_MARK = "----- end of block -----"
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        indent = len(match[1])
+        body = "".join(line[indent:] or "\n" for line in match[3].splitlines(keepends=True))
+        found.append(Block(match[2], body, text[: match.start()].count("\n") + 1))
+    return found
+
+
+def _same(expected: str, got: str) -> bool:
+    strip = "\n".join(line.rstrip() for line in got.strip().splitlines()) + "\n"
+    want = "\n".join(line.rstrip() for line in expected.strip().splitlines()) + "\n"
+    return doctest.OutputChecker().check_output(want, strip, CHECK)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PENSTOCK_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def _run_python(page: Path, found: list[Block], folder: Path, env: dict[str, str]) -> None:
+    python = [block for block in found if block.kind == "python"]
+    if not python:
+        return
+    script = "".join(
+        f"exec(compile({block.text!r}, '{page.name}:{block.line}', 'exec'))\nprint({OUTPUT_MARK!r}, flush=True)\n"
+        for block in python
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:penstock", "-c", script],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page.name}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    outputs = dict(zip((block.line for block in python), done.stdout.split(f"{OUTPUT_MARK}\n"), strict=False))
+    for block, behind in zip(found, found[1:], strict=False):
+        if block.kind == "python" and behind.kind == "text":
+            got = outputs[block.line]
+            assert _same(behind.text, got), f"{page.name}:{behind.line} shows\n{behind.text}\nbut it prints\n{got}"
+
+
+def _run_console(page: Path, block: Block, folder: Path, env: dict[str, str]) -> None:
+    for command in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        line, _, expected = command.partition("\n")
+        while line.endswith("\\"):
+            more, _, expected = expected.partition("\n")
+            line = f"{line}\n{more}"
+        if line.startswith("make "):
+            subprocess.run(["make", "-n", *line.split()[1:]], cwd=ROOT, check=True, capture_output=True, timeout=60)
+            continue
+        if line.startswith(("git clone", "cd ", "pip install")):
+            continue
+        done = subprocess.run(
+            line, shell=True, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False
+        )
+        got = done.stdout + done.stderr
+        assert _same(expected, got), f"{page.name}:{block.line} shows\n{expected}\nbut `{line}` prints\n{got}"
+
+
+def _id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=_id)
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    shutil.copytree(ROOT / "examples" / "data", folder / "data")
+    from penstock import config
+
+    env = _environment(config.load().home)
+    found = blocks(page)
+    _run_python(page, found, folder, env)
+    for block in found:
+        if block.kind == "console":
+            _run_console(page, block, folder, env)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
