@@ -1,0 +1,165 @@
+"""When two rows are equal: what decides after two hashes have met, NULL-safe and for every type.
+
+Equality comes in two kinds. As *keys* (GROUP BY, joins) -0.0 and 0.0 are one value. As *rows* of a multiset they are two,
+because expressions can tell them apart (`CAST(x AS STRING)`) and a retraction must find exactly what was inserted. NaNs, whose
+payload Spark never shows, are one value in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data.hashing import Hashes, elements, expand, hash_order, hash_rows
+from penstock.data.view import Bools, Positions, view
+
+
+def equal_rows(
+    left: Sequence[pa.Array],
+    left_positions: Positions,
+    right: Sequence[pa.Array],
+    right_positions: Positions,
+    *,
+    as_rows: bool = False,
+) -> Bools:
+    """Compare rows pairwise, NULL-safe: as keys (-0.0 equals 0.0), or as rows of a multiset (it does not)."""
+    equal = np.ones(len(left_positions), np.bool_)
+    for a, b in zip(left, right, strict=True):
+        equal &= _equal(a, left_positions, b, right_positions, as_rows)
+    return equal
+
+
+def group_rows(
+    hashes: Hashes, columns: Sequence[pa.Array], *, as_rows: bool = False
+) -> tuple[Positions, Positions]:
+    """Group equal rows: (order, starts), where `order[starts[i] : starts[i + 1]]` are the positions of group i, ascending.
+
+    Groups come in the order of their hash; rows that share a hash without being equal are told apart by comparing them.
+    """
+    order = hash_order(hashes)
+    if len(order) == 0:
+        return order, order
+    ordered = hashes[order]
+    fresh = np.empty(len(order), np.bool_)
+    fresh[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    if fresh.all():
+        return order, np.arange(len(order))
+    starts = np.flatnonzero(fresh)
+    leader = _leaders(order, fresh, columns, as_rows)
+    if leader is not None:
+        # Some hash has rows that differ: sort its rows by the first row that each equals.
+        group = np.cumsum(fresh)
+        resort = np.lexsort((order, leader, group))
+        order, leader, group = order[resort], leader[resort], group[resort]
+        fresh[1:] = (group[1:] != group[:-1]) | (leader[1:] != leader[:-1])
+        starts = np.flatnonzero(fresh)
+    return order, starts
+
+
+def _leaders(order: Positions, fresh: Bools, columns: Sequence[pa.Array], as_rows: bool) -> Positions | None:
+    """For rows in hash order, the first equal row of the same hash; None when every hash has only equal rows."""
+    starts = np.flatnonzero(fresh)
+    first = starts[np.cumsum(fresh) - 1]
+    rest = np.flatnonzero(~fresh)
+    same = equal_rows(columns, order[rest], columns, order[first[rest]], as_rows=as_rows)
+    if same.all():
+        return None
+    leader: Positions = first.copy()
+    rest = rest[~same]
+    while len(rest):
+        # The first unresolved row of each hash leads the next round.
+        leads = np.empty(len(rest), np.bool_)
+        leads[0] = True
+        np.not_equal(first[rest[1:]], first[rest[:-1]], out=leads[1:])
+        candidate = rest[np.flatnonzero(leads)[np.cumsum(leads) - 1]]
+        same = equal_rows(columns, order[rest], columns, order[candidate], as_rows=as_rows)
+        leader[rest[same]] = candidate[same]
+        rest = rest[~same]
+    return leader
+
+
+def _equal(a: pa.Array, at: Positions, b: pa.Array, bt: Positions, as_rows: bool) -> Bools:
+    va, vb = view(a), view(b)
+    if va.values is not None and vb.values is not None:
+        equal = _equal_values(va.values.take(at), vb.values.take(bt), as_rows)
+    elif pa.types.is_nested(a.type):
+        return _equal_nested(a.take(pa.array(at)), b.take(pa.array(bt)), as_rows)
+    elif pa.types.is_null(a.type) or pa.types.is_null(b.type):
+        equal = np.ones(len(at), np.bool_)
+    else:
+        left, right = a.take(pa.array(at)), b.take(pa.array(bt))
+        if left.type != right.type:
+            right = right.cast(left.type)
+        equal = pc.equal(left, right).fill_null(True).to_numpy(zero_copy_only=False).astype(np.bool_)
+    left_nulls, right_nulls = va.nulls(at), vb.nulls(bt)
+    if left_nulls is None and right_nulls is None:
+        return equal
+    none = np.zeros(len(at), np.bool_)
+    return _with_nulls(
+        equal, none if left_nulls is None else left_nulls, none if right_nulls is None else right_nulls
+    )
+
+
+def _with_nulls(equal: Bools, left: Bools, right: Bools) -> Bools:
+    both: Bools = (equal | left) & (left == right)
+    return both
+
+
+def _equal_values(left: npt.NDArray[Any], right: npt.NDArray[Any], as_rows: bool) -> Bools:
+    equal: Bools = left == right
+    if left.dtype.kind == "f":
+        if as_rows:
+            equal &= np.signbit(left) == np.signbit(right)
+        equal |= (left != left) & (right != right)
+    return equal
+
+
+def _equal_nested(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:
+    """Compare structs, lists and maps of two arrays of one length, row by row."""
+    if pa.types.is_struct(left.type):
+        every = np.arange(len(left))
+        equal = equal_rows(left.flatten(), every, right.flatten(), every, as_rows=as_rows)
+    else:
+        if not pa.types.is_map(left.type):
+            left, right = (side.cast(pa.large_list(side.type.value_field)) for side in (left, right))
+        equal = _equal_lists(left, right, as_rows)
+    return _with_nulls(equal, *(side.is_null().to_numpy(zero_copy_only=False) for side in (left, right)))
+
+
+def _equal_lists(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:
+    (left_bounds, left_items), (right_bounds, right_items) = elements(left), elements(right)
+    counts = left_bounds[1:] - left_bounds[:-1]
+    equal: Bools = counts == right_bounds[1:] - right_bounds[:-1]
+    rows = np.flatnonzero(equal & (counts > 0))
+    place, first = expand(counts[rows])
+    if len(place) == 0:
+        return equal
+    left_at = np.repeat(left_bounds[rows], counts[rows]) + place
+    right_at = np.repeat(right_bounds[rows], counts[rows]) + place
+    if pa.types.is_map(left.type):
+        owner = np.repeat(rows, counts[rows])
+        same = _same_entries(owner, left_items, left_at, right_items, right_at, as_rows)
+    else:
+        same = _equal(left_items, left_at, right_items, right_at, as_rows)
+    equal[rows] = np.logical_and.reduceat(same, first)
+    return equal
+
+
+def _same_entries(
+    owner: Positions, left: pa.Array, left_at: Positions, right: pa.Array, right_at: Positions, as_rows: bool
+) -> Bools:
+    """Which entries of the left maps the right map of the same owner has as well, in any order."""
+    entries = pa.concat_arrays([left.take(pa.array(left_at)), right.take(pa.array(right_at))])
+    columns = [pa.array(np.concatenate([owner, owner])), *entries.flatten()]
+    order, starts = group_rows(hash_rows(columns), columns, as_rows=as_rows)
+    sides = np.add.reduceat(np.where(order < len(owner), 1, -1), starts)
+    same = np.empty(len(order), np.bool_)
+    same[order] = np.repeat(sides == 0, np.diff(np.append(starts, len(order))))
+    kept: Bools = same[: len(owner)]
+    return kept
