@@ -2,24 +2,241 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import Settings
+from penstock.errors import ConfigError
+from penstock.spark import gateway, interrupt
+from penstock.spark.classpath import class_path, spark_home
+from penstock.spark.defaults import effective, is_local
+from penstock.spark.java import find_java
+from penstock.spark.options import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOG4J = Path(__file__).with_name("log4j2.properties")
+# With one of these, spark-submit's own code must prepare the driver: it fetches, distributes and logs in.
+SUBMIT_KEYS = (
+    "spark.jars",
+    "spark.jars.packages",
+    "spark.submit.pyFiles",
+    "spark.kerberos.keytab",
+    "spark.kerberos.principal",
+)
+# With one of these, something waits for a proper end of Spark.
+ORDERLY_KEYS = ("spark.eventLog.enabled", "spark.extraListeners", "spark.plugins", "spark.local.dir")
+HIVE = ("spark.sql.catalogImplementation", "hive")
 
-def start(settings: Settings, *, app_name: str = "penstock") -> SparkSession:
-    """Return a running PySpark session with penstock's defaults and the user's settings on top."""
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name).master(settings.master or "local[*]")
-    for key, value in settings.conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+@dataclass(slots=True)
+class _Running:
+    """Our JVM, its session, and how many callers of `start` have not called `stop`."""
+
+    jvm: gateway.Jvm
+    spark: SparkSession
+    orderly: bool
+    users: int = 1
+
+
+_lock = threading.RLock()
+_running: _Running | None = None
+
+
+def start(
+    settings: Settings,
+    *,
+    app_name: str = "penstock",
+    jars: Sequence[Path] = (),
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a running PySpark session with penstock's defaults and the user's settings on top.
+
+    `jars` go on the class path and `conf` below the user's settings: what connectors and catalogs need. A session
+    that already runs in this process is returned again, with the settings that can change while it runs.
+    """
+    global _running
+    with _lock:
+        alive = _alive(settings, jars, conf or {})
+        if alive is not None:
+            return alive
+        items = {key: item.value for key, item in effective(settings, conf=conf).items()}
+        items.setdefault("spark.app.name", app_name)
+        _running = _launch(settings, items, jars)
+        return _running.spark
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop the session and the JVM that `start` launched for it."""
-    spark.stop()
+    """Give back a session of `start`; the last one to do so ends Spark and its JVM.
+
+    A session that someone else started (plain PySpark, spark-submit) is left alone.
+    """
+    global _running
+    with _lock:
+        if _running is None or spark is not _running.spark:
+            return
+        _running.users -= 1
+        if _running.users <= 0:
+            ended, _running = _running, None
+            _end(ended)
+
+
+def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
+    """Make more jars known to a session that runs already."""
+    for jar in jars:
+        spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))
+
+
+def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) -> SparkSession | None:
+    """The session that this process has already, ours or another's."""
+    global _running
+    if _running is not None and (_running.spark._sc._jsc is None or not _running.jvm.alive):
+        # Stopped behind our back: by spark.stop(), or the JVM died.
+        ended, _running = _running, None
+        _end(ended)
+    wanted = {**conf, **settings.conf}
+    if settings.master:
+        wanted["spark.master"] = settings.master
+    if _running is not None:
+        missing = [jar for jar in jars if jar not in _running.jvm.launch.class_path.after]
+        _adapt(_running.spark, wanted, missing)
+        _running.users += 1
+        return _running.spark
+    if not _foreign():
+        return None
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    _adapt(spark, wanted, list(jars))
+    return spark
+
+
+def _foreign() -> bool:
+    """Whether this process has a Spark that we did not start: plain PySpark's, or spark-submit's."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._active_spark_context is not None
+
+
+def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path]) -> None:
+    """Give a running session the settings that can still change; the others must be as they are."""
+    from pyspark.errors import PySparkException
+
+    old: dict[str, str | None] = {}
+    fixed: list[str] = []
+    for key, value in wanted.items():
+        before = spark.conf.get(key, None)
+        if before == value:
+            continue
+        try:
+            spark.conf.set(key, value)
+        except PySparkException:
+            fixed.append(f"{key} is {before!r}, asked for {value!r}")
+        else:
+            old[key] = before
+    if fixed:
+        for key, before in old.items():
+            spark.conf.unset(key) if before is None else spark.conf.set(key, before)
+        raise ConfigError(
+            "a Spark session is running in this process and these settings cannot change while it runs: "
+            + "; ".join(fixed),
+            code="SESSION_STATIC_CONF",
+            hint="stop the running session first, or leave these settings out",
+        )
+    add_jars(spark, jars)
+
+
+def _launch(settings: Settings, conf: dict[str, str], jars: Sequence[Path]) -> _Running:
+    home = spark_home()
+    local = is_local(conf["spark.master"])
+    submit = not local or any(conf.get(key) for key in SUBMIT_KEYS)
+    launch = gateway.Launch(
+        java=find_java(settings),
+        class_path=class_path(home, conf, jars=jars),
+        options=java_options(conf, log4j=LOG4J),
+        submit=conf if submit else None,
+        environment=gateway.python_environment(local=local, spark_home=home),
+    )
+    orderly = not local or any(map(conf.get, ORDERLY_KEYS)) or conf.get(HIVE[0]) == HIVE[1]
+    jvm = gateway.start(launch, home=settings.home)
+    try:
+        if not orderly:
+            conf = {**conf, "spark.local.dir": str(jvm.scratch.path)}
+        return _Running(jvm, _session(jvm, conf), orderly)
+    except BaseException:
+        _forget()
+        jvm.kill()
+        raise
+
+
+def _session(jvm: gateway.Jvm, conf: Mapping[str, str]) -> SparkSession:
+    """Make PySpark's session in that JVM; PySpark is imported while the JVM boots."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = jvm.launch.environment["PYSPARK_PYTHON"]
+    java = gateway.connect(jvm)
+    SparkContext._gateway, SparkContext._jvm = java, java.jvm
+    spark_conf = SparkConf(_jvm=java.jvm)
+    if jvm.launch.submit is None:
+        spark_conf.setAll(list(conf.items()))
+    with interrupt.kept():
+        context = SparkContext(conf=spark_conf)
+    interrupt.install(context)
+    return SparkSession(context)
+
+
+def _end(running: _Running) -> None:
+    """End Spark and its JVM, quickly when nobody waits for a proper end."""
+    interrupt.uninstall()
+    if running.orderly and running.jvm.alive and running.spark._sc._jsc is not None:
+        with contextlib.suppress(Exception):
+            running.spark._sc._jsc.stop()
+        running.jvm.end()
+    else:
+        running.jvm.kill()
+    _forget()
+
+
+def _forget() -> None:
+    """Clear what PySpark remembers of the JVM, so that the next start finds a clean house."""
+    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    context, java = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context._jsc = None
+        server = getattr(context, "_accumulatorServer", None)
+        if server is not None:
+            # Its loop notices only every half second: nobody needs to wait for that.
+            threading.Thread(target=server.shutdown, daemon=True).start()
+            del context._accumulatorServer
+    if java is not None:
+        java._gateway_client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
+        with contextlib.suppress(Exception):
+            java.close()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None
+
+
+def _at_exit() -> None:
+    """No JVM outlives Python, whatever was forgotten."""
+    global _running
+    with _lock:
+        if _running is not None:
+            ended, _running = _running, None
+            _end(ended)
+
+
+atexit.register(_at_exit)

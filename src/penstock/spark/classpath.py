@@ -1,0 +1,66 @@
+"""The JVM's class path: PySpark's own jars first and always in the same order, then connectors, then configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPath:
+    """What the JVM searches, in order; an archive of classes stays valid as long as `base` is the beginning."""
+
+    base: tuple[Path, ...]
+    before: tuple[Path, ...] = ()
+    after: tuple[Path, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The value of `java -cp`."""
+        return ":".join(str(entry) for entry in (*self.before, *self.base, *self.after))
+
+
+@cache
+def spark_home() -> Path:
+    """The folder of the installed PySpark, found without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            "PySpark is not installed", code="SPARK_MISSING", hint="pip install 'pyspark>=4.1.4,<4.2'"
+        )
+    return Path(spec.submodule_search_locations[0]).resolve()
+
+
+def spark_version(home: Path) -> str:
+    """The version of Spark in that folder, from the name of its core jar."""
+    for jar in (home / "jars").glob("spark-core_*.jar"):
+        match = re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", jar.name)
+        if match:
+            return match[1]
+    raise ConfigError(
+        f"no Spark jars in {home / 'jars'}",
+        code="SPARK_MISSING",
+        hint="install the full package: pip install --force-reinstall pyspark (pyspark-client has no engine)",
+    )
+
+
+def class_path(
+    home: Path, conf: Mapping[str, str], *, jars: Sequence[Path] = (), folders: Sequence[Path] = ()
+) -> ClassPath:
+    """Return the class path of a driver with these settings, connector jars and configuration folders.
+
+    `spark.driver.extraClassPath` comes first, as under spark-submit, so that it can replace classes of Spark.
+    """
+    base = tuple(sorted((home / "jars").glob("*.jar")))
+    extra = conf.get("spark.driver.extraClassPath", "")
+    return ClassPath(
+        base=base,
+        before=tuple(Path(entry) for entry in extra.split(":") if entry),
+        after=(*jars, *folders),
+    )

@@ -1,0 +1,60 @@
+"""The temporary folder of one JVM: shuffle files, unpacked native libraries, sockets; gone when both processes are."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "penstock-"
+LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A folder and the descriptor of its lock, which the JVM inherits: the lock is held while either process lives."""
+
+    path: Path
+    lock: int
+
+    def remove(self) -> None:
+        """Delete the folder with everything in it."""
+        with contextlib.suppress(OSError):
+            os.close(self.lock)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def make(parent: Path | None = None) -> Scratch:
+    """Make a folder that only this user can read, and delete those that dead processes left."""
+    where = parent or Path(tempfile.gettempdir())
+    sweep(where)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return Scratch(path, lock)
+        os.close(lock)  # another process's sweep was between our two steps
+
+
+def sweep(parent: Path) -> None:
+    """Delete scratch folders whose lock nobody holds."""
+    for path in parent.glob(f"{PREFIX}*/{LOCK}"):
+        try:
+            if path.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(path, os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)
+        finally:
+            os.close(lock)
