@@ -1,0 +1,166 @@
+"""Rows as they come, made to fit a declared schema without losing anything.
+
+Widening is fine (INT into BIGINT, BIGINT into DECIMAL), and so is narrowing when every value fits. Text becomes a date or a
+timestamp, because JSON and YAML have no other way to write one. Anything else is refused with the column and a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DataError, suggest
+
+
+def conform(
+    table: pa.Table, fields: Sequence[tuple[str, pa.DataType, bool]], *, where: str
+) -> tuple[pa.Array, ...]:
+    """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type."""
+    names = [name for name, _, _ in fields]
+    unknown = [name for name in table.column_names if name not in names]
+    if unknown:
+        raise DataError(
+            f"unknown column '{unknown[0]}'",
+            code="DATA_UNKNOWN_COLUMN",
+            where=where,
+            hint=suggest(unknown[0], names, what="column"),
+        )
+    columns = []
+    for name, kind, nullable in fields:
+        if name not in table.column_names:
+            raise DataError(
+                f"column '{name}' is missing",
+                code="DATA_MISSING_COLUMN",
+                where=where,
+                hint=f"the rows have {', '.join(table.column_names) or 'no columns'}; needed are {', '.join(names)}",
+            )
+        column = _whole(table.column(name))
+        columns.append(_cast(column, kind, name, where) if column.type != kind else column)
+        if not nullable and column.null_count:
+            raise DataError(
+                f"column '{name}' is NOT NULL and has {column.null_count} NULLs",
+                code="DATA_NULL",
+                where=where,
+            )
+    return tuple(columns)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    return pa.concat_arrays(column.chunks)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str, where: str) -> pa.Array:
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_floating(column.type) and pa.types.is_decimal(kind):
+            return _decimals(column, kind)
+        if not _compatible(column.type, kind):
+            raise pa.ArrowInvalid(f"{column.type} is not {kind}")
+        if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+            # Arrow asks for room for the widest integer; what counts is whether these values fit.
+            column = pc.cast(column, pa.decimal128(20, 0))
+        result = pc.cast(column, kind, safe=True)
+        if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
+            # Arrow checks the range of exact integers for some widths only.
+            back = pc.cast(result, column.type, safe=False)
+            if not pc.all(pc.equal(back, column)).as_py() and column.null_count < len(column):
+                raise pa.ArrowInvalid("an integer is too large for a float")
+        return result
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidOperation) as error:
+        raise DataError(
+            f"column '{name}' holds {column.type} values that do not fit {kind}: {_sample(column, kind)}",
+            code="DATA_TYPE",
+            where=where,
+            hint="cast the column before feeding it, or declare the source with the type of the data",
+        ) from error
+
+
+def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_null(given) or given == wanted:
+        return True
+    if kinds.is_nested(given) or kinds.is_nested(wanted):
+        return _nested_compatible(given, wanted)
+    if kinds.is_integer(wanted):
+        return bool(kinds.is_integer(given) or kinds.is_decimal(given))
+    if kinds.is_floating(wanted):
+        return bool(kinds.is_integer(given) or kinds.is_floating(given))
+    if kinds.is_decimal(wanted):
+        return bool(kinds.is_integer(given) or kinds.is_decimal(given))
+    if kinds.is_timestamp(wanted):
+        if kinds.is_timestamp(given):
+            # A wall-clock time is not a moment: which zone would it be in?
+            return (given.tz is None) == (wanted.tz is None)
+        return _is_text(given)
+    if kinds.is_date(wanted):
+        return bool(kinds.is_date(given)) or _is_text(given)
+    if _is_text(wanted):
+        return _is_text(given)
+    if _is_bytes(wanted):
+        return _is_bytes(given)
+    if kinds.is_duration(wanted):
+        return bool(kinds.is_duration(given))
+    return False
+
+
+def _nested_compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = pa.types
+    if _is_list(given) and _is_list(wanted):
+        return _compatible(given.value_type, wanted.value_type)
+    if kinds.is_map(given) and kinds.is_map(wanted):
+        return _compatible(given.key_type, wanted.key_type) and _compatible(given.item_type, wanted.item_type)
+    if kinds.is_struct(given) and kinds.is_struct(wanted):
+        there = {given.field(index).name: given.field(index).type for index in range(given.num_fields)}
+        return there.keys() == {field.name for field in wanted} and all(
+            _compatible(there[field.name], field.type) for field in wanted
+        )
+    return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Floats as people write them: 0.1 is the decimal 0.1, not the binary fraction nearest to it."""
+    values = [None if value is None else Decimal(repr(value)) for value in column.to_pylist()]
+    return pa.array(values, kind)
+
+
+def _sample(column: pa.Array, kind: pa.DataType) -> str:
+    """Up to three values that do not fit, found one by one, because this is the error path."""
+    found: list[Any] = []
+    for value in column.slice(0, 10_000):
+        if len(found) == 3:
+            break
+        if not value.is_valid:
+            continue
+        try:
+            one = pa.array([value.as_py()], column.type)
+            if not _compatible(column.type, kind) or pc.cast(one, kind, safe=True).null_count:
+                found.append(value.as_py())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found.append(value.as_py())
+    return ", ".join(repr(value) for value in found)

@@ -1,0 +1,226 @@
+"""What a view costs and where it runs, operator by operator, before the first tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.plan.expression import Call, Column, Expression, walk
+from penstock.plan.expression import Literal as Constant
+from penstock.plan.node import (
+    Aggregate,
+    Expand,
+    Filter,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Recursive,
+    Scan,
+    Single,
+    SortKey,
+    Spark,
+    TopK,
+    Union,
+    Values,
+    View,
+    Window,
+    children,
+)
+
+Tier = Literal["kernel", "spark", "recompute"]
+TIERS: tuple[Tier, ...] = ("kernel", "spark", "recompute")
+RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLine:
+    """One operator of a view: what it does, who runs it, what a tick costs, and why when that is not the best."""
+
+    depth: int
+    operator: str
+    detail: str
+    tier: Tier
+    cost: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The operators of a view from the result down to its inputs; `tier` is the worst of them."""
+
+    view: str
+    operators: tuple[OperatorLine, ...]
+
+    @property
+    def tier(self) -> Tier:
+        return max((line.tier for line in self.operators), key=TIERS.index)
+
+    def __str__(self) -> str:
+        lines = [f"{self.view}: {self.tier}"]
+        shown = [
+            ("  " * (line.depth + 1) + f"{line.operator} {line.detail}".rstrip(), line)
+            for line in self.operators
+        ]
+        width = min(max((len(text) for text, _ in shown), default=0), 88)
+        for text, line in shown:
+            tail = f"{line.tier:<9}  cost: {line.cost}" + (f"  ({line.reason})" if line.reason else "")
+            lines.append(f"{text:<{width}}  {tail}")
+        return "\n".join(lines)
+
+
+def explain(
+    view: View, *, static: frozenset[str] = frozenset(), aggregate_costs: Mapping[str, str] | None = None
+) -> Explanation:
+    """Return the operators of a view with tier, cost and reason; `static` names tables of the session."""
+    return Explanation(view.name, tuple(_lines(view.root, 0, static, aggregate_costs or {})))
+
+
+def _lines(
+    node: Node, depth: int, static: frozenset[str], aggregate_costs: Mapping[str, str]
+) -> Iterator[OperatorLine]:
+    tier: Tier = "kernel"
+    reason = ""
+    detail, cost = _describe(node, static, aggregate_costs)
+    if isinstance(node, Spark):
+        tier = "spark" if node.stateless else "recompute"
+        reason = node.reason
+    elif _timed(node):
+        reason = "depends on the time of the tick"
+    name = node.operator if isinstance(node, Spark) else type(node).__name__
+    yield OperatorLine(depth, name, detail, tier, cost, reason)
+    for child in children(node):
+        yield from _lines(child, depth + 1, static, aggregate_costs)
+
+
+def _describe(node: Node, static: frozenset[str], aggregate_costs: Mapping[str, str]) -> tuple[str, str]:
+    """What an operator does, in words, and what a tick costs it."""
+    match node:
+        case Scan():
+            kind = " (static)" if node.name in static else ""
+            return f"{node.name}{kind}", "delta"
+        case Values():
+            return f"{len(node.rows)} rows", "none after the first tick"
+        case Filter():
+            return show(node.condition, node.input), "data" if _timed(node) else "delta"
+        case Project():
+            return ", ".join(field.name for field in node.fields), "data" if _timed(node) else "delta"
+        case Union():
+            return f"of {len(node.inputs)}", "delta"
+        case Expand():
+            return f"into {len(node.projections)} grouping sets", "delta"
+        case Generate():
+            return show(node.generator, node.input), "delta"
+        case Join():
+            return _describe_join(node)
+        case Aggregate():
+            return _describe_aggregate(node, aggregate_costs)
+        case TopK():
+            limit = "all rows" if node.limit is None else f"{node.limit} rows"
+            within = f" per {_names(node.input, node.partition)}" if node.partition else ""
+            skipped = f" after {node.offset}" if node.offset else ""
+            return f"{limit}{skipped}{within} by {_order(node.input, node.order)}", "delta"
+        case Window():
+            by = _names(node.input, node.partition) or "one partition"
+            return f"{', '.join(call.function for call in node.calls)} over {by}", "touched partitions"
+        case Single():
+            return "at most one row", "delta"
+        case Recursive():
+            return node.name, "delta per level of the recursion"
+        case Spark():
+            return "", "delta" if node.stateless else "data"
+
+
+def _describe_join(node: Join) -> tuple[str, str]:
+    pairs = [
+        f"{node.left.fields[left].name} {'<=>' if safe else '='} {node.right.fields[right].name}"
+        for left, right, safe in zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
+    ]
+    if node.residual is not None:
+        pairs.append(show(node.residual, node.left, node.right))
+    kind = "null-aware anti" if node.null_aware else node.kind
+    if node.left_keys:
+        return f"{kind} on {' and '.join(pairs)}", "delta"
+    single = isinstance(node.left, Single) or isinstance(node.right, Single)
+    reason = "delta, and data when the single row changes" if single else "delta x data (no equal keys)"
+    return f"{kind} {'on ' + ' and '.join(pairs) if pairs else '(cross)'}", reason
+
+
+def _describe_aggregate(node: Aggregate, costs: Mapping[str, str]) -> tuple[str, str]:
+    by = _names(node.input, node.keys)
+    if not node.calls:
+        return f"distinct {by}", "delta"
+    calls = ", ".join(
+        f"{call.function.lower()}({'distinct ' if call.distinct else ''}{_names(node.input, call.args) or '*'})"
+        for call in node.calls
+    )
+    groups = any(costs.get(call.function) == "touched groups" for call in node.calls)
+    return f"{calls}{f' by {by}' if by else ''}", "touched groups" if groups else "delta"
+
+
+def _names(node: Node, columns: tuple[int, ...]) -> str:
+    return ", ".join(node.fields[column].name for column in columns)
+
+
+def _order(node: Node, order: tuple[SortKey, ...]) -> str:
+    words = [f"{node.fields[key.column].name}{' desc' if key.descending else ''}" for key in order]
+    return ", ".join(words) or "the whole row"
+
+
+def uses_time(expression: Expression) -> bool:
+    """Whether an expression reads the time of the tick."""
+    return any(
+        isinstance(part, Call) and part.name in {"CurrentTimestamp", "CurrentDate", "LocalTimestamp", "Now"}
+        for part in walk(expression)
+    )
+
+
+def _timed(node: Node) -> bool:
+    match node:
+        case Filter():
+            return uses_time(node.condition)
+        case Project():
+            return any(uses_time(expression) for expression in node.expressions)
+        case Join():
+            return node.residual is not None and uses_time(node.residual)
+        case _:
+            return False
+
+
+INFIX = {
+    "Add": "+",
+    "Subtract": "-",
+    "Multiply": "*",
+    "Divide": "/",
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "And": "AND",
+    "Or": "OR",
+}
+
+
+def show(expression: Expression, *inputs: Node) -> str:
+    """An expression as people would write it."""
+    names = [field.name for node in inputs for field in node.fields]
+
+    def text(part: Expression) -> str:
+        match part:
+            case Column():
+                return names[part.index] if part.index < len(names) else f"#{part.index}"
+            case Constant():
+                return repr(part.value) if isinstance(part.value, str) else str(part.value)
+            case Call():
+                arguments = [text(argument) for argument in part.args]
+                if part.name in INFIX and len(arguments) == 2:
+                    return f"({arguments[0]} {INFIX[part.name]} {arguments[1]})"
+                if part.name == "Cast":
+                    return f"cast({arguments[0]} as {part.type})"
+                return f"{part.name.lower()}({', '.join(arguments)})"
+
+    whole = text(expression)
+    return whole[1:-1] if whole.startswith("(") and whole.endswith(")") else whole
