@@ -93,6 +93,7 @@ def _same_layer_allowed(here: str, there: str) -> bool:
         ("sources", "spark"),
         ("sinks", "spark"),
         ("functions", "plan"),
+        ("functions", "state"),  # aggregates keep their accumulators and ordered values by slot
     }
 
 

@@ -1,0 +1,420 @@
+"""Exact sums by slot: the order of additions never matters, and taking a value out gives the previous bits back.
+
+A sum is a wide integer in limbs of 32 bits, each held in an int64, the highest one signed. Within a tick limbs may run
+over their 32 bits; `settle` carries. Floating-point numbers are integers times a power of two, so their sum is a wide
+integer too: those within the window of the limbs go there, the rare others are kept as Python integers, and NaN and the
+infinities are counted. A result is rounded once, when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import SqlError
+from penstock.functions.rounding import ratio
+from penstock.state.dense import Dense, Positions
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_MASK = np.int64(0xFFFFFFFF)
+_BITS = np.int64(32)
+_SAFE = 1 << 29  # additions of 33-bit parts that an int64 limb takes before it must carry
+_FINEST = 1074  # every finite double is an integer times 2**-1074
+
+
+class WideSums:
+    """Exact integers by slot."""
+
+    __slots__ = ("limbs", "rows")
+
+    def __init__(self, limbs: int) -> None:
+        self.limbs = limbs
+        self.rows = Dense(np.int64, limbs)
+
+    def add(self, slots: Positions, limb: Ints | int, values: Ints) -> None:
+        """Add values times 2**(32*limb) at slots (which may repeat)."""
+        np.add.at(self.rows.data.reshape(-1), slots * self.limbs + limb, values)
+
+    def add_one(self, slot: int, value: int) -> None:
+        """Add one value of any size and settle; the way of weights that the limbs cannot take."""
+        here = np.array([slot])
+        total = self.integers(here)[0] + value
+        top = 32 * (self.limbs - 1)
+        if not -(1 << 63) <= total >> top < 1 << 63:
+            raise SqlError(
+                "a sum overflows", code="SQL_ARITHMETIC_OVERFLOW", hint=f"it needs {total.bit_length()} bits"
+            )
+        row = [(total >> (32 * limb)) & 0xFFFFFFFF for limb in range(self.limbs - 1)]
+        self.rows.data[slot] = [*row, total >> top]
+
+    def settle(self, touched: Positions) -> None:
+        """Carry, so that every limb but the highest is in [0, 2**32)."""
+        block = self.rows.data[touched]
+        for limb in range(self.limbs - 1):
+            block[:, limb + 1] += block[:, limb] >> _BITS
+            block[:, limb] &= _MASK
+        self.rows.data[touched] = block
+
+    def integers(self, slots: Positions) -> list[int]:
+        """Return the sums as Python integers."""
+        block = self.rows.data[slots]
+        width = 4 * (self.limbs - 1)
+        packed = np.empty((len(block), width + 8), np.uint8)
+        packed[:, :width] = np.ascontiguousarray(block[:, :-1].astype("<u4")).view(np.uint8)
+        packed[:, width:] = np.ascontiguousarray(block[:, -1:].astype("<i8")).view(np.uint8)
+        raw, step = packed.tobytes(), width + 8
+        return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
+
+
+def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Split settled sums into limbs of their absolute value (one row per limb, lowest first) and their sign."""
+    limbs = block.shape[1]
+    parts = np.zeros((limbs + 1, len(block)), np.int64)
+    parts[:limbs] = block.T
+    negative = parts[limbs - 1] < 0
+    if negative.any():
+        parts *= np.where(negative, np.int64(-1), np.int64(1))
+        for limb in range(limbs - 1):
+            parts[limb + 1] += parts[limb] >> _BITS
+            parts[limb] &= _MASK
+    parts[limbs] = parts[limbs - 1] >> _BITS
+    parts[limbs - 1] &= _MASK
+    return parts, negative
+
+
+def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Divide by positive integers below 2**31: quotient limbs, with `extra` more limbs below, and whether a rest remains."""
+    count, width = parts.shape
+    quotient = np.zeros((count + extra, width), np.int64)
+    rest = np.zeros(width, np.int64)
+    for limb in range(count - 1, -1 - extra, -1):
+        rest <<= _BITS
+        if limb >= 0:
+            rest |= parts[limb]
+        np.floor_divide(rest, divisors, out=quotient[limb + extra])
+        rest -= quotient[limb + extra] * divisors
+    return quotient, rest != 0
+
+
+def nearest(
+    parts: Ints, negative: npt.NDArray[np.bool_], base: int, inexact: npt.NDArray[np.bool_] | None = None
+) -> Floats:
+    """Return the doubles nearest to the limbs times 2**base; `inexact` says that something below was cut off."""
+    count, width = parts.shape
+    filled = np.zeros((count + 2, width), np.int64)
+    filled[2:] = parts
+    some = filled != 0
+    high = count + 1 - np.argmax(some[::-1], axis=0)
+    columns = np.arange(width)
+    top = filled[high, columns]
+    sticky = (np.argmax(some, axis=0) < high - 2) & (top != 0)
+    if inexact is not None:
+        sticky |= inexact
+    # 64 significant bits with the highest one set, the last one sticky: the conversion to double then rounds correctly.
+    used = np.frexp(top.astype(np.float64))[1].astype(np.int64)
+    room = 32 - used
+    lowest = filled[high - 2, columns].astype(np.uint64)
+    upper = (top.astype(np.uint64) << np.uint64(32)) | filled[high - 1, columns].astype(np.uint64)
+    left, right = room.astype(np.uint64), used.astype(np.uint64)
+    word = (upper << left) | (lowest >> right)
+    sticky |= (lowest & ((np.uint64(1) << right) - np.uint64(1))) != 0
+    word |= sticky.astype(np.uint64)
+    result: Floats = np.ldexp(word.astype(np.float64), (base + 32 * (high - 4) + used).astype(np.int32))
+    return np.where(negative, -result, result) if negative.any() else result
+
+
+def split_doubles(values: Floats) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Return mantissas, exponents of their lowest bits and signs of finite doubles."""
+    bits = values.view(np.int64)
+    exponent = (bits >> np.int64(52)) & np.int64(0x7FF)
+    mantissa = bits & np.int64((1 << 52) - 1)
+    mantissa |= (exponent != 0).astype(np.int64) << np.int64(52)
+    return mantissa, np.maximum(exponent, 1) - 1075, bits < 0
+
+
+class FloatSums:
+    """Exact sums of doubles, or of products of two doubles, by slot.
+
+    7 limbs from 2**-114 take every number between 2**-62 and 2**98; 14 limbs from 2**-228 take their products. `unit` is
+    the power of two in which numbers outside of the window are counted.
+    """
+
+    __slots__ = ("_outside", "_undo", "base", "sums", "unit")
+
+    def __init__(self, *, products: bool = False) -> None:
+        self.sums = WideSums(14 if products else 7)
+        self.base = -228 if products else -114
+        self.unit = 2 * _FINEST if products else _FINEST
+        self._outside: dict[int, int] = {}
+        self._undo: list[tuple[int, int]] = []
+
+    def reserve(self, size: int) -> None:
+        self.sums.rows.reserve(size)
+
+    def update(self, slots: Positions, touched: Positions, factors: Sequence[Floats], weights: Ints) -> None:
+        """Add weight * product of the factors (one or two arrays of finite doubles) at the slots."""
+        self.sums.rows.touch(touched)
+        parts = [split_doubles(factor) for factor in factors]
+        mantissa, exponent, negative = parts[0]
+        if len(parts) == 1:
+            self._add(slots, touched, [(mantissa, 0)], exponent, np.where(negative, -weights, weights))
+        else:
+            other, other_exponent, other_negative = parts[1]
+            half, mask = np.int64(27), np.int64((1 << 27) - 1)
+            a, b, c, d = mantissa >> half, mantissa & mask, other >> half, other & mask
+            pieces = [(b * d, 0), (a * d, 27), (b * c, 27), (a * c, 54)]
+            signed = np.where(negative != other_negative, -weights, weights)
+            self._add(slots, touched, pieces, exponent + other_exponent, signed)
+        self.sums.settle(touched)
+
+    def _add(
+        self,
+        slots: Positions,
+        touched: Positions,
+        pieces: list[tuple[Ints, int]],
+        exponent: Ints,
+        weights: Ints,
+    ) -> None:
+        """Add weights * (sum of piece * 2**shift) * 2**exponent; every piece is below 2**54."""
+        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE and len(weights) > 1:
+            middle = len(weights) // 2
+            for half in (slice(0, middle), slice(middle, None)):
+                part = [(piece[half], shift) for piece, shift in pieces]
+                self._add(slots[half], touched, part, exponent[half], weights[half])
+                self.sums.settle(touched)
+            return
+        start = exponent - self.base
+        zero = pieces[0][0] == 0
+        for piece, _ in pieces[1:]:
+            zero &= piece == 0
+        start[zero] = 0
+        inside = (
+            (start >= 0) & (start + pieces[-1][1] < 32 * (self.sums.limbs - 2)) & (np.abs(weights) < _SAFE)
+        )
+        if not inside.all():
+            self._add_outside(slots, pieces, exponent, weights, np.flatnonzero(~inside))
+            slots, weights, start = slots[inside], weights[inside], start[inside]
+            pieces = [(piece[inside], shift) for piece, shift in pieces]
+        for piece, shift in pieces:
+            place = start + shift if shift else start
+            offset = place & np.int64(31)
+            low = (piece & _MASK) << offset
+            high = (piece >> _BITS) << offset
+            index = slots * self.sums.limbs + (place >> np.int64(5))
+            flat = self.sums.rows.data.reshape(-1)
+            np.add.at(flat, index, (low & _MASK) * weights)
+            np.add.at(flat, index + 1, ((low >> _BITS) + (high & _MASK)) * weights)
+            np.add.at(flat, index + 2, (high >> _BITS) * weights)
+
+    def _add_outside(
+        self, slots: Positions, pieces: list[tuple[Ints, int]], exponent: Ints, weights: Ints, rows: Positions
+    ) -> None:
+        for row in rows.tolist():
+            value = sum(int(piece[row]) << shift for piece, shift in pieces) * int(weights[row])
+            slot = int(slots[row])
+            old = self._outside.get(slot, 0)
+            self._undo.append((slot, old))
+            self._put(slot, old + (value << (int(exponent[row]) + self.unit)))
+
+    def _put(self, slot: int, value: int) -> None:
+        if value:
+            self._outside[slot] = value
+        else:
+            self._outside.pop(slot, None)
+
+    def integers(self, slots: Positions) -> list[int]:
+        """Return the sums as integers in units of 2**-unit."""
+        shift = self.base + self.unit
+        scaled = [value << shift for value in self.sums.integers(slots)]
+        if self._outside:
+            scaled = [
+                value + self._outside.get(slot, 0) for value, slot in zip(scaled, slots.tolist(), strict=True)
+            ]
+        return scaled
+
+    def doubles(self, slots: Positions, divisors: Ints | None = None) -> Floats:
+        """Return the sums, or the sums over positive divisors, each rounded once; zero is +0.0."""
+        parts, negative = magnitude(self.sums.rows.data[slots])
+        base, inexact = self.base, None
+        slow = self._slow(slots, divisors)
+        if divisors is not None:
+            # Three more limbs keep 64 significant bits in the smallest quotient.
+            parts, inexact = divide(parts, np.clip(divisors, 1, (1 << 31) - 1), extra=3)
+            base -= 96
+        result = nearest(parts, negative, base, inexact)
+        if len(slow):
+            for at, value in zip(slow.tolist(), self.integers(slots[slow]), strict=True):
+                result[at] = ratio(value, (1 if divisors is None else int(divisors[at])) << self.unit)
+        return result
+
+    def _slow(self, slots: Positions, divisors: Ints | None) -> Positions:
+        odd = np.zeros(len(slots), np.bool_)
+        if self._outside:
+            odd |= np.isin(slots, np.fromiter(self._outside, np.int64, len(self._outside)))
+        if divisors is not None:
+            odd |= divisors >= 1 << 31
+        return np.flatnonzero(odd)
+
+    def commit(self) -> None:
+        self.sums.rows.commit()
+        self._undo.clear()
+
+    def rollback(self) -> None:
+        self.sums.rows.rollback()
+        while self._undo:
+            self._put(*self._undo.pop())
+
+    def memory(self) -> int:
+        return self.sums.rows.memory() + 128 * len(self._outside)
+
+
+class IntegerSums:
+    """Exact sums of 64-bit integers by slot."""
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums = WideSums(2)
+
+    def reserve(self, size: int) -> None:
+        self.sums.rows.reserve(size)
+
+    def update(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+        """Add weight * value at the slots."""
+        self.sums.rows.touch(touched)
+        self._add(slots, touched, values, weights)
+
+    def _add(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE:
+            if len(weights) == 1:
+                self.sums.add_one(int(slots[0]), int(values[0]) * int(weights[0]))
+                return
+            middle = len(weights) // 2
+            for half in (slice(0, middle), slice(middle, None)):
+                self._add(slots[half], touched, values[half], weights[half])
+            return
+        self.sums.add(slots, 0, (values & _MASK) * weights)
+        self.sums.add(slots, 1, (values >> _BITS) * weights)
+        self.sums.settle(touched)
+
+    def words(self, slots: Positions) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return the sums modulo 2**64, and where they do not fit into 64 bits."""
+        block = self.sums.rows.data[slots]
+        high = block[:, 1]
+        return (high << _BITS) | block[:, 0], (high < -(1 << 31)) | (high >= 1 << 31)
+
+    def integers(self, slots: Positions) -> list[int]:
+        return self.sums.integers(slots)
+
+    def doubles(self, slots: Positions, divisors: Ints) -> Floats:
+        """Return the sums over positive divisors, each rounded once."""
+        words, wide = self.words(slots)
+        result = words.astype(np.float64) / divisors.astype(np.float64)
+        exact = 1 << 53
+        slow = np.flatnonzero(wide | (words > exact) | (words < -exact) | (divisors > exact))
+        for at, value in zip(slow.tolist(), self.integers(slots[slow]), strict=True):
+            result[at] = ratio(value, int(divisors[at]))
+        return result
+
+    def commit(self) -> None:
+        self.sums.rows.commit()
+
+    def rollback(self) -> None:
+        self.sums.rows.rollback()
+
+    def memory(self) -> int:
+        return self.sums.rows.memory()
+
+
+class DecimalSums:
+    """Exact sums of unscaled decimals by slot: 2 limbs while the values fit into 64 bits, 4 beyond."""
+
+    __slots__ = ("narrow", "sums")
+
+    def __init__(self, precision: int) -> None:
+        self.narrow = IntegerSums() if precision <= 18 else None
+        self.sums = self.narrow.sums if self.narrow else WideSums(4)
+
+    def reserve(self, size: int) -> None:
+        self.sums.rows.reserve(size)
+
+    def update(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+        """Add weight * value; `values` are rows of two words, low and high, of 128-bit integers."""
+        if self.narrow:
+            self.narrow.update(slots, touched, values[:, 0], weights)
+            return
+        self.sums.rows.touch(touched)
+        self._add(slots, touched, values, weights)
+
+    def _add(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE and len(weights) > 1:
+            middle = len(weights) // 2
+            for half in (slice(0, middle), slice(middle, None)):
+                self._add(slots[half], touched, values[half], weights[half])
+            return
+        if len(weights) == 1 and abs(int(weights[0])) >= _SAFE:
+            value = (int(values[0, 1]) << 64) | (int(values[0, 0]) & ((1 << 64) - 1))
+            self.sums.add_one(int(slots[0]), value * int(weights[0]))
+            return
+        low, high = values[:, 0], values[:, 1]
+        for limb, part in enumerate((low & _MASK, (low >> _BITS) & _MASK, high & _MASK, high >> _BITS)):
+            self.sums.add(slots, limb, part * weights)
+        self.sums.settle(touched)
+
+    def integers(self, slots: Positions) -> list[int]:
+        return self.sums.integers(slots)
+
+    def words(self, slots: Positions, precision: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return the sums as rows of two 64-bit words, and where they have more than `precision` digits."""
+        block = self.sums.rows.data[slots]
+        words = np.empty((len(block), 2), np.int64)
+        if self.narrow:
+            words[:, 0] = (block[:, 1] << _BITS) | block[:, 0]
+            words[:, 1] = block[:, 1] >> _BITS
+            about = block[:, 1].astype(np.float64) * 2.0**32
+        else:
+            words[:, 0] = (block[:, 1] << _BITS) | block[:, 0]
+            words[:, 1] = (block[:, 3] << _BITS) | block[:, 2]
+            about = block[:, 3].astype(np.float64) * 2.0**96 + block[:, 2].astype(np.float64) * 2.0**64
+        limit = 10**precision
+        wide = np.zeros(len(block), np.bool_)
+        near = np.flatnonzero(np.abs(about) > 0.99 * limit - 2.0**65)
+        if len(near):
+            wide[near] = [abs(value) >= limit for value in self.integers(slots[near])]
+        return words, wide
+
+    def commit(self) -> None:
+        self.sums.rows.commit()
+
+    def rollback(self) -> None:
+        self.sums.rows.rollback()
+
+    def memory(self) -> int:
+        return self.sums.rows.memory()
+
+
+def decimal_words(column: pa.Array) -> Ints:
+    """Return a decimal128 column as rows of two 64-bit words, low and high (a view)."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros((0, 2), np.int64)
+    words = np.frombuffer(data, np.int64).reshape(-1, 2)
+    return words[column.offset : column.offset + len(column)]
+
+
+def decimal_array(words: Ints, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Return a decimal128 column of rows of two 64-bit words."""
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(words), [mask, pa.py_buffer(np.ascontiguousarray(words))])
+
+
+def integer_words(values: Sequence[int]) -> Ints:
+    """Return Python integers of up to 128 bits as rows of two 64-bit words."""
+    raw: Any = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
+    return np.frombuffer(raw, np.int64).reshape(-1, 2).copy()
