@@ -1,0 +1,308 @@
+"""The order of values and rows, exactly as Spark sorts them.
+
+NaN is greater than every number and equal to itself, -0.0 equals 0.0, text and binary compare by bytes, arrays and structs
+element by element with NULL first. Values become unsigned 64-bit words whose order is the order of the values; where words
+cannot hold all of a value (text, nested types), ranks within the batch do.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Words = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+_SIGN = np.uint64(1 << 63)
+_ONE = np.uint64(1)
+_NAN_BITS = np.uint64(0x7FF8000000000000)
+
+
+class Key(Protocol):
+    """A column to sort by: its position, direction, and where NULL goes."""
+
+    @property
+    def column(self) -> int: ...
+    @property
+    def descending(self) -> bool: ...
+    @property
+    def nulls_first(self) -> bool: ...
+
+
+def is_fixed(kind: pa.DataType) -> bool:
+    """Whether values of this type fit into words completely."""
+    return word_count(kind) > 0
+
+
+def word_count(kind: pa.DataType) -> int:
+    """How many words a value of this type takes; 0 when it does not fit."""
+    if pa.types.is_decimal128(kind):
+        return 1 if kind.precision <= 18 else 2
+    simple = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_duration(kind)
+        or pa.types.is_time(kind)
+    )
+    return 1 if simple else 0
+
+
+def _raw(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype)
+    return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
+
+
+def _of_floats(values: npt.NDArray[np.float64], *, merge_zeros: bool) -> Words:
+    bits = values.view(np.uint64)
+    odd = np.isnan(values)
+    if odd.any():
+        bits = np.where(odd, _NAN_BITS, bits)
+    if merge_zeros:
+        bits = np.where(bits == _SIGN, np.uint64(0), bits)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def encode(column: pa.Array, *, merge_zeros: bool = True) -> tuple[Words, ...]:
+    """Return the words of a fixed-width column, most significant first; words of NULL mean nothing.
+
+    With `merge_zeros` -0.0 and 0.0 have the same word, as Spark compares them; without, `decode` gives back the very value.
+    """
+    kind = column.type
+    if pa.types.is_decimal128(kind):
+        data = _raw(column, np.dtype((np.int64, 2)))
+        low, high = data[:, 0].view(np.uint64), data[:, 1].view(np.uint64)
+        return (low ^ _SIGN,) if kind.precision <= 18 else (high ^ _SIGN, low.copy())
+    if pa.types.is_boolean(kind):
+        filled = column if column.null_count == 0 else column.fill_null(False)
+        return (filled.cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64),)
+    if pa.types.is_floating(kind):
+        values = _raw(column, np.float64 if kind.bit_width == 64 else np.float32).astype(
+            np.float64, copy=False
+        )
+        return (_of_floats(values, merge_zeros=merge_zeros),)
+    values = _raw(column, f"i{kind.bit_width // 8}").astype(np.int64, copy=False)
+    return (values.view(np.uint64) ^ _SIGN,)
+
+
+def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return the values of words made by `encode`; NULL where `valid` is false."""
+    mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    count = len(words[0])
+    if pa.types.is_decimal128(kind):
+        data = np.empty((count, 2), np.int64)
+        if kind.precision <= 18:
+            data[:, 0] = (words[0] ^ _SIGN).view(np.int64)
+            data[:, 1] = data[:, 0] >> np.int64(63)
+        else:
+            data[:, 1] = (words[0] ^ _SIGN).view(np.int64)
+            data[:, 0] = words[1].view(np.int64)
+        return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(data)])
+    if pa.types.is_boolean(kind):
+        bits = np.packbits(words[0] != 0, bitorder="little")
+        return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(bits)])
+    if pa.types.is_floating(kind):
+        raw = np.where(words[0] & _SIGN, words[0] ^ _SIGN, ~words[0]).view(np.float64)
+        values = raw if kind.bit_width == 64 else raw.astype(np.float32)
+    else:
+        values = (words[0] ^ _SIGN).view(np.int64).astype(f"i{kind.bit_width // 8}", copy=False)
+    return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _of_bytes(column: pa.Array) -> Words:
+    """The first eight bytes of each text or binary value, most significant first, padded with zeros."""
+    wide = pa.large_binary() if not pa.types.is_large_string(column.type) else column.type
+    column = column if column.type == wide or pa.types.is_large_binary(column.type) else column.cast(wide)
+    _, offsets_buffer, data_buffer = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
+    word = np.zeros(len(column), np.uint64)
+    for at in range(8):
+        inside = lengths > at
+        if not inside.any():
+            break
+        byte = np.zeros(len(column), np.uint64)
+        byte[inside] = data[starts[inside] + at]
+        word |= byte << np.uint64(56 - 8 * at)
+    return word
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_large_string(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary(kind)
+    )
+
+
+def prefix(column: pa.Array, *, descending: bool = False, nulls_first: bool = True) -> Words:
+    """Return one word per value that never contradicts the order: a smaller word means an earlier value.
+
+    Equal words say nothing. NULL has a word of its own end, so the other words lose their last bit.
+    """
+    kind = column.type
+    if is_fixed(kind):
+        word = encode(column)[0]
+    elif _is_bytes(kind):
+        word = _of_bytes(column)
+    else:
+        word = np.zeros(len(column), np.uint64)
+    word = (~word if descending else word) >> _ONE
+    if nulls_first:
+        word |= _SIGN
+    if column.null_count:
+        missing = pc.is_null(column).to_numpy(zero_copy_only=False)
+        word = np.where(missing, np.uint64(0) if nulls_first else ~np.uint64(0), word)
+    return word
+
+
+def _compare(left: Any, right: Any) -> int:
+    """Compare two plain Python values (None first, NaN last, lists and structs element by element)."""
+    if left is None or right is None:
+        return (right is None) - (left is None)
+    if isinstance(left, dict):
+        return _compare(list(left.values()), list(right.values()))
+    if isinstance(left, list | tuple):
+        for one, other in zip(left, right, strict=False):
+            found = _compare(one, other)
+            if found:
+                return found
+        return (len(left) > len(right)) - (len(left) < len(right))
+    if isinstance(left, str):
+        left, right = left.encode(), right.encode()
+    if isinstance(left, float):
+        odd, other_odd = left != left, right != right
+        if odd or other_odd:
+            return int(odd) - int(other_odd)
+    return int(left > right) - int(left < right)
+
+
+def _rank_slowly(column: pa.Array) -> Words:
+    values = column.to_pylist()
+    if pa.types.is_map(column.type):
+        # Spark does not order maps; rows that hold them still need one order, whatever the order of their entries.
+        values = [
+            None if entries is None else sorted(entries, key=functools.cmp_to_key(_compare))
+            for entries in values
+        ]
+    order = sorted(range(len(values)), key=functools.cmp_to_key(lambda a, b: _compare(values[a], values[b])))
+    ranks = np.zeros(len(values), np.uint64)
+    rank = 0
+    for before, here in itertools.pairwise(order):
+        rank += _compare(values[before], values[here]) != 0
+        ranks[here] = rank
+    return ranks
+
+
+def exact_words(column: pa.Array) -> tuple[Words, ...]:
+    """Return words that order and tell apart all values of this batch, NULL excepted."""
+    kind = column.type
+    if is_fixed(kind):
+        return encode(column)
+    if _is_bytes(kind):
+        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
+        return (ranks.to_numpy(zero_copy_only=False),)
+    if pa.types.is_null(kind):
+        return (np.zeros(len(column), np.uint64),)
+    return (_rank_slowly(column),)
+
+
+def _directed(column: pa.Array, *, descending: bool, nulls_first: bool) -> list[Words]:
+    words = [~word if descending else word for word in exact_words(column)]
+    if column.null_count and not pa.types.is_null(column.type):
+        missing = pc.is_null(column).to_numpy(zero_copy_only=False)
+        words = [np.where(missing, np.uint64(0), word) for word in words]
+        words.insert(0, (missing != nulls_first).astype(np.uint64))
+    return words
+
+
+def _refine(
+    order: Places, classes: Places, column: pa.Array, *, descending: bool, nulls_first: bool
+) -> Places:
+    """Sort the places of every class by one more column, in place; return the finer classes."""
+    count = len(order)
+    starts = np.flatnonzero(np.diff(classes, prepend=classes[0] - 1))
+    sizes = np.diff(starts, append=count)
+    if len(starts) == count:
+        return classes
+    places = np.flatnonzero(np.repeat(sizes > 1, sizes))
+    rows, outer = order[places], classes[places]
+    whole = len(places) == len(column) and len(starts) == 1 and bool((rows == np.arange(count)).all())
+    words = _directed(
+        column if whole else column.take(pa.array(rows)), descending=descending, nulls_first=nulls_first
+    )
+    if len(starts) == 1 and len(words) == 1:
+        inner = np.argsort(words[0], kind="stable")
+    else:
+        inner = np.lexsort((*reversed(words), outer))
+    order[places] = rows[inner]
+    outer = outer[inner]
+    new = np.ones(count, np.bool_)
+    differs = np.diff(outer) != 0
+    for word in words:
+        moved = word[inner]
+        differs |= moved[1:] != moved[:-1]
+    new[places[1:]] = differs
+    # Classes of one row sit between the others and always start anew.
+    new[places[0]] = True
+    after_single = places[1:][np.diff(places) > 1]
+    new[after_single] = True
+    finer: Places = np.cumsum(new)
+    return finer
+
+
+def rank_rows(
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
+) -> tuple[Places, Places]:
+    """Sort rows by group and keys, the whole row breaking ties; return positions, and for each place its peer class.
+
+    Rows are peers when they have the same group and equal keys. Rows that are equal in every column keep their order,
+    except that -0.0 comes before 0.0.
+    """
+    count = len(columns[0]) if columns else len(groups) if groups is not None else 0
+    order = np.arange(count)
+    classes = np.zeros(count, np.int64)
+    if count == 0:
+        return order, classes
+    if groups is not None:
+        order = np.argsort(groups, kind="stable")
+        classes = np.cumsum(np.diff(groups[order], prepend=groups[order[0]] - 1) != 0)
+    for key in keys:
+        classes = _refine(
+            order, classes, columns[key.column], descending=key.descending, nulls_first=key.nulls_first
+        )
+    peers = classes
+    first = [key.column for key in keys]
+    for index in [*range(len(columns))]:
+        if index not in first or pa.types.is_floating(columns[index].type):
+            classes = _refine(
+                order, classes, _zeros_apart(columns[index]), descending=False, nulls_first=True
+            )
+    return order, peers
+
+
+def _zeros_apart(column: pa.Array) -> pa.Array:
+    """A float column as integers in the same order, with -0.0 before 0.0."""
+    if not pa.types.is_floating(column.type):
+        return column
+    words = encode(column, merge_zeros=False)[0] ^ _SIGN
+    missing = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(words.view(np.int64), mask=missing)
+
+
+def sort_rows(columns: Sequence[pa.Array], keys: Sequence[Key]) -> Places:
+    """Return the positions of rows in the order of the keys, the whole row breaking ties."""
+    return rank_rows(columns, keys)[0]
