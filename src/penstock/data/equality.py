@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.hashing import Hashes, elements, expand, hash_order, hash_rows
-from penstock.data.view import Bools, Positions, view
+from penstock.data.view import Bools, Positions, View, view
 
 
 def equal_rows(
-    left: Sequence[pa.Array],
+    left: Sequence[pa.Array | View],
     left_positions: Positions,
-    right: Sequence[pa.Array],
+    right: Sequence[pa.Array | View],
     right_positions: Positions,
     *,
     as_rows: bool = False,
@@ -84,8 +84,12 @@ def _leaders(order: Positions, fresh: Bools, columns: Sequence[pa.Array], as_row
     return leader
 
 
-def _equal(a: pa.Array, at: Positions, b: pa.Array, bt: Positions, as_rows: bool) -> Bools:
-    va, vb = view(a), view(b)
+def _equal(
+    left: pa.Array | View, at: Positions, right: pa.Array | View, bt: Positions, as_rows: bool
+) -> Bools:
+    va = left if isinstance(left, View) else view(left)
+    vb = right if isinstance(right, View) else view(right)
+    a, b = va.array, vb.array
     if va.values is not None and vb.values is not None:
         equal = _equal_values(va.values.take(at), vb.values.take(bt), as_rows)
     elif pa.types.is_nested(a.type):
@@ -93,10 +97,13 @@ def _equal(a: pa.Array, at: Positions, b: pa.Array, bt: Positions, as_rows: bool
     elif pa.types.is_null(a.type) or pa.types.is_null(b.type):
         equal = np.ones(len(at), np.bool_)
     else:
-        left, right = a.take(pa.array(at)), b.take(pa.array(bt))
-        if left.type != right.type:
-            right = right.cast(left.type)
-        equal = pc.equal(left, right).fill_null(True).to_numpy(zero_copy_only=False).astype(np.bool_)
+        x, y = a.take(pa.array(at)), b.take(pa.array(bt))
+        equal = (
+            pc.equal(x, y if x.type == y.type else y.cast(x.type))
+            .fill_null(True)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.bool_)
+        )
     left_nulls, right_nulls = va.nulls(at), vb.nulls(bt)
     if left_nulls is None and right_nulls is None:
         return equal

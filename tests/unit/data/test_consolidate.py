@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,59 +14,7 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import hash_rows, normalized, weakened
-
-KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
-    "bigint": (pa.int64(), st.integers(-2, 2)),
-    "double": (pa.float64(), st.sampled_from([0.0, -0.0, math.nan, 1.5])),
-    "string": (pa.large_string(), st.sampled_from(["", "a", "ab", "a longer text, over two words"])),
-    "bool": (pa.bool_(), st.booleans()),
-    "decimal": (pa.decimal128(20, 2), st.sampled_from([1, -1, 7])),
-    "list": (pa.large_list(pa.float64()), st.lists(st.sampled_from([0.0, -0.0, math.nan, None]), max_size=3)),
-    "struct": (
-        pa.struct([("a", pa.int64()), ("b", pa.large_string())]),
-        st.fixed_dictionaries({"a": st.sampled_from([None, 1]), "b": st.sampled_from([None, "x"])}),
-    ),
-    "map": (
-        pa.map_(pa.int64(), pa.large_list(pa.float64())),
-        st.dictionaries(st.integers(0, 2), st.sampled_from([None, [], [1.0, math.nan]]), max_size=3).map(
-            lambda value: list(value.items())
-        ),
-    ),
-    "void": (pa.null(), st.none()),
-}
-
-
-def canonical(value: Any, as_rows: bool) -> Any:
-    """A naive twin of equality: a Python value that is equal exactly when the rows are."""
-    if isinstance(value, float):
-        if math.isnan(value):
-            return "nan"
-        return "-0.0" if as_rows and value == 0 and math.copysign(1, value) < 0 else value + 0.0
-    if isinstance(value, dict):
-        return tuple((name, canonical(item, as_rows)) for name, item in value.items())
-    if isinstance(value, list):
-        items = tuple(canonical(item, as_rows) for item in value)
-        return frozenset(items) if value and isinstance(value[0], tuple) else items
-    if isinstance(value, tuple):
-        return tuple(canonical(item, as_rows) for item in value)
-    return value
-
-
-def multiset(delta: Delta) -> dict[Any, int]:
-    rows = zip(*(column.to_pylist() for column in delta.columns), strict=True)
-    counts: Counter[Any] = Counter()
-    for row, weight in zip(rows, delta.weights, strict=True):
-        counts[tuple(canonical(value, True) for value in row)] += int(weight)
-    return {row: weight for row, weight in counts.items() if weight}
-
-
-@st.composite
-def deltas(draw: st.DrawFn, names: tuple[str, ...]) -> Delta:
-    rows = st.tuples(*(st.none() | KINDS[name][1] for name in names), st.integers(-2, 2))
-    drawn = draw(st.lists(rows, max_size=12))
-    columns = (pa.array([row[at] for row in drawn], KINDS[name][0]) for at, name in enumerate(names))
-    return Delta(tuple(columns), np.array([row[-1] for row in drawn], np.int64))
-
+from twin.rows import MASKS, canonical, deltas, multiset
 
 SHAPES = [
     ("bigint", "double"),
@@ -77,13 +23,11 @@ SHAPES = [
     ("struct", "map"),
     ("void", "bigint"),
 ]
-MASKS = [0xFFFFFFFFFFFFFFFF, 0x1, 0]
 
 
-@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("names", SHAPES)
 @settings(max_examples=25, deadline=None)
-@given(data=st.data())
+@given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_consolidated_rows_are_unique_and_sum_up(
     data: st.DataObject, names: tuple[str, ...], mask: int
 ) -> None:

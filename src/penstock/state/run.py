@@ -1,0 +1,182 @@
+"""A run: immutable rows sorted by one 64-bit word, with a weight each, and the search for words in it.
+
+The word of a row is its hash when the whole row is the key. In an index by some columns it is the high 40 bits of the key's hash
+and the high 24 bits of the row's hash: rows of one key are neighbours, equal rows are neighbours within them, so that even the
+merge of one huge key can be cut into small steps and finds what cancels. Words may meet by chance; whoever matters compares
+the rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.delta import Delta
+from penstock.data.equality import group_rows
+from penstock.data.hashing import Hashes, hash_rows
+from penstock.data.view import Positions, View, views
+
+SmallWeights = npt.NDArray[np.signedinteger]
+
+_KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
+_ROW_BITS = np.uint64(0x0000000000FFFFFF)
+_ROW_SHIFT = np.uint64(40)
+TABLE_FROM = 100_000  # rows from which the table of high bits pays
+_ROWS_PER_BUCKET = 8
+_NEAR = 3  # rows of one key looked at one by one before a binary search for its end
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTable:
+    """Where the words with the same high bits begin: `starts[word >> shift]`, and the size of the largest such bucket."""
+
+    shift: np.uint64
+    starts: npt.NDArray[np.signedinteger]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Distinct rows in the order of their words, none of weight zero."""
+
+    words: Hashes
+    columns: tuple[pa.Array, ...]
+    weights: SmallWeights
+    views: tuple[View, ...]
+    table: OffsetTable | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def memory(self) -> int:
+        """Bytes held."""
+        table = self.table.starts.nbytes if self.table else 0
+        return int(
+            self.words.nbytes + self.weights.nbytes + table + sum(column.nbytes for column in self.columns)
+        )
+
+    def delta(self) -> Delta:
+        """All rows."""
+        return Delta(self.columns, self.weights.astype(np.int64))
+
+
+def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int) -> Hashes:
+    """The words of rows in an index by the columns `keys`, or by the whole row."""
+    hashes = hash_rows(columns, rows)
+    if keys is None:
+        return hashes
+    hashes >>= _ROW_SHIFT
+    hashes |= hash_rows([columns[key] for key in keys], rows) & _KEY_BITS
+    return hashes
+
+
+def word_range(hashes: Hashes, whole_row: bool) -> tuple[Hashes, Hashes]:
+    """The first and last word that rows with these key hashes may have."""
+    if whole_row:
+        return hashes, hashes
+    return hashes & _KEY_BITS, hashes | _ROW_BITS
+
+
+def sort_run(words: Hashes, delta: Delta) -> Run:
+    """Return the consolidated rows of a delta as a run."""
+    if len(words) == 0:
+        return make_run(words, delta.columns, delta.weights)
+    order, starts = group_rows(words, delta.columns, as_rows=True)
+    weights = delta.weights[order]
+    if len(starts) < len(order):
+        weights = np.add.reduceat(weights, starts)
+        order = order[starts]
+    if not weights.all():
+        kept = np.flatnonzero(weights)
+        order, weights = order[kept], weights[kept]
+    return make_run(words[order], delta.take(order).columns, weights)
+
+
+def make_run(
+    words: Hashes, columns: Sequence[pa.Array], weights: SmallWeights, table: OffsetTable | None = None
+) -> Run:
+    """Return a run of rows that are in order and distinct."""
+    if table is None and len(words) >= TABLE_FROM:
+        builder = TableBuilder(len(words))
+        builder.extend(words, 0)
+        table = builder.finish(len(words))
+    return Run(words, tuple(columns), narrow(weights), views(columns), table)
+
+
+def narrow(weights: SmallWeights) -> SmallWeights:
+    """Weights in one byte each where they fit: nearly all are 1 or -1."""
+    if weights.dtype == np.int8 or len(weights) == 0:
+        return weights.astype(np.int8, copy=False)
+    for small in (np.int8, np.int32):
+        bounds = np.iinfo(small)
+        if bounds.min <= weights.min() and weights.max() <= bounds.max:
+            return weights.astype(small, copy=False)
+    return weights
+
+
+class TableBuilder:
+    """Fills an offset table while the words of a run are written from front to back."""
+
+    __slots__ = ("_filled", "_shift", "_starts")
+
+    def __init__(self, most_rows: int) -> None:
+        bits = max(1, (max(most_rows, 1) // _ROWS_PER_BUCKET).bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._starts: npt.NDArray[np.signedinteger] = np.empty(
+            (1 << bits) + 1, np.int32 if most_rows < 2**31 else np.int64
+        )
+        self._filled = 0  # buckets whose beginning is known
+
+    def extend(self, words: Hashes, at: int) -> None:
+        """Take the next words, which stand at `at` in the run."""
+        if len(words) == 0:
+            return
+        last = int(words[-1] >> self._shift)
+        fresh = np.arange(self._filled, last + 1, dtype=np.uint64)
+        self._starts[self._filled : last + 1] = np.searchsorted(words, fresh << self._shift) + at
+        self._filled = max(self._filled, last + 1)
+
+    def finish(self, rows: int) -> OffsetTable:
+        """Return the table of a run that has this many rows."""
+        self._starts[self._filled :] = rows
+        largest = int((self._starts[1:] - self._starts[:-1]).max())
+        return OffsetTable(self._shift, self._starts, largest.bit_length())
+
+
+def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Positions]:
+    """Search ascending word ranges: (which ranges were found, where they begin, where they end)."""
+    words = run.words
+    if len(words) == 0 or len(low) == 0:
+        none = np.zeros(0, np.int64)
+        return none, none, none
+    begin = np.searchsorted(words, low) if run.table is None else _lookup(run.table, words, low)
+    last = len(words) - 1
+    found = np.flatnonzero((begin <= last) & (words.take(np.minimum(begin, last)) <= high))
+    begin, high = begin[found], high[found]
+    end = begin + 1
+    open_ends = np.arange(len(found))
+    for _ in range(_NEAR):
+        more = (end[open_ends] <= last) & (words.take(np.minimum(end[open_ends], last)) <= high[open_ends])
+        open_ends = open_ends[more]
+        if len(open_ends) == 0:
+            return found, begin, end
+        end[open_ends] += 1
+    end[open_ends] = np.searchsorted(words, high[open_ends], "right")
+    return found, begin, end
+
+
+def _lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:
+    """searchsorted(words, low), each search starting from its bucket."""
+    bucket = (low >> table.shift).view(np.int64)
+    begin, end = table.starts.take(bucket).astype(np.int64), table.starts.take(bucket + 1).astype(np.int64)
+    last = len(words) - 1
+    for _ in range(table.rounds):
+        middle = (begin + end) >> 1
+        less = (words.take(np.minimum(middle, last)) < low) & (begin < end)
+        begin = np.where(less, middle + 1, begin)
+        end = np.where(less, end, middle)
+    return begin

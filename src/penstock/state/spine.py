@@ -1,0 +1,224 @@
+"""A spine: a growing multiset of rows as a few sorted runs, indexed by some of its columns, and versioned by tick.
+
+A tick stages its delta as one more run (`stage`); readers see the rows before the tick or after it (`before`, `after`) until
+`commit` keeps the staged run or `rollback` drops it. Deletes are rows of negative weight, which meet what they delete when
+runs are merged. Commit folds small runs into each other at once; larger ones are merged by `fuel` rows per changed row and
+commit, both staying readable until their merge is done. So there are about log(rows) runs, and no tick pays for a large merge.
+
+Cost: stage O(d log d) for d changed rows, commit O(d) amortised by a factor log(rows), a look-up O(log rows) per run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.delta import Delta, empty
+from penstock.data.equality import equal_rows
+from penstock.data.hashing import expand, hash_order, hash_rows
+from penstock.data.view import Positions
+from penstock.state.merge import Merge, merge_runs
+from penstock.state.run import Run, find, row_words, sort_run, word_range
+
+_FOLD_BELOW = 8_192  # rows up to which runs are merged at once
+_RATIO = 8  # a run is merged into one that is at most this many times as large
+_FUEL = 16  # rows merged per changed row, in each open merge
+_LEAST_FUEL = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Pairs of equal keys: the row `left[i]` of the probing side and the row `right[i]` of a run."""
+
+    left: Positions
+    run: Run
+    right: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One version of a spine."""
+
+    types: tuple[pa.DataType, ...]
+    keys: tuple[int, ...] | None
+    runs: tuple[Run, ...]
+
+    def probe(self, columns: Sequence[pa.Array], rows: int) -> list[Match]:
+        """Find the rows whose key equals the key given by `columns`, for each of so many probing rows.
+
+        NULL finds NULL. A row may be found several times with weights that cancel.
+        """
+        if not self.runs or rows == 0:
+            return []
+        hashes = hash_rows(columns, rows)
+        order = hash_order(hashes)
+        ordered = hashes[order]
+        fresh = np.empty(rows, np.bool_)
+        fresh[0] = True
+        np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+        starts = np.flatnonzero(fresh)
+        sizes = np.diff(np.append(starts, rows))
+        low, high = word_range(ordered[starts], self.keys is None)
+        as_rows = self.keys is None
+        keys = range(len(self.types)) if self.keys is None else self.keys
+        matches = []
+        for run in self.runs:
+            found, begin, end = find(run, low, high)
+            if len(found) == 0:
+                continue
+            left, right = _pairs(starts[found], sizes[found], begin, end)
+            left = order[left]
+            same = equal_rows(columns, left, [run.views[key] for key in keys], right, as_rows=as_rows)
+            if not same.all():
+                left, right = left[same], right[same]
+            if len(left):
+                matches.append(Match(left, run, right))
+        return matches
+
+    def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
+        """Return `probe` as (probing rows, found rows)."""
+        return collect(self.probe(columns, rows), self.types)
+
+    def rows(self) -> Delta:
+        """All rows, each once with its multiplicity. Cost: data."""
+        if not self.runs:
+            return empty(self.types)
+        smallest, *others = sorted(self.runs, key=len)
+        for run in others:
+            smallest = merge_runs(run, smallest)
+        return smallest.delta()
+
+    @property
+    def held(self) -> int:
+        """The rows held, including those that later runs cancel."""
+        return sum(len(run) for run in self.runs)
+
+
+def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Positions, Delta]:
+    """Bring the rows of all matches together: (probing rows, found rows)."""
+    if not matches:
+        return np.zeros(0, np.int64), empty(types)
+    parts = [[view.gather(match.right) for view in match.run.views] for match in matches]
+    weights = [match.run.weights.take(match.right).astype(np.int64) for match in matches]
+    if len(matches) == 1:
+        return matches[0].left, Delta(tuple(parts[0]), weights[0])
+    columns = tuple(pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True))
+    return np.concatenate([match.left for match in matches]), Delta(columns, np.concatenate(weights))
+
+
+class Spine:
+    """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
+
+    __slots__ = ("_keys", "_merges", "_pending", "_runs", "_total", "_types")
+
+    def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
+        self._types = tuple(types)
+        self._keys = None if keys is None else tuple(keys)
+        self._runs: tuple[Run, ...] = ()
+        self._merges: list[Merge] = []
+        self._pending: Run | None = None
+        self._total = 0
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return self._types
+
+    @property
+    def keys(self) -> tuple[int, ...] | None:
+        return self._keys
+
+    def stage(self, delta: Delta) -> Run:
+        """Put a delta on top of the committed rows, visible to `after` only; at most one per tick."""
+        assert self._pending is None, "the last delta is neither committed nor rolled back"
+        self._pending = sort_run(row_words(delta.columns, self._keys, len(delta)), delta)
+        return self._pending
+
+    def before(self) -> Reader:
+        """The rows without the staged delta."""
+        return Reader(self._types, self._keys, self._runs)
+
+    def after(self) -> Reader:
+        """The rows with the staged delta."""
+        if self._pending is None or len(self._pending) == 0:
+            return self.before()
+        return Reader(self._types, self._keys, (*self._runs, self._pending))
+
+    def rollback(self) -> None:
+        """Drop the staged delta."""
+        self._pending = None
+
+    def commit(self) -> None:
+        """Keep the staged delta, and spend this tick's share of the merges."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        self._total += int(pending.weights.sum(dtype=np.int64))
+        self._advance(max(_FUEL * len(pending), _LEAST_FUEL))
+        if len(pending):
+            self._append(pending)
+        self._open_merges()
+
+    def compact(self) -> None:
+        """Merge everything into one run. Cost: data."""
+        self._merges.clear()
+        rows = self.before().runs
+        merged = None
+        for run in sorted(rows, key=len):
+            merged = run if merged is None else merge_runs(run, merged)
+        self._runs = () if merged is None or len(merged) == 0 else (merged,)
+
+    @property
+    def count(self) -> int:
+        """The sum of the weights of all committed rows."""
+        return self._total
+
+    def memory(self) -> int:
+        """Bytes held, with half-done merges."""
+        return sum(run.memory() for run in self._runs) + sum(merge.memory() for merge in self._merges)
+
+    def _append(self, run: Run) -> None:
+        busy = {id(side) for merge in self._merges for side in (merge.left, merge.right)}
+        kept = []
+        for other in sorted(self._runs, key=len, reverse=True):
+            if len(other) < _FOLD_BELOW and len(run) < _FOLD_BELOW and id(other) not in busy:
+                run = merge_runs(other, run)
+            else:
+                kept.append(other)
+        self._runs = (*kept, run) if len(run) else tuple(kept)
+
+    def _advance(self, fuel: int) -> None:
+        for merge in tuple(self._merges):
+            if merge.advance(fuel):
+                self._merges.remove(merge)
+                merged = merge.result()
+                others = tuple(run for run in self._runs if run is not merge.left and run is not merge.right)
+                self._runs = (merged, *others) if len(merged) else others
+
+    def _open_merges(self) -> None:
+        """Open a merge for every two runs of similar size, from the largest on."""
+        busy = {id(side) for merge in self._merges for side in (merge.left, merge.right)}
+        free = sorted((run for run in self._runs if id(run) not in busy), key=len, reverse=True)
+        while len(free) >= 2:
+            older, newer = free[0], free[1]
+            if len(newer) >= _FOLD_BELOW and len(newer) * _RATIO >= len(older):
+                self._merges.append(Merge(older, newer))
+                free = free[2:]
+            else:
+                free = free[1:]
+
+
+def _pairs(
+    left_start: Positions, left_size: Positions, right_start: Positions, right_end: Positions
+) -> tuple[Positions, Positions]:
+    """All pairs of [left_start, left_start + left_size) x [right_start, right_end), group by group."""
+    right_size = right_end - right_start
+    counts = left_size * right_size
+    if counts.max() == 1:
+        return left_start, right_start
+    place, _ = expand(counts)
+    width = np.repeat(right_size, counts)
+    row = place // width
+    return np.repeat(left_start, counts) + row, np.repeat(right_start, counts) + place - row * width

@@ -1,0 +1,1 @@
+"""Naive twins: what the kernel computes, recomputed with plain Python dictionaries."""
