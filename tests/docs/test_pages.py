@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,12 @@ def _run_python(page: Path, found: list[Block], folder: Path, env: dict[str, str
     )
     assert done.returncode == 0, f"{page.name}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     outputs = dict(zip((block.line for block in python), done.stdout.split(f"{OUTPUT_MARK}\n"), strict=False))
-    for block, behind in zip(found, found[1:], strict=False):
+    for block, behind in pairwise(found):
         if block.kind == "python" and behind.kind == "text":
             got = outputs[block.line]
-            assert _same(behind.text, got), f"{page.name}:{behind.line} shows\n{behind.text}\nbut it prints\n{got}"
+            assert _same(behind.text, got), (
+                f"{page.name}:{behind.line} shows\n{behind.text}\nbut it prints\n{got}"
+            )
 
 
 def _run_console(page: Path, block: Block, folder: Path, env: dict[str, str]) -> None:
@@ -86,7 +89,9 @@ def _run_console(page: Path, block: Block, folder: Path, env: dict[str, str]) ->
             more, _, expected = expected.partition("\n")
             line = f"{line}\n{more}"
         if line.startswith("make "):
-            subprocess.run(["make", "-n", *line.split()[1:]], cwd=ROOT, check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                ["make", "-n", *line.split()[1:]], cwd=ROOT, check=True, capture_output=True, timeout=60
+            )
             continue
         if line.startswith(("git clone", "cd ", "pip install")):
             continue

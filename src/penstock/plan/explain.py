@@ -31,7 +31,6 @@ from penstock.plan.node import (
 
 Tier = Literal["kernel", "spark", "recompute"]
 TIERS: tuple[Tier, ...] = ("kernel", "spark", "recompute")
-RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
