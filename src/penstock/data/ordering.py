@@ -21,8 +21,8 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
-_ONE = np.uint64(1)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
+_MOST_WORDS = 4  # of a prefix
 
 
 class Key(Protocol):
@@ -120,23 +120,21 @@ def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool
     return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def _of_bytes(column: pa.Array) -> Words:
-    """The first eight bytes of each text or binary value, most significant first, padded with zeros."""
-    wide = pa.large_binary() if not pa.types.is_large_string(column.type) else column.type
-    column = column if column.type == wide or pa.types.is_large_binary(column.type) else column.cast(wide)
+def _of_bytes(column: pa.Array) -> tuple[Words, Words]:
+    """The first sixteen bytes of each text or binary value, most significant first, padded with zeros."""
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    column = column if wide else column.cast(pa.large_binary())
     _, offsets_buffer, data_buffer = column.buffers()
+    words = np.zeros((2, len(column)), np.uint64)
+    if data_buffer is None or len(column) == 0:
+        return words[0], words[1]
     offsets = np.frombuffer(offsets_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
-    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    data = np.frombuffer(data_buffer, np.uint8)
     starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
-    word = np.zeros(len(column), np.uint64)
-    for at in range(8):
-        inside = lengths > at
-        if not inside.any():
-            break
-        byte = np.zeros(len(column), np.uint64)
-        byte[inside] = data[starts[inside] + at]
-        word |= byte << np.uint64(56 - 8 * at)
-    return word
+    for at in range(min(16, int(lengths.max()))):
+        inside = np.flatnonzero(lengths > at)
+        words[at >> 3, inside] |= data[starts[inside] + at].astype(np.uint64) << np.uint64(56 - 8 * (at & 7))
+    return words[0], words[1]
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -148,25 +146,91 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def prefix(column: pa.Array, *, descending: bool = False, nulls_first: bool = True) -> Words:
-    """Return one word per value that never contradicts the order: a smaller word means an earlier value.
+def _bits(kind: pa.DataType) -> int:
+    """Bits that a value takes in a prefix."""
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_integer(kind) or pa.types.is_date32(kind):
+        return int(kind.bit_width)
+    if _is_bytes(kind):
+        return 128
+    return 64 * word_count(kind)
 
-    Equal words say nothing. NULL has a word of its own end, so the other words lose their last bit.
+
+def _chosen(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> list[tuple[int, bool, bool]]:
+    """The columns that make up a prefix: the keys, then all others, up to the first one that does not fit completely."""
+    rest = [index for index in range(len(kinds)) if index not in {key.column for key in keys}]
+    wanted = [(key.column, key.descending, key.nulls_first) for key in keys] + [
+        (at, False, True) for at in rest
+    ]
+    for place, (index, _, _) in enumerate(wanted):
+        if not is_fixed(kinds[index]):
+            return wanted[: place + 1]
+    return wanted
+
+
+def prefix_words(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> int:
+    """How many words `prefix` gives for rows of these types."""
+    bits = sum(1 + _bits(kinds[index]) for index, _, _ in _chosen(kinds, keys))
+    return max(1, min(_MOST_WORDS, -(-bits // 64)))
+
+
+def prefix(columns: Sequence[pa.Array], keys: Sequence[Key]) -> tuple[Words, ...]:
+    """Return words per row that never contradict the order of the keys and then of the whole row; equal words say nothing.
+
+    They are the leading bits of all values laid end to end, each after a bit for NULL.
     """
+    kinds = [column.type for column in columns]
+    count = prefix_words(kinds, keys)
+    words = np.zeros((count, len(columns[0])), np.uint64)
+    at = 0
+    for index, descending, nulls_first in _chosen(kinds, keys):
+        column = columns[index]
+        missing = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
+        flag = np.full(len(column), nulls_first, np.uint64)
+        if missing is not None:
+            flag ^= missing
+        _put_bits(words, at, flag, 1)
+        at += 1
+        for word, bits in _parts(column):
+            value = ~word if descending else word
+            if missing is not None:
+                value = np.where(missing, np.uint64(0), value)
+            _put_bits(words, at, value, bits)
+            at += bits
+        if at >= 64 * count:
+            break
+    return tuple(words)
+
+
+def _parts(column: pa.Array) -> list[tuple[Words, int]]:
+    """The words of a column and how many of their low bits count."""
     kind = column.type
-    if is_fixed(kind):
-        word = encode(column)[0]
-    elif _is_bytes(kind):
-        word = _of_bytes(column)
-    else:
-        word = np.zeros(len(column), np.uint64)
-    word = (~word if descending else word) >> _ONE
-    if nulls_first:
-        word |= _SIGN
-    if column.null_count:
-        missing = pc.is_null(column).to_numpy(zero_copy_only=False)
-        word = np.where(missing, np.uint64(0) if nulls_first else ~np.uint64(0), word)
-    return word
+    if _is_bytes(kind):
+        return [(word, 64) for word in _of_bytes(column)]
+    if not is_fixed(kind):
+        return []
+    words = encode(column)
+    bits = _bits(kind)
+    if bits < 64 and bits > 1:
+        return [((words[0] ^ _SIGN) + np.uint64(1 << (bits - 1)), bits)]
+    return [(word, min(bits, 64)) for word in words]
+
+
+def _put_bits(words: npt.NDArray[np.uint64], at: int, value: Words, bits: int) -> None:
+    """Write the low `bits` bits of a value at a bit position counted from the most significant one; what does not fit is cut."""
+    word, used = at >> 6, at & 63
+    if word >= len(words):
+        return
+    if bits < 64:
+        value = value & np.uint64((1 << bits) - 1)
+    room = 64 - used
+    if bits <= room:
+        words[word] |= value << np.uint64(room - bits)
+        return
+    words[word] |= value >> np.uint64(bits - room)
+    if word + 1 < len(words):
+        words[word + 1] |= value << np.uint64(64 - bits + room)
 
 
 def _compare(left: Any, right: Any) -> int:
@@ -285,19 +349,18 @@ def rank_rows(
             order, classes, columns[key.column], descending=key.descending, nulls_first=key.nulls_first
         )
     peers = classes
-    first = [key.column for key in keys]
-    for index in [*range(len(columns))]:
-        if index not in first or pa.types.is_floating(columns[index].type):
-            classes = _refine(
-                order, classes, _zeros_apart(columns[index]), descending=False, nulls_first=True
-            )
+    sorted_by = {key.column for key in keys}
+    for index, column in enumerate(columns):
+        if index not in sorted_by:
+            classes = _refine(order, classes, column, descending=False, nulls_first=True)
+    for column in columns:
+        if pa.types.is_floating(column.type):
+            classes = _refine(order, classes, _zeros_apart(column), descending=False, nulls_first=True)
     return order, peers
 
 
 def _zeros_apart(column: pa.Array) -> pa.Array:
     """A float column as integers in the same order, with -0.0 before 0.0."""
-    if not pa.types.is_floating(column.type):
-        return column
     words = encode(column, merge_zeros=False)[0] ^ _SIGN
     missing = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
     return pa.array(words.view(np.int64), mask=missing)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.ordering import decode, encode, is_fixed, prefix, rank_rows, sort_rows
+from penstock.data.ordering import decode, encode, is_fixed, prefix, prefix_words, rank_rows, sort_rows
 from penstock.plan.node import SortKey
 
 NAN = float("nan")
@@ -91,8 +91,10 @@ def test_rows_sort_as_spark_sorts_them(name: str, descending: bool, nulls_first:
         ]
     else:
         assert found == expected
-    words = prefix(columns[0], descending=descending, nulls_first=nulls_first)
-    assert (np.diff(words[found].astype(object)) >= 0).all()
+    words = prefix(columns, [key])
+    in_order = list(zip(*(word[found].tolist() for word in words), strict=True))
+    assert in_order == sorted(in_order)
+    assert len(words) == prefix_words([kind, pa.int64()], [key])
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in VALUES.items() if is_fixed(kind)])
@@ -144,5 +146,8 @@ def test_many_random_rows() -> None:
             lambda a, b: next((c for k in whole if (c := compare(a[k.column], b[k.column], k))), 0)
         ),
     )
-    found = [rows[at] for at in sort_rows(columns, keys)]
+    order = sort_rows(columns, keys)
+    found = [rows[at] for at in order]
+    in_order = list(zip(*(word[order].tolist() for word in prefix(columns, keys)), strict=True))
+    assert in_order == sorted(in_order)
     assert repr(found) == repr(expected)

@@ -1,0 +1,188 @@
+"""Multisets of values or rows per group, read in Spark's order.
+
+`OrderedValues` holds one column of fixed width: the value is its order words. `OrderedRows` holds any columns: each distinct row has an
+id and is kept once; the order words are a prefix of it, and rows whose prefixes tie are compared in full when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.ordering import (
+    Key,
+    Words,
+    decode,
+    encode,
+    is_fixed,
+    prefix,
+    prefix_words,
+    rank_rows,
+    word_count,
+)
+from penstock.data.view import Positions, gather
+from penstock.errors import InternalError
+from penstock.state.dense import Dense
+from penstock.state.ordered import Entries, OrderedCounts
+from penstock.state.slots import Slots
+from penstock.state.sorted_runs import Run
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows of several groups in order: the index of the group that was asked for, the columns, the multiplicity."""
+
+    groups: Positions
+    columns: tuple[pa.Array, ...]
+    counts: Ints
+    words: tuple[Words, ...]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+class Multiset(Protocol):
+    """Counted rows per group."""
+
+    @property
+    def counts(self) -> OrderedCounts: ...
+
+    def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
+        """Add rows with weights; return the changed entries (slot, words..., [id], weight) in order."""
+
+    def read(
+        self,
+        slots: Positions,
+        places: int | None = None,
+        *,
+        reverse: bool = False,
+        starts: Sequence[Words] | None = None,
+        committed: bool = False,
+    ) -> Read:
+        """Return the first rows of each slot, as `OrderedCounts.scan` does."""
+
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def memory(self) -> int: ...
+
+
+def multiset(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> Multiset:
+    """Return the cheapest multiset for columns of these types in the order of the keys, then of the whole row."""
+    plain = len(kinds) == 1 and is_fixed(kinds[0]) and not any(key.descending for key in keys)
+    return OrderedValues(kinds[0]) if plain else OrderedRows(kinds, keys)
+
+
+class OrderedValues:
+    """Counted values of one fixed-width column per group, without NULL; -0.0 comes before 0.0."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.kind = kind
+        self.counts = OrderedCounts(word_count(kind), ids=False)
+
+    def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
+        return self.counts.stage((slots, *encode(columns[0], merge_zeros=False)), weights)
+
+    def read(
+        self,
+        slots: Positions,
+        places: int | None = None,
+        *,
+        reverse: bool = False,
+        starts: Sequence[Words] | None = None,
+        committed: bool = False,
+    ) -> Read:
+        found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
+        words: tuple[Words, ...] = tuple(key.astype(np.uint64, copy=False) for key in found.keys)
+        return Read(found.groups, (decode(words, self.kind),), found.counts, words)
+
+    def commit(self) -> None:
+        self.counts.commit()
+
+    def rollback(self) -> None:
+        self.counts.rollback()
+
+    def memory(self) -> int:
+        return self.counts.memory()
+
+
+class OrderedRows:
+    """Counted rows per group in the order of some keys, the whole row breaking ties."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> None:
+        self.kinds = tuple(kinds)
+        self._order = tuple(keys)
+        self._rows = Slots(kinds, as_rows=True)
+        self._held = Dense(np.int64)
+        self.counts = OrderedCounts(prefix_words(kinds, keys), ids=True)
+
+    def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
+        found = self._rows.resolve(columns, len(weights))
+        self._held.reserve(self._rows.size)
+        self._held.touch(found.touched)
+        ids = found.slots
+        np.add.at(self._held.data, ids, weights)
+        left = self._held.data[found.touched]
+        if (left < 0).any():
+            raise InternalError("a row is retracted more often than it was inserted")
+        self._rows.release(found.touched[left == 0])
+        words = prefix(gather(columns, found.leaders), self._order)
+        return self.counts.stage((slots, *(word[found.groups] for word in words), ids), weights)
+
+    def read(
+        self,
+        slots: Positions,
+        places: int | None = None,
+        *,
+        reverse: bool = False,
+        starts: Sequence[Words] | None = None,
+        committed: bool = False,
+    ) -> Read:
+        found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
+        count = self.counts.words
+        words: tuple[Words, ...] = tuple(key.astype(np.uint64, copy=False) for key in found.keys[:count])
+        columns = self._rows.keys(found.keys[count].astype(np.int64, copy=False))
+        order = self._untie(found, words, columns, reverse)
+        if order is None:
+            return Read(found.groups, columns, found.counts, words)
+        return Read(found.groups, gather(columns, order), found.counts[order], words)
+
+    def _untie(
+        self, found: Entries, words: Sequence[Words], columns: Sequence[pa.Array], reverse: bool
+    ) -> Positions | None:
+        """The positions that put rows with equal words in their real order; None when there are none."""
+        if len(found) < 2:
+            return None
+        fresh = found.groups[1:] != found.groups[:-1]
+        for word in words:
+            fresh |= word[1:] != word[:-1]
+        if fresh.all():
+            return None
+        tied = np.zeros(len(found), np.bool_)
+        tied[1:] |= ~fresh
+        tied[:-1] |= ~fresh
+        places = np.flatnonzero(tied)
+        block = np.concatenate(([0], np.cumsum(fresh)))[places]
+        inner, _ = rank_rows(gather(columns, places), self._order, -block if reverse else block)
+        order = np.arange(len(found))
+        order[places] = places[inner[::-1] if reverse else inner]
+        return order
+
+    def commit(self) -> None:
+        self._held.commit()
+        self._rows.commit()
+        self.counts.commit()
+
+    def rollback(self) -> None:
+        self._held.rollback()
+        self._rows.rollback()
+        self.counts.rollback()
+
+    def memory(self) -> int:
+        return self._rows.memory() + self._held.memory() + self.counts.memory()

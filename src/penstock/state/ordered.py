@@ -1,0 +1,245 @@
+"""Values in order, counted, per group: what MIN, MAX, top-k, percentiles and lists are read from.
+
+Entries (slot, order words, [row id]) -> signed count lie in sorted runs; the sum over all runs is the truth. A scan reads the first
+entries of many groups at once, a window per run: what lies before the nearest end of an unfinished window is complete.
+
+Cost: a change is appended in the order of its rows; a scan reads as many entries as it gives out and as are dead between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.data.hashing import expand
+from penstock.data.ordering import Words
+from penstock.data.view import Bools, Positions
+from penstock.errors import InternalError
+from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, sort_places
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of several groups: the index of the group that was asked for, the key columns, the count."""
+
+    groups: Positions
+    keys: tuple[npt.NDArray[Any], ...]
+    counts: Ints
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def _sum_equal(run: Run) -> Run:
+    """Add up the counts (the last column) of equal neighbours and drop zeros."""
+    *keys, counts = run
+    count = len(counts)
+    if count == 0:
+        return run
+    fresh = np.zeros(count, np.bool_)
+    fresh[0] = True
+    for key in keys:
+        fresh[1:] |= key[1:] != key[:-1]
+    if fresh.all():
+        if counts.all():
+            return run
+        kept = np.flatnonzero(counts)
+        return tuple(column[kept] for column in run)
+    starts = np.flatnonzero(fresh)
+    sums = np.add.reduceat(counts, starts)
+    kept = sums != 0
+    starts = starts[kept]
+    return (*(key[starts] for key in keys), sums[kept])
+
+
+class OrderedCounts:
+    """Signed counts of (slot, words..., ids) in order."""
+
+    def __init__(self, words: int, *, ids: bool) -> None:
+        self.words = words
+        self._keys = 1 + words + ids
+        self._runs = SortedRuns(self._keys, _sum_equal)
+        self._staged = 0
+        self._changed = 0
+
+    def stage(self, columns: Sequence[npt.NDArray[Any]], weights: Ints) -> Run:
+        """Add entries (slot, words..., [ids]) with weights; return them sorted and added up. `rollback` takes them back."""
+        order = sort_places(columns)
+        run = _sum_equal((*(column[order] for column in columns), weights[order]))
+        if len(run[0]):
+            self._runs.append(run)
+            self._staged += 1
+            self._changed += len(run[0])
+        return run
+
+    def commit(self) -> None:
+        self._staged = 0
+        if self._changed:
+            self._runs.work(self._changed)
+            self._changed = 0
+
+    def rollback(self) -> None:
+        while self._staged:
+            self._runs.drop_last()
+            self._staged -= 1
+        self._changed = 0
+
+    def memory(self) -> int:
+        return self._runs.memory()
+
+    def scan(
+        self,
+        slots: Positions,
+        places: int | None = None,
+        *,
+        reverse: bool = False,
+        starts: Sequence[Words] | None = None,
+        committed: bool = False,
+    ) -> Entries:
+        """Read the first live entries of each slot (the last ones, backwards, with `reverse`).
+
+        At least `places` of them, counted with their multiplicity, and all whose words equal the last one's; all when `places`
+        is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive. `committed`
+        reads the state before this tick.
+        """
+        runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
+        bounds = [self._range(run, slots, starts, reverse) for run in runs]
+        parts: list[Entries] = []
+        active = np.arange(len(slots))
+        wanted = np.full(len(slots), 0 if places is None else places)
+        window = None if places is None else 2 * places + 8
+        while len(active):
+            found, limit, limited = self._window(runs, bounds, active, window, reverse)
+            if limited.any():
+                inside = self._before(found, limit, limited)
+                found = Entries(
+                    found.groups[inside], tuple(key[inside] for key in found.keys), found.counts[inside]
+                )
+            parts.append(Entries(active[found.groups], found.keys, found.counts))
+            got = np.bincount(found.groups, found.counts, len(active)).astype(np.int64)
+            wanted[active] -= got
+            more = limited & (wanted[active] > 0)
+            if not more.any():
+                break
+            flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
+            limit = tuple(word[more] ^ flip for word in limit)
+            active = active[more]
+            bounds = [
+                self._narrow(run, low[more], high[more], limit, reverse)
+                for run, (low, high) in zip(runs, bounds, strict=True)
+            ]
+            assert window is not None
+            window *= 4
+        return self._join(parts, reverse)
+
+    def _range(
+        self, run: Run, slots: Positions, starts: Sequence[Words] | None, reverse: bool
+    ) -> tuple[Positions, Positions]:
+        low = np.searchsorted(run[0], slots, "left")
+        high = np.searchsorted(run[0], slots, "right")
+        return (low, high) if starts is None else self._narrow(run, low, high, starts, reverse)
+
+    def _narrow(
+        self, run: Run, low: Positions, high: Positions, limit: Sequence[Words], reverse: bool
+    ) -> tuple[Positions, Positions]:
+        """Leave out what lies before the limit (behind it, with `reverse`)."""
+        words = run[1 : 1 + self.words]
+        if len(run[0]) == 0:
+            return low, high
+        cut = lower_bounds(words, limit, low, high, after=reverse)
+        return (low, cut) if reverse else (cut, high)
+
+    def _window(
+        self,
+        runs: Sequence[Run],
+        bounds: Sequence[tuple[Positions, Positions]],
+        active: Positions,
+        window: int | None,
+        reverse: bool,
+    ) -> tuple[Entries, tuple[Words, ...], Bools]:
+        """Read up to `window` entries per slot and run: entries added up, and the nearest end of an unfinished window."""
+        count = len(active)
+        # Reading backwards is reading complemented words forwards.
+        flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
+        limit = tuple(np.zeros(count, np.uint64) for _ in range(self.words))
+        limited = np.zeros(count, np.bool_)
+        pieces: list[tuple[npt.NDArray[Any], ...]] = []
+        for run, (low, high) in zip(runs, bounds, strict=True):
+            sizes = high - low
+            if window is not None:
+                cut = np.flatnonzero(sizes > window)
+                sizes = np.minimum(sizes, window)
+                if len(cut):
+                    last = high[cut] - window if reverse else low[cut] + window - 1
+                    self._lower_limit(
+                        limit, limited, cut, [word[last] ^ flip for word in run[1 : 1 + self.words]]
+                    )
+            total = int(sizes.sum())
+            if total == 0:
+                continue
+            place, _ = expand(sizes)
+            groups = np.repeat(np.arange(count), sizes)
+            at = (high - 1)[groups] - place if reverse else low[groups] + place
+            words = [word[at] ^ flip for word in run[1 : 1 + self.words]]
+            pieces.append((groups, *words, *(column[at] for column in run[1 + self.words :])))
+        if not pieces:
+            none = tuple(np.zeros(0, np.uint64) for _ in range(self.words))
+            ids = (np.zeros(0, np.int64),) * (self._keys - 1 - self.words)
+            return Entries(np.zeros(0, np.int64), (*none, *ids), np.zeros(0, np.int64)), limit, limited
+        joined = (
+            pieces[0]
+            if len(pieces) == 1
+            else tuple(np.concatenate(piece) for piece in zip(*pieces, strict=True))
+        )
+        if len(pieces) > 1:
+            order = sort_places(joined[: self._keys])
+            joined = tuple(column[order] for column in joined)
+        groups, *keys, counts = _sum_equal(joined)
+        return Entries(groups, tuple(keys), counts), limit, limited
+
+    def _lower_limit(
+        self, limit: tuple[Words, ...], limited: Bools, rows: Positions, words: Sequence[Words]
+    ) -> None:
+        less = np.zeros(len(rows), np.bool_)
+        equal = np.ones(len(rows), np.bool_)
+        for mine, other in zip(limit, words, strict=True):
+            less |= equal & (other < mine[rows])
+            equal &= other == mine[rows]
+        less |= ~limited[rows]
+        for mine, other in zip(limit, words, strict=True):
+            mine[rows[less]] = other[less]
+        limited[rows] = True
+
+    def _before(self, found: Entries, limit: tuple[Words, ...], limited: Bools) -> Bools:
+        less = np.zeros(len(found), np.bool_)
+        equal = np.ones(len(found), np.bool_)
+        for word, end in zip(found.keys[: self.words], limit, strict=True):
+            mine = end[found.groups]
+            less |= equal & (word < mine)
+            equal &= word == mine
+        less |= ~limited[found.groups]
+        return less
+
+    def _join(self, parts: Sequence[Entries], reverse: bool) -> Entries:
+        if len(parts) == 1:
+            whole = parts[0]
+        else:
+            groups = np.concatenate([part.groups for part in parts])
+            order = np.argsort(groups, kind="stable")
+            keys = tuple(
+                np.concatenate(column)[order] for column in zip(*(part.keys for part in parts), strict=True)
+            )
+            whole = Entries(groups[order], keys, np.concatenate([part.counts for part in parts])[order])
+        if (whole.counts < 0).any():
+            raise InternalError("a value is retracted more often than it was inserted")
+        if reverse:
+            every = np.uint64(0xFFFFFFFFFFFFFFFF)
+            keys = tuple(key ^ every for key in whole.keys[: self.words]) + whole.keys[self.words :]
+            return Entries(whole.groups, keys, whole.counts)
+        return whole

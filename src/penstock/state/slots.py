@@ -1,0 +1,228 @@
+"""Which slot a key has: an index from key hash to slot, with the keys themselves by slot.
+
+Accumulators live in dense arrays by slot. A key gets a slot when it is first seen and loses it when its group dies; the slot is
+then given to another key, so state does not grow while groups come and go.
+
+Cost: one hash per row, a look-up per distinct key in a logarithmic number of sorted runs, one comparison of the real key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.equality import equal_rows, group_rows
+from penstock.data.hashing import Hashes, hash_order, hash_rows
+from penstock.data.view import Positions, gather
+from penstock.state.dense import Dense
+from penstock.state.key_column import key_column
+from penstock.state.sorted_runs import Run, SortedRuns
+
+_ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting
+_TABLE_FROM = 100_000  # keys in a run from which an offset table pays
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Rows and their slots: `touched[groups[i]]` is the slot of row i, and `leaders` are the first rows of each key."""
+
+    touched: Positions
+    groups: Positions
+    leaders: Positions
+
+    @property
+    def slots(self) -> Positions:
+        """The slot of every row."""
+        return self.touched[self.groups]
+
+
+def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) -> tuple[Positions, Positions]:
+    """Group equal keys: the first row of each distinct key, in hash order, and the group of every row."""
+    if len(hashes) >= _ENCODE_FROM:
+        encoded = pa.array(hashes).dictionary_encode()
+        groups = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        seen = np.maximum.accumulate(groups)
+        first = np.flatnonzero(np.diff(seen, prepend=-1))
+        if equal_rows(columns, np.arange(len(groups)), columns, first[groups], as_rows=as_rows).all():
+            order = hash_order(hashes[first])
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            return first[order], place[groups]
+    order, starts = group_rows(hashes, columns, as_rows=as_rows)
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    return order[starts], groups
+
+
+class Slots:
+    """Keys and their slots."""
+
+    def __init__(self, types: Sequence[pa.DataType], *, as_rows: bool = False) -> None:
+        self._as_rows = as_rows
+        self._columns = [key_column(kind, as_rows=as_rows) for kind in types]
+        self._hashes = Dense(np.uint64)
+        self._live = Dense(np.bool_)
+        self._index = SortedRuns(1, self._still_valid)
+        self._tables: dict[int, tuple[Hashes, npt.NDArray[np.int64], int]] = {}
+        self._free: list[int] = []
+        self._next = 0
+        self._pending: list[Positions] = []
+        self._reused: list[Positions] = []
+        self._before: int | None = None
+        self._dying: list[Positions] = []
+
+    @property
+    def size(self) -> int:
+        """All slots are below this."""
+        return self._next
+
+    def __len__(self) -> int:
+        return self._next - len(self._free)
+
+    def live(self) -> Positions:
+        """All slots that have a key."""
+        return np.flatnonzero(self._live.data[: self._next])
+
+    def resolve(self, columns: Sequence[pa.Array], rows: int | None = None) -> Resolved:
+        """Find the slot of every row's key; keys not seen before get one, until `rollback`."""
+        hashes = hash_rows(columns, rows)
+        leaders, groups = group_keys(columns, hashes, as_rows=self._as_rows)
+        wanted = hashes[leaders]
+        touched = self._find(wanted, columns, leaders)
+        missing = np.flatnonzero(touched < 0)
+        if len(missing):
+            touched[missing] = self._take_slots(wanted[missing], columns, leaders[missing])
+        return Resolved(touched, groups, leaders)
+
+    def find(self, columns: Sequence[pa.Array], rows: int | None = None) -> Positions:
+        """Return the slot of every row's key, -1 for keys that have none."""
+        hashes = hash_rows(columns, rows)
+        leaders, groups = group_keys(columns, hashes, as_rows=self._as_rows)
+        return self._find(hashes[leaders], columns, leaders)[groups]
+
+    def keys(self, slots: Positions) -> tuple[pa.Array, ...]:
+        """Return the key columns at slots."""
+        return tuple(column.take(slots) for column in self._columns)
+
+    def release(self, slots: Positions) -> None:
+        """Give up slots when the tick commits."""
+        if len(slots):
+            self._dying.append(slots)
+
+    def commit(self) -> None:
+        changed = sum(len(slots) for slots in self._pending)
+        self._pending.clear()
+        self._reused.clear()
+        self._before = None
+        if self._dying:
+            dead = np.concatenate(self._dying)
+            self._dying.clear()
+            self._live.data[dead] = False
+            self._free.extend(dead.tolist())
+            for column in self._columns:
+                column.compact(self.live, len(self))
+        self._index.work(changed)
+        if self._tables:
+            present = {id(run[0]) for run in self._index.runs}
+            self._tables = {key: table for key, table in self._tables.items() if key in present}
+
+    def rollback(self) -> None:
+        for slots in self._pending:
+            self._live.data[slots] = False
+            self._index.drop_last()
+        self._pending.clear()
+        self._dying.clear()
+        while self._reused:
+            self._free.extend(self._reused.pop().tolist())
+        if self._before is not None:
+            self._next, self._before = self._before, None
+
+    def memory(self) -> int:
+        """Bytes held."""
+        tables = sum(offsets.nbytes for _, offsets, _ in self._tables.values())
+        keys = sum(column.memory() for column in self._columns)
+        return (
+            keys
+            + tables
+            + self._index.memory()
+            + self._hashes.memory()
+            + self._live.memory()
+            + 8 * len(self._free)
+        )
+
+    def _still_valid(self, run: Run) -> Run:
+        """Drop index entries whose slot has died or has another key by now."""
+        hashes, slots = run
+        valid = self._live.data[slots] & (self._hashes.data[slots] == hashes)
+        # A key that died and came back into the same slot has two entries.
+        valid[1:] &= (hashes[1:] != hashes[:-1]) | (slots[1:] != slots[:-1])
+        return (hashes, slots) if valid.all() else (hashes[valid], slots[valid])
+
+    def _find(self, wanted: Hashes, columns: Sequence[pa.Array], leaders: Positions) -> Positions:
+        """Look up distinct keys, which come in hash order."""
+        found = np.full(len(wanted), -1, np.int64)
+        for run in self._index.runs:
+            hashes, slots = run
+            at = self._first(hashes, wanted)
+            rows = np.flatnonzero(found < 0)
+            at = at[rows]
+            while len(rows):
+                inside = at < len(hashes)
+                rows, at = rows[inside], at[inside]
+                same = hashes[at] == wanted[rows]
+                rows, at = rows[same], at[same]
+                if len(rows) == 0:
+                    break
+                candidates = slots[at]
+                match = self._live.data[candidates] & (self._hashes.data[candidates] == wanted[rows])
+                for stored, column in zip(self._columns, columns, strict=True):
+                    match &= stored.equal(candidates, column, leaders[rows])
+                found[rows[match]] = candidates[match]
+                rows, at = rows[~match], at[~match] + 1
+        return found
+
+    def _first(self, hashes: Hashes, wanted: Hashes) -> Positions:
+        if len(hashes) < _TABLE_FROM or len(wanted) * 64 > len(hashes):
+            return np.searchsorted(hashes, wanted)
+        table = self._tables.get(id(hashes))
+        if table is None:
+            bits = len(hashes).bit_length() - 2
+            edges = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(64 - bits)
+            offsets = np.searchsorted(hashes, edges[:-1]).astype(np.int64)
+            table = self._tables[id(hashes)] = (hashes, np.append(offsets, len(hashes)), 64 - bits)
+        _, offsets, shift = table
+        bucket = (wanted >> np.uint64(shift)).astype(np.int64)
+        low, high = offsets[bucket], offsets[bucket + 1]
+        while (low < high).any():
+            middle = (low + high) >> 1
+            before = hashes[np.minimum(middle, len(hashes) - 1)] < wanted
+            before &= low < high
+            low, high = np.where(before, middle + 1, low), np.where(before, high, np.maximum(middle, low))
+        return low
+
+    def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
+        if self._before is None:
+            self._before = self._next
+        count = len(hashes)
+        reused = min(count, len(self._free))
+        slots = np.empty(count, np.int64)
+        if reused:
+            slots[:reused] = self._free[-reused:]
+            del self._free[-reused:]
+            self._reused.append(slots[:reused])
+        slots[reused:] = np.arange(self._next, self._next + count - reused)
+        self._next += count - reused
+        self._hashes.reserve(self._next)
+        self._live.reserve(self._next)
+        self._hashes.data[slots] = hashes
+        self._live.data[slots] = True
+        for stored, column in zip(self._columns, gather(columns, rows), strict=True):
+            stored.reserve(self._next)
+            stored.put(slots, column)
+        self._index.append((hashes, slots))
+        self._pending.append(slots)
+        return slots

@@ -1,0 +1,221 @@
+"""Immutable sorted runs of plain NumPy columns, merged a little in every tick.
+
+A run is a tuple of arrays of one length, sorted by its first `keys` arrays. A new run that is not much smaller than the one
+before it is merged with it: at once while both are small, otherwise in portions paid for by the rows of each commit, while both
+stay readable. So no tick pays for the whole state, and there are only a logarithmic number of runs to look into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[Any]
+Run = tuple[Column, ...]
+Places = npt.NDArray[np.int64]
+
+_SMALL = 8192  # runs that together are no longer are merged at once
+_RATIO = 8
+_PORTION = 16  # rows merged per changed row, for each open merge
+_LEAST = 4096
+_CHUNK = 32768
+
+
+def sort_places(keys: Sequence[Column]) -> Places:
+    """Return the positions that sort rows by several integer columns, the first one most significant.
+
+    Two arg-sorts are several times as fast as a lexical sort, and the columns after the second rarely matter: they are looked at
+    only for rows that tie.
+    """
+    first = keys[0]
+    if len(keys) == 1:
+        return np.argsort(first, kind="stable")
+    if len(first) < 256:
+        return np.lexsort(tuple(reversed(keys)))
+    order = np.argsort(keys[1])
+    bits = len(order).bit_length()
+    if int(first.max()).bit_length() + bits < 64:
+        # Sorting numbers is much faster than arg-sorting them: the place goes into the low bits.
+        packed = (first[order].astype(np.uint64) << np.uint64(bits)) | np.arange(len(order), dtype=np.uint64)
+        packed.sort()
+        order = order[(packed & np.uint64((1 << bits) - 1)).view(np.int64)]
+    else:
+        order = order[np.argsort(first[order], kind="stable")]
+    if len(keys) > 2:
+        a, b = first[order], keys[1][order]
+        same = (a[1:] == a[:-1]) & (b[1:] == b[:-1])
+        if same.any():
+            tied = np.zeros(len(order), np.bool_)
+            tied[1:] |= same
+            tied[:-1] |= same
+            places = np.flatnonzero(tied)
+            block = np.cumsum(~np.concatenate(([False], same)))[places]
+            rows = order[places]
+            inner = np.lexsort((*(key[rows] for key in reversed(keys[2:])), block))
+            order[places] = rows[inner]
+    return order
+
+
+def range_of(run: Run, keys: int, key: Sequence[Any]) -> tuple[int, int]:
+    """Return where the rows with exactly these leading keys begin and end in a run."""
+    low, high = 0, len(run[0])
+    for column, value in zip(run[:keys], key, strict=False):
+        part = column[low:high]
+        low, high = (
+            low + int(np.searchsorted(part, value, "left")),
+            low + int(np.searchsorted(part, value, "right")),
+        )
+    return low, high
+
+
+def lower_bounds(
+    columns: Sequence[Column], keys: Sequence[Column], low: Places, high: Places, *, after: bool
+) -> Places:
+    """For each key find the first place in [low, high) that is not before it (or, with `after`, that is behind it)."""
+    low, high = low.copy(), high.copy()
+    steps = int((high - low).max(initial=0)).bit_length()
+    last = len(columns[0]) - 1
+    for _ in range(steps):
+        middle = (low + high) >> 1
+        probe = np.minimum(middle, last)
+        before = _precedes(columns, keys, probe, after)
+        before &= low < high
+        low = np.where(before, middle + 1, low)
+        high = np.where(before, high, np.maximum(middle, low))
+    return low
+
+
+def _precedes(
+    columns: Sequence[Column], keys: Sequence[Column], places: Places, after: bool
+) -> npt.NDArray[np.bool_]:
+    here = columns[-1][places]
+    before: npt.NDArray[np.bool_] = here <= keys[-1] if after else here < keys[-1]
+    for column, key in zip(columns[-2::-1], keys[-2::-1], strict=True):
+        here = column[places]
+        before = (here < key) | ((here == key) & before)
+    return before
+
+
+def merge_sorted(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
+    """Merge two sorted sequences of rows, equal keys of the older one first."""
+    count, more = len(older[0]), len(newer[0])
+    if more * 4 > count:
+        joined = tuple(np.concatenate(pair) for pair in zip(older, newer, strict=True))
+        order = sort_places(joined[:keys])
+        return tuple(column[order] for column in joined)
+    if more == 0:
+        return tuple(older)
+    # Few rows into many: finding their places is cheaper than sorting everything again.
+    low, high = np.zeros(more, np.int64), np.full(more, count)
+    places = lower_bounds(older[:keys], newer[:keys], low, high, after=True) + np.arange(more)
+    kept = np.ones(count + more, np.bool_)
+    kept[places] = False
+    result = []
+    for old, new in zip(older, newer, strict=True):
+        column = np.empty(count + more, old.dtype)
+        column[places] = new
+        column[kept] = old
+        result.append(column)
+    return tuple(result)
+
+
+@dataclass(slots=True, eq=False)
+class _Merge:
+    """Two runs on their way into one."""
+
+    older: Run
+    newer: Run
+    output: list[Column]
+    at: int = 0
+    newer_at: int = 0
+    filled: int = 0
+
+
+@dataclass(slots=True)
+class SortedRuns:
+    """A logarithmic number of sorted runs.
+
+    `reduce` gets sorted rows that hold all entries of their keys in the runs being merged, and returns what is left of them.
+    """
+
+    keys: int
+    reduce: Callable[[Run], Run]
+    runs: list[Run] = field(default_factory=list)
+    _merges: list[_Merge] = field(default_factory=list)
+
+    def append(self, run: Run) -> None:
+        """Add a sorted run; nothing is merged."""
+        if len(run[0]):
+            self.runs.append(run)
+
+    def drop_last(self) -> None:
+        """Take back the last appended run."""
+        self.runs.pop()
+
+    def work(self, rows: int) -> None:
+        """Merge, as much as `rows` changed rows pay for."""
+        while self._start_merge():
+            pass
+        for merge in list(self._merges):
+            self._advance(merge, max(_LEAST, rows * _PORTION))
+
+    def memory(self) -> int:
+        held = sum(column.nbytes for run in self.runs for column in run)
+        return held + sum(column.nbytes for merge in self._merges for column in merge.output)
+
+    def _busy(self, run: Run) -> bool:
+        return any(run is merge.older or run is merge.newer for merge in self._merges)
+
+    def _start_merge(self) -> bool:
+        for place in range(len(self.runs) - 1, 0, -1):
+            newer, older = self.runs[place], self.runs[place - 1]
+            if len(newer[0]) * _RATIO < len(older[0]) or self._busy(newer) or self._busy(older):
+                continue
+            total = len(newer[0]) + len(older[0])
+            if total <= _SMALL:
+                self.runs[place - 1 : place + 1] = [
+                    run for run in [self._combine(older, newer)] if len(run[0])
+                ]
+            else:
+                self._merges.append(_Merge(older, newer, [np.empty(total, column.dtype) for column in older]))
+            return True
+        return False
+
+    def _combine(self, older: Sequence[Column], newer: Sequence[Column]) -> Run:
+        return self.reduce(merge_sorted(older, newer, self.keys))
+
+    def _advance(self, merge: _Merge, fuel: int) -> None:
+        end, newer_end = len(merge.older[0]), len(merge.newer[0])
+        while fuel > 0 and (merge.at < end or merge.newer_at < newer_end):
+            size = min(fuel, _CHUNK)
+            stop = min(end, merge.at + size)
+            if stop < end:
+                key = [column[stop - 1] for column in merge.older[: self.keys]]
+                # Rows of one run may share a key (hashes do): all of them go together.
+                stop = max(stop, range_of(merge.older, self.keys, key)[1])
+                newer_stop = range_of(merge.newer, self.keys, key)[1]
+            else:
+                newer_stop = min(newer_end, merge.newer_at + size) if merge.at == end else newer_end
+            part = self._combine(
+                [column[merge.at : stop] for column in merge.older],
+                [column[merge.newer_at : newer_stop] for column in merge.newer],
+            )
+            filled = merge.filled + len(part[0])
+            for column, values in zip(merge.output, part, strict=True):
+                column[merge.filled : filled] = values
+            fuel -= stop - merge.at + newer_stop - merge.newer_at
+            merge.at, merge.newer_at, merge.filled = stop, newer_stop, filled
+        if merge.at == end and merge.newer_at == newer_end:
+            self._finish(merge)
+
+    def _finish(self, merge: _Merge) -> None:
+        self._merges.remove(merge)
+        for column in merge.output:
+            column.resize(merge.filled, refcheck=False)
+        merged: Run = tuple(merge.output)
+        place = next(index for index, run in enumerate(self.runs) if run is merge.older)
+        self.runs[place : place + 2] = [merged] if merge.filled else []
