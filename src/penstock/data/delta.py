@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.view import Positions, gather
+
 Weights = npt.NDArray[np.int64]
 
 
@@ -26,10 +28,9 @@ class Delta:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def take(self, positions: npt.NDArray[np.integer]) -> Delta:
+    def take(self, positions: Positions) -> Delta:
         """Return the rows at the given positions."""
-        chosen = pa.array(positions)
-        return Delta(tuple(column.take(chosen) for column in self.columns), self.weights[positions])
+        return Delta(gather(self.columns, positions), self.weights[positions])
 
     def select(self, columns: Sequence[int]) -> Delta:
         """Return the same rows with other columns."""

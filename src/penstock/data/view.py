@@ -112,6 +112,17 @@ def null_mask(array: pa.Array) -> Bools | None:
     return ~unpack_bits(np.frombuffer(validity, np.uint8), array.offset, len(array))
 
 
+def true_mask(array: pa.Array) -> Bools:
+    """Which rows of a boolean column are TRUE: neither FALSE nor NULL."""
+    if len(array) == 0:
+        return np.zeros(0, np.bool_)
+    validity, bits = array.buffers()
+    found = unpack_bits(np.frombuffer(bits, np.uint8), array.offset, len(array))
+    if validity is not None:
+        found &= unpack_bits(np.frombuffer(validity, np.uint8), array.offset, len(array))
+    return found
+
+
 def unpack_bits(bits: npt.NDArray[np.uint8], offset: int, length: int) -> Bools:
     """The bits `offset` .. `offset + length` of a bitmap as booleans."""
     start = offset >> 3

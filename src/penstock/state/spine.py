@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.delta import Delta, empty
+from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_order, hash_rows
-from penstock.data.view import Positions
+from penstock.data.view import Positions, views
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, row_words, sort_run, word_range
 
@@ -81,6 +81,25 @@ class Reader:
     def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
         """Return `probe` as (probing rows, found rows)."""
         return collect(self.probe(columns, rows), self.types)
+
+    def multiplicity(self, delta: Delta) -> Weights:
+        """How often each row of a delta is there; its own weights do not count."""
+        counts = np.zeros(len(delta), np.int64)
+        if not self.runs or len(delta) == 0:
+            return counts
+        words = row_words(delta.columns, self.keys, len(delta))
+        order = hash_order(words)
+        ordered = words[order]
+        own = views(delta.columns)
+        for run in self.runs:
+            found, begin, end = find(run, ordered, ordered)
+            if len(found) == 0:
+                continue
+            left, right = _pairs(found, np.ones(len(found), np.int64), begin, end)
+            left = order[left]
+            same = equal_rows(own, left, run.views, right, as_rows=True)
+            np.add.at(counts, left[same], run.weights.take(right[same]))
+        return counts
 
     def rows(self) -> Delta:
         """All rows, each once with its multiplicity. Cost: data."""

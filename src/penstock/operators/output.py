@@ -1,0 +1,102 @@
+"""The materialised result of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, concat
+from penstock.data.equality import equal_rows
+from penstock.data.view import gather
+from penstock.errors import InternalError
+from penstock.operators.base import Operator, Tick
+from penstock.operators.sample import sample
+from penstock.state.arrangement import Arrangement
+
+
+class Output(Operator):
+    """The rows of a view, integrated from its deltas.
+
+    Rule: V+ = V- + consolidate(dV); a row that would be there less than zero times is a fault of ours and rejects the tick.
+    Cost: delta. `arrangement` holds the rows, by the whole row or by key columns, and may be shared with the view's readers.
+    """
+
+    def __init__(self, name: str, columns: Sequence[str], arrangement: Arrangement) -> None:
+        self._name = name
+        self._columns = tuple(columns)
+        self.arrangement = arrangement
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        delta = consolidate(inputs[0])
+        self._check(delta)
+        self.arrangement.apply(delta)
+        return delta
+
+    def commit(self) -> None:
+        self.arrangement.commit()
+
+    def rollback(self) -> None:
+        self.arrangement.rollback()
+
+    def memory(self) -> int:
+        return self.arrangement.memory()
+
+    def rows(self) -> Delta:
+        """All committed rows with their multiplicity. Cost: data."""
+        return self.arrangement.before().rows()
+
+    def snapshot(self) -> tuple[pa.Array, ...]:
+        """All committed rows, each as often as it is there. Cost: data."""
+        return expanded(self.rows())
+
+    def lookup(self, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+        """The committed rows whose `columns` equal any of the given rows of values.
+
+        Cost: the rows found when the arrangement is keyed by these columns, otherwise data.
+        """
+        reader = self.arrangement.before()
+        if reader.keys is not None and sorted(reader.keys) == sorted(columns):
+            by_column = dict(zip(columns, values, strict=True))
+            _, found = reader.lookup([by_column[key] for key in reader.keys], len(values[0]))
+            return expanded(consolidate(found))
+        parts = [
+            run.delta().take(np.flatnonzero(chosen))
+            for run in reader.runs
+            for chosen in (_matches([run.columns[column] for column in columns], values, len(run)),)
+        ]
+        return expanded(consolidate(concat(parts))) if parts else expanded(reader.rows())
+
+    def _check(self, delta: Delta) -> None:
+        retracted = np.flatnonzero(delta.weights < 0)
+        if len(retracted) == 0:
+            return
+        rows = delta.take(retracted)
+        wrong = np.flatnonzero(self.arrangement.before().multiplicity(rows) + rows.weights < 0)
+        if len(wrong):
+            raise InternalError(
+                f"view {self._name!r} retracts {len(wrong)} rows that it never gave, for example "
+                f"{sample(rows.take(wrong), self._columns)}",
+                code="INTERNAL_NEGATIVE_MULTIPLICITY",
+                hint="this is a fault of penstock; please report it with the view's SQL and the delta",
+                where=f"view {self._name}",
+            )
+
+
+def expanded(rows: Delta) -> tuple[pa.Array, ...]:
+    """The columns of a multiset with every row as often as its weight says."""
+    if (rows.weights == 1).all():
+        return rows.columns
+    return gather(rows.columns, np.repeat(np.arange(len(rows)), rows.weights))
+
+
+def _matches(
+    columns: Sequence[pa.Array], values: Sequence[pa.Array], rows: int
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    found = np.zeros(rows, np.bool_)
+    every = np.arange(rows)
+    for at in range(len(values[0])):
+        found |= equal_rows(columns, every, values, np.full(rows, at))
+    return found

@@ -1,0 +1,29 @@
+"""A few rows as text, for messages that name the offending ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.data.delta import Delta
+
+_ROWS = 3
+_WIDTH = 60
+
+
+def sample(rows: Delta, names: Sequence[str]) -> str:
+    """The first rows of a delta as `(id=1, name='a')`, shortened where they are long."""
+    shown = []
+    for at in range(min(len(rows), _ROWS)):
+        values = (
+            f"{name}={_short(column[at].as_py())}" for name, column in zip(names, rows.columns, strict=True)
+        )
+        shown.append(f"({', '.join(values)})")
+    more = len(rows) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "NULL"
+    text = repr(value)
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."

@@ -1,0 +1,55 @@
+"""A scalar subquery: always exactly one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, concat, empty
+from penstock.errors import SqlError
+from penstock.operators.base import Operator, Tick
+
+
+class Single(Operator):
+    """The one row of the input, or a row of NULLs when it is empty.
+
+    Rule: d = -row(A-) + row(A+), nothing when they are equal; an input of two rows rejects the tick. Cost: delta.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._types = tuple(types)
+        self._rows = empty(types)
+        self._pending: Delta | None = None
+
+    def initial(self, tick: Tick) -> Delta | None:
+        return self._shown(empty(self._types))
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        rows = consolidate(concat([self._rows, inputs[0]]))
+        count = int(rows.weights.sum())
+        if count > 1:
+            raise SqlError(
+                f"a scalar subquery gave {count} rows",
+                code="SQL_SCALAR_SUBQUERY_TOO_MANY_ROWS",
+                hint="add LIMIT 1 or an aggregate such as max() to the subquery",
+            )
+        self._pending = rows
+        return consolidate(concat([-self._shown(self._rows), self._shown(rows)]))
+
+    def commit(self) -> None:
+        if self._pending is not None:
+            self._rows, self._pending = self._pending, None
+
+    def rollback(self) -> None:
+        self._pending = None
+
+    def memory(self) -> int:
+        return int(sum(column.nbytes for column in self._rows.columns))
+
+    def _shown(self, rows: Delta) -> Delta:
+        if len(rows):
+            return rows
+        return Delta(tuple(pa.nulls(1, kind) for kind in self._types), np.ones(1, np.int64))

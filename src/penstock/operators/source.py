@@ -1,0 +1,202 @@
+"""A source: where deltas of users enter the circuit, checked against the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, concat, empty
+from penstock.data.equality import equal_rows, group_rows
+from penstock.data.hashing import hash_rows, hash_wide
+from penstock.data.view import Bools, Positions, gather, null_mask
+from penstock.errors import DataError
+from penstock.operators.base import Operator, Tick
+from penstock.operators.sample import sample
+from penstock.state.arrangement import Arrangement
+
+OnMissing = Literal["reject", "quarantine"]
+
+
+class Source(Operator):
+    """The rows of a source, with or without a primary key.
+
+    Rule without a key: S+ = S- + consolidate(dS). A retraction of a row that is not there (or not so often) rejects the tick, or
+    is left out and kept in `missing` with `on_missing="quarantine"`.
+
+    Rule with a key: rows of the delta are events in the order of their positions. An insert replaces the row of its key, the
+    last insert of a key wins, a retraction removes the row of its key whatever its other columns say; it must find one, stored
+    or inserted before it, and several retractions of a key count as one. One exception makes a delta and its negative inverse of each other: a retraction of exactly the
+    stored row comes before the inserts of other rows with that key, wherever it stands. The output is -old +new per changed key.
+
+    With `retained` only those columns are kept and given on (the primary key must be among them); rows are then told apart by a
+    128-bit hash of all columns. Cost: delta.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        names: Sequence[str],
+        types: Sequence[pa.DataType],
+        *,
+        primary_key: Sequence[int] | None = None,
+        on_missing: OnMissing = "reject",
+        retained: Sequence[int] | None = None,
+    ) -> None:
+        self._name = name
+        self._names = tuple(names)
+        self._on_missing = on_missing
+        self._key = tuple(primary_key) if primary_key else None
+        self._retained = None if retained is None else tuple(retained)
+        self.columns = tuple(range(len(types))) if self._retained is None else self._retained
+        self.missing = empty(types)
+        kept = [types[column] for column in self.columns]
+        keys = None if self._key is None else [self.columns.index(column) for column in self._key]
+        if self._retained is not None:
+            kept += [pa.uint64(), pa.uint64()]
+            keys = [len(kept) - 2, len(kept) - 1] if keys is None else keys
+        self.arrangement = Arrangement(kept, keys)
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        (delta,) = inputs
+        changed, missing = self._rows_change(delta) if self._key is None else self._keyed_change(delta)
+        if len(missing) and self._on_missing == "reject":
+            raise DataError(
+                f"{len(missing)} retracted rows are not in source {self._name!r}, or not so often: "
+                f"{sample(missing, self._names)}",
+                code="DATA_MISSING_ROW",
+                hint="retract rows exactly as they were inserted, or register the source with on_missing_delete='quarantine'",
+                where=f"source {self._name}",
+            )
+        self.missing = missing
+        self.arrangement.apply(changed)
+        return changed.select(range(len(self.columns)))
+
+    def commit(self) -> None:
+        self.arrangement.commit()
+
+    def rollback(self) -> None:
+        self.arrangement.rollback()
+        self.missing = self.missing.take(np.zeros(0, np.int64))
+
+    def memory(self) -> int:
+        return self.arrangement.memory()
+
+    def rows(self) -> Delta:
+        """All committed rows (their retained columns) with their multiplicity. Cost: data."""
+        return self.arrangement.before().rows().select(range(len(self.columns)))
+
+    def lookup(self, keys: Sequence[pa.Array]) -> Delta:
+        """The committed rows with these primary keys. Cost: the keys."""
+        assert self._key is not None, "only sources with a primary key can be looked up"
+        _, found = self.arrangement.before().lookup(keys, len(keys[0]))
+        return consolidate(found).select(range(len(self.columns)))
+
+    def _stored(self, delta: Delta) -> Delta:
+        """The rows as they are kept."""
+        if self._retained is None:
+            return delta
+        low, high = hash_wide(delta.columns, len(delta))
+        columns = (delta.columns[column] for column in self._retained)
+        return Delta((*columns, pa.array(low), pa.array(high)), delta.weights)
+
+    def _rows_change(self, delta: Delta) -> tuple[Delta, Delta]:
+        delta = consolidate(delta)
+        stored = self._stored(delta)
+        retracted = np.flatnonzero(delta.weights < 0)
+        if len(retracted) == 0:
+            return stored, empty_like(delta)
+        there = self.arrangement.before().multiplicity(stored.take(retracted))
+        lacking = np.minimum(there + delta.weights[retracted], 0)
+        short = np.flatnonzero(lacking)
+        if len(short) == 0:
+            return stored, empty_like(delta)
+        weights = delta.weights.copy()
+        weights[retracted] -= lacking
+        missing = Delta(delta.take(retracted[short]).columns, lacking[short])
+        left = np.flatnonzero(weights)
+        return Delta(stored.columns, weights).take(left), missing
+
+    def _keyed_change(self, delta: Delta) -> tuple[Delta, Delta]:
+        assert self._key is not None
+        delta = delta if delta.weights.all() else delta.take(np.flatnonzero(delta.weights))
+        if len(delta) == 0:
+            return self._stored(delta), delta
+        keys = [delta.columns[column] for column in self._key]
+        self._refuse_null_keys(delta, keys)
+        order, starts = group_rows(hash_rows(keys), keys)
+        group = np.empty(len(delta), np.int64)
+        group[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+        first = order[starts]
+        stored = self._stored(delta)
+        old, has_old = self._old_rows(gather(keys, first), len(starts))
+        events = _Events(delta.weights > 0, group, len(starts), has_old)
+        same = np.zeros(len(delta), np.bool_)
+        known = np.flatnonzero(has_old[group] >= 0)
+        same[known] = equal_rows(stored.columns, known, old.columns, has_old[group[known]], as_rows=True)
+        winner, missing = events.settle(same)
+        changed = np.flatnonzero((winner >= 0) | events.removed)
+        inserts = stored.take(winner[changed][winner[changed] >= 0])
+        inserts = Delta(inserts.columns, np.ones(len(inserts), np.int64))
+        gone = has_old[changed]
+        retracts = old.take(gone[gone >= 0])
+        return consolidate(concat([-retracts, inserts])), delta.take(missing)
+
+    def _old_rows(self, keys: Sequence[pa.Array], count: int) -> tuple[Delta, Positions]:
+        """The stored rows of these keys, and for every key the position of its row among them, or -1."""
+        left, found = self.arrangement.before().lookup(keys, count)
+        # A key may be found with retractions that have not met their row yet.
+        marked = consolidate(Delta((*found.columns, pa.array(left)), found.weights))
+        old = marked.select(range(len(found.columns)))
+        at = np.full(count, -1, np.int64)
+        at[marked.columns[-1].to_numpy()] = np.arange(len(marked))
+        return old, at
+
+    def _refuse_null_keys(self, delta: Delta, keys: Sequence[pa.Array]) -> None:
+        for key in keys:
+            nulls = null_mask(key)
+            if nulls is not None:
+                raise DataError(
+                    f"NULL in the primary key of source {self._name!r}: "
+                    f"{sample(delta.take(np.flatnonzero(nulls)), self._names)}",
+                    code="DATA_NULL_KEY",
+                    hint="every column of a primary key needs a value",
+                    where=f"source {self._name}",
+                )
+
+
+class _Events:
+    """The events of a batch by key: which insert wins, and which retractions find nothing."""
+
+    def __init__(self, inserted: Bools, group: Positions, groups: int, old: Positions) -> None:
+        self._inserted, self._group, self._groups, self._old = inserted, group, groups, old
+        self.removed = np.zeros(groups, np.bool_)
+
+    def settle(self, same: Bools) -> tuple[Positions, Positions]:
+        """Return (the position of each key's winning insert or -1, the retractions that are missing their row).
+
+        `same` marks the events whose row is exactly the stored one.
+        """
+        inserted, group = self._inserted, self._group
+        at = np.arange(len(group))
+        inserts, retracts = at[inserted], at[~inserted]
+        last = np.full(self._groups, -1, np.int64)
+        np.maximum.at(last, group[inserts], inserts)
+        first = np.full(self._groups, len(group), np.int64)
+        np.minimum.at(first, group[inserts], inserts)
+        owner = group[retracts]
+        # A retraction of the stored row does not undo an insert of another row.
+        undoes = (retracts > last[owner]) & ~(same[retracts] & ~same[last[owner]] & (last[owner] >= 0))
+        self.removed[owner] = True
+        winner = last.copy()
+        winner[owner[undoes]] = -1
+        missing = retracts[(self._old[owner] < 0) & (retracts < first[owner])]
+        return winner, missing
+
+
+def empty_like(delta: Delta) -> Delta:
+    """No rows of the same columns."""
+    return empty([column.type for column in delta.columns])
