@@ -87,12 +87,12 @@ def _absolute(path: str) -> str:
 def _options(form: str, reference: FileReference, sample: str | None) -> dict[str, str]:
     if form == "csv":
         return {"header": "true", "inferSchema": "true", "sep": reference.separator}
-    if form == "json" and sample is not None and os.path.isfile(sample) and _spans_lines(sample):
+    if form == "json" and sample is not None and os.path.isfile(sample) and spans_lines(sample):
         return {"multiLine": "true"}
     return {}
 
 
-def _spans_lines(path: str) -> bool:
+def spans_lines(path: str) -> bool:
     """Whether a JSON file is one document over several lines instead of one object per line."""
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:

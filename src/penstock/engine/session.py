@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import config
+from penstock.data.duration import milliseconds
+from penstock.engine.files import register_views, resolve, resolve_files, spans_lines
+from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
+from penstock.spark import errors as spark_errors
+from penstock.spark import reader
 from penstock.spark import session as spark_session
+from penstock.spark.run import TaggedRun
+from penstock.sql.files import FileReference, Rewritten, rewrite_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.spark.reader import Paths
+
+T = TypeVar("T")
 
 
 class Session:
@@ -21,8 +37,12 @@ class Session:
     """
 
     def __init__(self, spark: SparkSession, settings: config.Settings) -> None:
-        self.spark = spark
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._runs: set[TaggedRun[Any]] = set()
+        self._stopped = False
         self.settings = settings
+        self.id = uuid.uuid4().hex[:12]
 
     @classmethod
     def embedded(
@@ -33,19 +53,131 @@ class Session:
         connectors: tuple[str, ...] = (),
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Self:
-        """Start Spark in this process."""
+        """Start Spark in this process, on all its cores unless `master` says otherwise."""
         settings = config.load().with_arguments(
             conf=conf, master=master, connectors=connectors, catalogs=catalogs
         )
-        return cls(spark_session.start(settings), settings)
+        session = cls(spark_session.start(settings), settings)
+        spark_errors.quiet()
+        return session
 
-    def sql(self, query: str) -> DataFrame:
-        """Run a statement and return a PySpark DataFrame."""
-        return self.spark.sql(query)
+    @classmethod
+    def from_env(cls) -> Self:
+        """Start the session that the environment asks for: embedded, unless PENSTOCK_URL names a daemon."""
+        settings = config.load()
+        if settings.url:
+            raise ConfigError(
+                f"PENSTOCK_URL is {settings.url}, but this version has no remote sessions",
+                code="CONFIG_REMOTE",
+                hint="unset PENSTOCK_URL to run embedded",
+            )
+        return cls.embedded()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The PySpark session."""
+        if self._stopped:
+            raise StateError(
+                "this session is stopped",
+                code="SESSION_STOPPED",
+                hint="start a new one with Session.embedded()",
+            )
+        return self._spark
+
+    def sql(self, query: str, args: dict[str, Any] | list[Any] | None = None) -> DataFrame:
+        """Return a query as a PySpark DataFrame; a statement that changes something runs at once.
+
+        `args` are the values of named (`:name`) or positional (`?`) parameters. A file may stand in the place of a table:
+        `SELECT * FROM 'data/orders.parquet'`.
+        """
+        spark = self.spark
+        rewritten, files = resolve_files(query)
+        self._with_connector(lambda: register_views(spark, rewritten, files))
+        return self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query, rewritten)
+
+    def sql_with_timeout(
+        self,
+        query: str,
+        timeout: int | str | timedelta,
+        args: dict[str, Any] | list[Any] | None = None,
+    ) -> pa.Table:
+        """Return a query's rows; after `timeout` (milliseconds, "30 seconds") its jobs are ended and `QueryTimeout` raised."""
+        limit = milliseconds(timeout, what="timeout")
+        run = TaggedRun(self.spark, lambda: self._collect(query, args), tag=f"penstock-{uuid.uuid4().hex}")
+        with self._lock:
+            self._runs.add(run)
+        run.start()
+        try:
+            finished = run.wait(limit / 1000)
+        except BaseException:  # Ctrl-C: the query must not outlive the one who waits for it
+            run.cancel()
+            raise
+        finally:
+            with self._lock:
+                self._runs.discard(run)
+        if not finished:
+            run.cancel()
+            raise QueryTimeout(
+                f"the query ran longer than {_spoken(limit)} and was cancelled",
+                hint="give it more time, or less to do; session.submit runs it without a limit",
+            )
+        return run.value()
+
+    def read_parquet(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
+        """Read Parquet files: a file, a folder, a pattern or several of them; `options` are Spark's."""
+        return self._read("parquet", path, schema=schema, **options)
+
+    def read_csv(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
+        """Read CSV files with a header, and infer the types, unless a schema or options say otherwise."""
+        return self._read("csv", path, schema=schema, **options)
+
+    def read_json(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
+        """Read JSON files: an object per line, or one document over several lines."""
+        if not {"multiline", "multiLine"} & options.keys() and _one_document(path):
+            options["multiLine"] = True
+        return self._read("json", path, schema=schema, **options)
+
+    def read_avro(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
+        """Read Avro files; the connector is installed when it is not there yet."""
+        return self._read("avro", path, schema=schema, **options)
+
+    def read_iceberg(self, table: str | os.PathLike[str], **options: Any) -> DataFrame:
+        """Read an Iceberg table by its name (`lake.db.orders`) or its path."""
+        spark = self.spark
+        name = os.fspath(table)
+        named = "/" not in name
+        place = name if named else reader.absolute(name)
+        return self._with_connector(
+            lambda: (
+                spark.read.options(**options).table(place)
+                if named
+                else spark.read.format("iceberg").options(**options).load(place)
+            )
+        )
+
+    def register_table(self, name: str, rows: Any, *, schema: Any = None) -> None:
+        """Make rows, or the files at a path, a table for SQL under a name; an older one of that name is replaced.
+
+        Rows are an Arrow table or batch, Polars, pandas, a PySpark DataFrame, anything with `__arrow_c_stream__`, or a list
+        of dicts. A path's extension says the format.
+        """
+        spark = self.spark
+        if isinstance(rows, str | os.PathLike):
+            frame = self._of_path(os.fspath(rows), schema)
+        else:
+            frame = self._guard(lambda: reader.frame_of_rows(spark, rows, schema))
+        self._guard(lambda: frame.createOrReplaceTempView(name))
 
     def stop(self) -> None:
-        """End what this session started."""
-        spark_session.stop(self.spark)
+        """End what this session started: its queries, then Spark; a second call does nothing."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            runs, self._runs = self._runs, set()
+        for run in runs:
+            run.cancel()
+        spark_session.stop(self._spark)
 
     def __enter__(self) -> Self:
         return self
@@ -57,3 +189,48 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def __repr__(self) -> str:
+        return f"<penstock session {self.id}{', stopped' if self._stopped else ''}>"
+
+    def _collect(self, query: str, args: dict[str, Any] | list[Any] | None) -> pa.Table:
+        frame = self.sql(query, args)
+        return self._guard(frame.toArrow, query, rewrite_files(query))
+
+    def _read(self, form: str, path: Paths, **options: Any) -> DataFrame:
+        spark = self.spark
+        return self._with_connector(lambda: reader.read(spark, form, path, **options))
+
+    def _of_path(self, path: str, schema: Any) -> DataFrame:
+        try:
+            file = resolve(FileReference(path, 0, len(path), ""), path)
+        except PenstockError as error:
+            error.where = None  # a place in a query, and here is none
+            raise
+        return self._read(file.format, file.path, schema=schema, **file.options)
+
+    def _with_connector(
+        self, action: Callable[[], T], query: str | None = None, rewritten: Rewritten | None = None
+    ) -> T:
+        return self._guard(action, query, rewritten)
+
+    def _guard(
+        self, action: Callable[[], T], query: str | None = None, rewritten: Rewritten | None = None
+    ) -> T:
+        try:
+            return action()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise spark_errors.translate(
+                error, sql=query, locate=rewritten.original if rewritten else None, spark=self._spark
+            ) from None
+
+
+def _one_document(path: Paths) -> bool:
+    first = path if isinstance(path, str | os.PathLike) else next(iter(path), "")
+    return spans_lines(os.path.expanduser(os.fspath(first)))
+
+
+def _spoken(limit: int) -> str:
+    return f"{limit / 1000:g} s" if limit >= 1000 else f"{limit} ms"

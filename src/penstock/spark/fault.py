@@ -1,0 +1,101 @@
+"""What Spark said when something failed, read out of the JVM once and kept as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DEEPEST_CAUSE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The piece of a query, a view or a Python program that Spark blames."""
+
+    fragment: str
+    start: int | None = None
+    stop: int | None = None
+    view: str = ""
+    call_site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One Java or PySpark exception; `condition` is Spark's error class where it has one."""
+
+    kind: str
+    message: str
+    condition: str | None = None
+    sqlstate: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    spots: tuple[Spot, ...] = ()
+    line: int | None = None
+    column: int | None = None
+
+
+def faults(error: BaseException) -> tuple[Fault, ...]:
+    """Return the chain of causes of an exception that came out of PySpark, the outermost first."""
+    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if origin is None:
+        return (_of_python(error),)
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    found: list[Fault] = []
+    try:
+        while origin is not None and len(found) < DEEPEST_CAUSE:
+            found.append(_of_java(origin))
+            origin = origin.getCause()
+    except (Py4JNetworkError, Py4JError, ConnectionError):
+        # The JVM went away while it was asked; what Python already knows must do.
+        found = found or [_of_python(error)]
+    return tuple(found)
+
+
+def _of_python(error: BaseException) -> Fault:
+    from pyspark.errors import PySparkException
+
+    condition, sqlstate, parameters = None, None, {}
+    if isinstance(error, PySparkException):
+        condition, sqlstate = error.getCondition(), error.getSqlState()
+        parameters = dict(error.getMessageParameters() or {})
+    # A PySpark exception without a Java origin keeps its text to itself when it has no condition.
+    text = str(error) or str(getattr(error, "_desc", None) or getattr(error, "desc", None) or "")
+    return Fault(
+        f"{type(error).__module__}.{type(error).__qualname__}", text, condition, sqlstate, parameters
+    )
+
+
+def _of_java(origin: Any) -> Fault:
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    kind = origin.getClass().getName()
+    message = origin.getMessage() or ""
+    if not is_instance_of(SparkContext._gateway, origin, "org.apache.spark.SparkThrowable"):
+        return Fault(kind, message)
+    line = column = None
+    if kind.endswith(".ParseException"):
+        line, column = _number(origin.line()), _number(origin.startPosition())
+    return Fault(
+        kind,
+        message,
+        origin.getCondition(),
+        origin.getSqlState(),
+        dict(origin.getMessageParameters()),
+        tuple(_spot(context) for context in origin.getQueryContext()),
+        line,
+        None if column is None else column + 1,
+    )
+
+
+def _spot(context: Any) -> Spot:
+    if context.contextType().toString() != "SQL":
+        return Spot(context.fragment(), call_site=context.callSite())
+    return Spot(
+        context.fragment(), start=context.startIndex(), stop=context.stopIndex(), view=context.objectName()
+    )
+
+
+def _number(option: Any) -> int | None:
+    return int(option.get()) if option.isDefined() else None
