@@ -1,0 +1,1 @@
+"""Scalar functions by family, each under the name of its Catalyst class."""

@@ -1,0 +1,447 @@
+"""Dates, timestamps and intervals; local time only in zones whose offset never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data.types import kernel_type
+from penstock.functions.scalars import zones
+from penstock.functions.scalars.base import (
+    INVALID,
+    OVERFLOW,
+    AnsiError,
+    Build,
+    Check,
+    Columns,
+    Compiled,
+    Datum,
+    Scalar,
+    TickLike,
+    both,
+    constant,
+    from_numbers,
+    literal_args,
+    numbers,
+    only,
+    rows_of,
+    valid_mask,
+)
+from penstock.plan.expression import Call
+
+_DAY = 86_400_000_000
+_INT32 = pa.int32()
+
+
+def _zone_check(call: Call) -> str | None:
+    if any(item.type == "timestamp" for item in call.args):
+        return zones.reason(call.option("timeZoneId"), to_instant=False)
+    return None
+
+
+def _local(call: Call, value: Datum) -> Datum:
+    """A timestamp as local time, anything else as it is."""
+    if pa.types.is_timestamp(value.type) and value.type.tz:
+        return zones.to_local(value, call.option("timeZoneId"))
+    return value
+
+
+def _part(function: Any, **options: Any) -> Build:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        (one,) = args
+        return lambda columns, length, tick: pc.cast(
+            function(_local(call, one(columns, length, tick)), **options), _INT32
+        )
+
+    return build
+
+
+def _seconds_with_fraction(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    kind = kernel_type(call.type)
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        value = _local(call, one(columns, length, tick))
+        micros = np.mod(numbers(pc.cast(value, pa.int64()), length), 60_000_000)
+        whole = pa.array(micros, pa.decimal128(19, 0), mask=~valid_mask(value, length))
+        return pc.cast(pc.multiply(whole, pa.scalar("0.000001").cast(pa.decimal128(6, 6))), kind)
+
+    return run
+
+
+def _days(value: Datum) -> Datum:
+    return pc.cast(value, _INT32)
+
+
+def _add_days(sign: int) -> Build:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        one_of, two_of = args
+        function = pc.add if sign > 0 else pc.subtract
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+            return pc.cast(function(_days(one), pc.cast(two, _INT32)), pa.date32())
+
+        return run
+
+    return build
+
+
+def _date_difference(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    one_of, two_of = args
+    return lambda columns, length, tick: pc.subtract(
+        _days(one_of(columns, length, tick)), _days(two_of(columns, length, tick))
+    )
+
+
+def add_months(days: int, months: int) -> int:
+    """A date moved by months, its day cut to the month's length."""
+    year, month, day = zones.civil_from_days(days)
+    total = year * 12 + month - 1 + months
+    year, month = total // 12, total % 12 + 1
+    found = zones.days_from_civil(year, month, min(day, zones.month_length(year, month)))
+    assert found is not None
+    return found
+
+
+def _over_days(twin: Callable[..., Any], kind: pa.DataType) -> Build:
+    """Build a function that asks a Python function of day numbers for every row."""
+
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            values = [item(columns, length, tick) for item in args]
+            values = [_days(item) if pa.types.is_date(item.type) else item for item in values]
+            found = rows_of(call, twin, values, length, _INT32)
+            return pc.cast(found, kind)
+
+        return run
+
+    return build
+
+
+def _last_day(days: int) -> int:
+    year, month, day = zones.civil_from_days(days)
+    return days - day + zones.month_length(year, month)
+
+
+_DATE_UNITS = {
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
+    "QUARTER": "quarter",
+    **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
+    "WEEK": "week",
+}
+_TIME_UNITS = {
+    **_DATE_UNITS,
+    **dict.fromkeys(("DAY", "DD"), "day"),
+    "HOUR": "hour",
+    "MINUTE": "minute",
+    "SECOND": "second",
+    "MILLISECOND": "millisecond",
+    "MICROSECOND": "microsecond",
+}
+
+
+def truncate_days(days: int, unit: str) -> int:
+    """The first day of the year, quarter, month or week of a date."""
+    if unit == "week":
+        return days - (days + 3) % 7
+    year, month, _ = zones.civil_from_days(days)
+    first = {"year": 1, "quarter": (month - 1) // 3 * 3 + 1, "month": month}[unit]
+    found = zones.days_from_civil(year, first, 1)
+    assert found is not None
+    return found
+
+
+def _truncate_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one, *_) = args
+    unit = _DATE_UNITS.get(str(constant(call, 1)).upper())
+    if unit is None:
+        return lambda columns, length, tick: pa.scalar(None, pa.date32())
+    return lambda columns, length, tick: pc.cast(
+        rows_of(
+            call, lambda days: truncate_days(days, unit), [_days(one(columns, length, tick))], length, _INT32
+        ),
+        pa.date32(),
+    )
+
+
+_FIXED = {"day": _DAY, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1000}
+
+
+def _truncate_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    unit = _TIME_UNITS.get(str(constant(call, 0)).upper())
+    kind = kernel_type(call.type)
+    one = args[1]
+    if unit is None:
+        return lambda columns, length, tick: pa.scalar(None, kind)
+    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        value = one(columns, length, tick)
+        constant_in = isinstance(value, pa.Scalar)
+        count = 1 if constant_in else length
+        local = numbers(pc.cast(value, pa.int64()), count) + offset
+        if unit in _FIXED:
+            found = local - np.mod(local, _FIXED[unit])
+        elif unit == "microsecond":
+            found = local
+        else:
+            whole = np.floor_divide(local, _DAY)
+            firsts = np.fromiter((truncate_days(int(days), unit) for days in whole), np.int64, count)
+            found = firsts * _DAY
+        result = pc.cast(from_numbers(found - offset, valid_mask(value, count), pa.int64()), kind)
+        return result[0] if constant_in else result
+
+    return run
+
+
+def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    fails = bool(call.option("failOnError", True))
+
+    def twin(year: int, month: int, day: int) -> int | None:
+        found = zones.days_from_civil(year, month, day)
+        if found is None and fails:
+            raise AnsiError(f"there is no day {year}-{month}-{day}", INVALID)
+        return found
+
+    return _over_days(twin, pa.date32())(call, args)
+
+
+def _micros(value: Datum) -> Datum:
+    return pc.cast(value, pa.int64())
+
+
+def _add_duration(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """A timestamp and a day-time interval, or a calendar interval without months."""
+    one_of, two_of = args
+    kind = kernel_type(call.type)
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+        try:
+            return pc.cast(pc.add_checked(_micros(one), _micros(two)), kind)
+        except pa.ArrowInvalid:
+            return rows_of(call, _overflowing, [_micros(one), _micros(two)], length, pa.int64())
+
+    return run
+
+
+def _overflowing(one: int, two: int) -> int:
+    if not -(2**63) <= one + two < 2**63:
+        raise AnsiError("timestamp overflow", OVERFLOW)
+    return one + two
+
+
+def _add_year_month(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """A date or timestamp and a year-month interval."""
+    one_of, two_of = args
+    kind = kernel_type(call.type)
+    if call.type == "date":
+        return _over_days(add_months, pa.date32())(call, args)
+    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
+
+    def twin(micros: int, months: int) -> int:
+        days, rest = divmod(micros + offset, _DAY)
+        return add_months(days, months) * _DAY + rest - offset
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+        return pc.cast(rows_of(call, twin, [_micros(one), two], length, pa.int64()), kind)
+
+    return run
+
+
+def _subtract_dates(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    one_of, two_of = args
+    day = pa.scalar(_DAY, pa.int64())
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        difference = pc.subtract(_days(one_of(columns, length, tick)), _days(two_of(columns, length, tick)))
+        return pc.cast(pc.multiply(pc.cast(difference, pa.int64()), day), pa.duration("us"))
+
+    return run
+
+
+def _subtract_timestamps(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    one_of, two_of = args
+    return lambda columns, length, tick: pc.cast(
+        pc.subtract_checked(_micros(one_of(columns, length, tick)), _micros(two_of(columns, length, tick))),
+        pa.duration("us"),
+    )
+
+
+def _unix_of(divisor: int) -> Build:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        (one,) = args
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            value = one(columns, length, tick)
+            found = np.floor_divide(numbers(_micros(value), length), divisor)
+            return from_numbers(found, valid_mask(value, length), pa.int64())
+
+        return run
+
+    return build
+
+
+def _from_unix(factor: int) -> Build:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        (one,) = args
+        times = pa.scalar(factor, pa.int64())
+        kind = kernel_type(call.type)
+
+        def twin(value: int) -> int:
+            if not -(2**63) <= value * factor < 2**63:
+                raise AnsiError("bigint overflow", OVERFLOW)
+            return value * factor
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            value = pc.cast(one(columns, length, tick), pa.int64())
+            try:
+                return pc.cast(pc.multiply_checked(value, times), kind)
+            except pa.ArrowInvalid:
+                return rows_of(call, twin, [value], length, pa.int64())
+
+        return run
+
+    return build
+
+
+def _unix_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: _days(one(columns, length, tick))
+
+
+def _date_from_unix(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.cast(one(columns, length, tick), pa.date32())
+
+
+# The letters of a pattern that a fixed-width number stands for.
+_FORMATS: dict[str, Callable[[int, int, int, int], str]] = {
+    "yyyy": lambda year, month, day, micros: f"{year:04d}",
+    "MM": lambda year, month, day, micros: f"{month:02d}",
+    "dd": lambda year, month, day, micros: f"{day:02d}",
+    "HH": lambda year, month, day, micros: f"{micros // 3_600_000_000:02d}",
+    "mm": lambda year, month, day, micros: f"{micros // 60_000_000 % 60:02d}",
+    "ss": lambda year, month, day, micros: f"{micros // 1_000_000 % 60:02d}",
+    "SSS": lambda year, month, day, micros: f"{micros % 1_000_000 // 1000:03d}",
+    "SSSSSS": lambda year, month, day, micros: f"{micros % 1_000_000:06d}",
+}
+
+
+def _format_parts(pattern: str) -> list[str] | None:
+    """A pattern as runs of equal letters and the text between; None when a letter is not one of the simple ones."""
+    parts: list[str] = []
+    index = 0
+    while index < len(pattern):
+        end = index + 1
+        while end < len(pattern) and pattern[end] == pattern[index]:
+            end += 1
+        run = pattern[index:end]
+        if run[0].isalpha() and run not in _FORMATS:
+            return None
+        if run[0] in "'[]{}#":
+            return None
+        parts.append(run)
+        index = end
+    return parts
+
+
+def _date_format(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    parts = _format_parts(constant(call, 1))
+    assert parts is not None
+    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
+
+    def twin(micros: int) -> str:
+        days, rest = divmod(micros + offset, _DAY)
+        year, month, day = zones.civil_from_days(days)
+        return "".join(_FORMATS[part](year, month, day, rest) if part in _FORMATS else part for part in parts)
+
+    (one, *_) = args
+    return lambda columns, length, tick: rows_of(
+        call, twin, [_micros(one(columns, length, tick))], length, pa.large_string()
+    )
+
+
+def _date_format_check(call: Call) -> str | None:
+    if _format_parts(constant(call, 1)) is None:
+        return f"the date format {constant(call, 1)!r}"
+    return (
+        "years before 1 or after 9999 in a date format"
+        if call.args[0].type not in {"timestamp", "timestamp_ntz"}
+        else None
+    )
+
+
+_DATE = only("date")
+_MOMENT = only("timestamp", "timestamp_ntz")
+_ZONED: Check = both(_MOMENT, _zone_check)
+
+
+def _interval_check(kind: str) -> Check:
+    def check(call: Call) -> str | None:
+        if len(call.args) != 2:
+            return call.name
+        other = call.args[1].type
+        months = "year" in other or "month" in other
+        if other == "interval" or months != (kind == "months"):
+            return f"{call.name} with {other}"
+        return _zone_check(call) if kind == "months" or "day" in other else None
+
+    return check
+
+
+FUNCTIONS: dict[str, Scalar] = {
+    "Year": Scalar(_part(pc.year), _DATE),
+    "Quarter": Scalar(_part(pc.quarter), _DATE),
+    "Month": Scalar(_part(pc.month), _DATE),
+    "DayOfMonth": Scalar(_part(pc.day), _DATE),
+    "DayOfYear": Scalar(_part(pc.day_of_year), _DATE),
+    "DayOfWeek": Scalar(_part(pc.day_of_week, count_from_zero=False, week_start=7), _DATE),
+    "WeekDay": Scalar(_part(pc.day_of_week), _DATE),
+    "WeekOfYear": Scalar(_part(pc.iso_week), _DATE),
+    "YearOfWeek": Scalar(_part(pc.iso_year), _DATE),
+    "Hour": Scalar(_part(pc.hour), _ZONED),
+    "Minute": Scalar(_part(pc.minute), _ZONED),
+    "Second": Scalar(_part(pc.second), _ZONED),
+    "SecondWithFraction": Scalar(_seconds_with_fraction, _ZONED),
+    "DateAdd": Scalar(_add_days(1), only("date", first=1)),
+    "DateSub": Scalar(_add_days(-1), only("date", first=1)),
+    "DateDiff": Scalar(_date_difference, _DATE),
+    "AddMonths": Scalar(_over_days(add_months, pa.date32()), only("date", first=1)),
+    "LastDay": Scalar(_over_days(_last_day, pa.date32()), _DATE),
+    "TruncDate": Scalar(_truncate_date, both(only("date", first=1), literal_args(1))),
+    "TruncTimestamp": Scalar(_truncate_timestamp, both(literal_args(0), _zone_check)),
+    "MakeDate": Scalar(_make_date, only("int")),
+    "DateAddYMInterval": Scalar(_add_year_month, _interval_check("months")),
+    "TimestampAddYMInterval": Scalar(
+        _add_year_month, both(_interval_check("months"), only("timestamp", "timestamp_ntz", first=1))
+    ),
+    "TimestampAddInterval": Scalar(
+        _add_duration, both(_interval_check("time"), only("timestamp", "timestamp_ntz", first=1))
+    ),
+    "TimeAdd": Scalar(
+        _add_duration, both(_interval_check("time"), only("timestamp", "timestamp_ntz", first=1))
+    ),
+    "SubtractDates": Scalar(
+        _subtract_dates, lambda call: None if call.type.startswith("interval day") else call.name
+    ),
+    "SubtractTimestamps": Scalar(
+        _subtract_timestamps,
+        both(_MOMENT, lambda call: None if call.type.startswith("interval day") else call.name, _zone_check),
+    ),
+    "UnixDate": Scalar(_unix_date, _DATE),
+    "DateFromUnixDate": Scalar(_date_from_unix, only("int")),
+    "UnixSeconds": Scalar(_unix_of(1_000_000), only("timestamp")),
+    "UnixMillis": Scalar(_unix_of(1000), only("timestamp")),
+    "UnixMicros": Scalar(_unix_of(1), only("timestamp")),
+    "MillisToTimestamp": Scalar(_from_unix(1000), only("tinyint", "smallint", "int", "bigint")),
+    "MicrosToTimestamp": Scalar(_from_unix(1), only("tinyint", "smallint", "int", "bigint")),
+    "SecondsToTimestamp": Scalar(_from_unix(1_000_000), only("tinyint", "smallint", "int", "bigint")),
+    "DateFormatClass": Scalar(_date_format, both(literal_args(1), _date_format_check, _zone_check)),
+}

@@ -1,0 +1,329 @@
+"""Comparisons, three-valued logic and conditions, whose branches are evaluated only where they count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data.types import kernel_type
+from penstock.errors import SqlError
+from penstock.functions.scalars.base import (
+    FLOATING,
+    INTEGRAL,
+    AnsiError,
+    Columns,
+    Compiled,
+    Datum,
+    Scalar,
+    TickLike,
+    accept,
+    ansi_error,
+    array,
+    null_of,
+    only,
+    typed,
+)
+from penstock.plan.expression import Call, Column, Literal, walk
+
+COMPARABLE = (
+    *INTEGRAL,
+    *FLOATING,
+    "decimal",
+    "string",
+    "binary",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "interval",
+)
+_TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
+
+# ------------------------------------------------------------------ comparisons
+
+
+def _nan_equal(one: Datum, two: Datum) -> Datum:
+    return pc.or_(pc.equal(one, two), pc.and_(pc.is_nan(one), pc.is_nan(two)))
+
+
+def _nan_less(one: Datum, two: Datum) -> Datum:
+    # NaN is greater than everything else and equal to itself.
+    return pc.or_(pc.less(one, two), pc.and_(pc.is_nan(two), pc.invert(pc.is_nan(one))))
+
+
+def _nan_less_equal(one: Datum, two: Datum) -> Datum:
+    return pc.or_(pc.less_equal(one, two), pc.is_nan(two))
+
+
+def _swap(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda one, two: function(two, one)
+
+
+def _compare(plain: Any, floating: Any) -> Any:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        one_of, two_of = args
+        function = floating if call.args[0].type in FLOATING else plain
+        if (
+            any(isinstance(item, Literal) and item.value == item.value for item in call.args)
+            and plain is pc.equal
+        ):
+            # A constant that is not NaN needs no care for NaN: nothing but itself equals it.
+            function = plain
+        return lambda columns, length, tick: function(
+            one_of(columns, length, tick), two_of(columns, length, tick)
+        )
+
+    return build
+
+
+def _null_safe(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    one_of, two_of = args
+    equal = _nan_equal if call.args[0].type in FLOATING else pc.equal
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+        same = pc.fill_null(equal(one, two), _FALSE)
+        return pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(two)))
+
+    return run
+
+
+def _is_null(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.is_null(one(columns, length, tick))
+
+
+def _is_not_null(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.is_valid(one(columns, length, tick))
+
+
+def _is_nan(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.fill_null(pc.is_nan(one(columns, length, tick)), _FALSE)
+
+
+def _not(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.invert(one(columns, length, tick))
+
+
+def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    value_of = args[0]
+    choices = call.args[1:]
+    kind = kernel_type(call.args[0].type)
+    if all(isinstance(item, Literal) for item in choices) and call.args[0].type not in FLOATING:
+        plain = [item.value for item in choices if isinstance(item, Literal) and item.value is not None]
+        lookup = pa.array(plain, kind)
+        has_null = len(plain) < len(choices)
+        unknown = null_of(pa.bool_())
+
+        def listed(columns: Columns, length: int, tick: TickLike) -> Datum:
+            value = value_of(columns, length, tick)
+            found = pc.is_in(value, value_set=lookup, skip_nulls=True)
+            if has_null:
+                return pc.if_else(found, _TRUE, unknown)
+            if value.null_count if isinstance(value, pa.Array) else not value.is_valid:
+                return pc.if_else(pc.is_valid(value), found, unknown)
+            return found
+
+        return listed
+    equal = _nan_equal if call.args[0].type in FLOATING else pc.equal
+    others = args[1:]
+
+    def compared(columns: Columns, length: int, tick: TickLike) -> Datum:
+        value = value_of(columns, length, tick)
+        found = equal(value, others[0](columns, length, tick))
+        for other in others[1:]:
+            found = pc.or_kleene(found, equal(value, other(columns, length, tick)))
+        return found
+
+    return compared
+
+
+# ------------------------------------------------------------------ laziness
+
+
+def _readers(call: Call) -> list[set[int]]:
+    """The input columns that each argument reads."""
+    return [{item.index for item in walk(argument) if isinstance(item, Column)} for argument in call.args]
+
+
+def _only_where(
+    compiled: Compiled, reads: set[int], mask: pa.Array, columns: Columns, tick: TickLike, kind: pa.DataType
+) -> pa.Array:
+    """Evaluate on the rows where the mask is TRUE; the others are NULL."""
+    count = int(pc.sum(mask).as_py() or 0)
+    nothing = pa.nulls(len(mask), kind)
+    if count == 0:
+        return nothing
+    chosen = [column.filter(mask) if index in reads else None for index, column in enumerate(columns)]
+    values = typed(array(compiled(chosen, count, tick), count), kind)
+    return pc.replace_with_mask(nothing, mask, values)
+
+
+def _careful(eager: Compiled, lazy: Compiled) -> Compiled:
+    """Evaluate everything at once, and branch by branch only when that raises: most rows raise nothing."""
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        try:
+            return eager(columns, length, tick)
+        except SqlError:
+            return lazy(columns, length, tick)
+
+    return run
+
+
+def _connective(function: Any, decided: bool) -> Any:
+    """AND and OR: the right side counts only where the left one does not decide."""
+
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        one_of, two_of = args
+        reads = _readers(call)[1]
+        stop = pa.scalar(decided)
+
+        def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
+            return function(one_of(columns, length, tick), two_of(columns, length, tick))
+
+        def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
+            one = array(one_of(columns, length, tick), length)
+            open_rows = pc.fill_null(pc.not_equal(one, stop), _TRUE)
+            two = _only_where(two_of, reads, open_rows, columns, tick, pa.bool_())
+            return function(one, two)
+
+        return _careful(eager, lazy)
+
+    return build
+
+
+def _case(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """CASE WHEN and IF: pairs of condition and value, then the value for the rest."""
+    kind = kernel_type(call.type)
+    reads = _readers(call)
+    pairs = [(index, index + 1) for index in range(0, len(args) - 1, 2)]
+    rest = len(args) - 1 if len(args) % 2 else None
+    nothing = null_of(kind)
+
+    def value_of(index: int | None, columns: Columns, length: int, tick: TickLike) -> Datum:
+        return nothing if index is None else typed(args[index](columns, length, tick), kind)
+
+    def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
+        result = value_of(rest, columns, length, tick)
+        for test, value in reversed(pairs):
+            condition = args[test](columns, length, tick)
+            if isinstance(condition, pa.Scalar):
+                if condition.as_py():
+                    result = value_of(value, columns, length, tick)
+                continue
+            if condition.null_count:
+                condition = condition.fill_null(False)
+            result = pc.if_else(condition, value_of(value, columns, length, tick), result)
+        return result
+
+    def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
+        open_rows = pa.repeat(_TRUE, length)
+        result = pa.nulls(length, kind)
+        for test, value in pairs:
+            found = _only_where(args[test], reads[test], open_rows, columns, tick, pa.bool_())
+            hit = pc.fill_null(found, _FALSE)
+            result = pc.if_else(hit, _only_where(args[value], reads[value], hit, columns, tick, kind), result)
+            open_rows = pc.and_not(open_rows, hit)
+        if rest is not None:
+            result = pc.if_else(
+                open_rows, _only_where(args[rest], reads[rest], open_rows, columns, tick, kind), result
+            )
+        return result
+
+    return _careful(eager, lazy)
+
+
+def _coalesce(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    kind = kernel_type(call.type)
+    reads = _readers(call)
+
+    def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
+        return pc.coalesce(*(typed(item(columns, length, tick), kind) for item in args))
+
+    def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
+        result = pa.nulls(length, kind)
+        for index, item in enumerate(args):
+            open_rows = pc.is_null(result)
+            found = _only_where(item, reads[index], open_rows, columns, tick, kind)
+            result = pc.if_else(open_rows, found, result)
+        return result
+
+    return _careful(eager, lazy)
+
+
+def _nan_value(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    one_of, two_of = args
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        one = one_of(columns, length, tick)
+        return pc.if_else(pc.is_nan(one), two_of(columns, length, tick), one)
+
+    return run
+
+
+def _extreme(less: bool) -> Any:
+    """LEAST and GREATEST: NULLs are skipped, NaN is the greatest."""
+
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        before = _nan_less if call.type in FLOATING else pc.less
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            best = args[0](columns, length, tick)
+            for item in args[1:]:
+                other = item(columns, length, tick)
+                better = before(other, best) if less else before(best, other)
+                # Unknown when one of them is NULL: then the other one wins.
+                best = pc.if_else(pc.fill_null(better, _FALSE), other, pc.coalesce(best, other))
+            return best
+
+        return run
+
+    return build
+
+
+def _raise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    kind = kernel_type(call.type)
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        if length:
+            shown = [item[0].as_py() for item in columns if item is not None and len(item)]
+            message = args[-1 if len(args) == 1 else 0](columns, length, tick)
+            text = array(message, length)[0].as_py()
+            raise ansi_error(call, AnsiError(str(text), "SQL_RAISED"), shown)
+        return pa.nulls(0, kind)
+
+    return run
+
+
+_SAME_KIND = only(*COMPARABLE)
+
+FUNCTIONS: dict[str, Scalar] = {
+    "EqualTo": Scalar(_compare(pc.equal, _nan_equal), _SAME_KIND),
+    "EqualNullSafe": Scalar(_null_safe, _SAME_KIND),
+    "LessThan": Scalar(_compare(pc.less, _nan_less), _SAME_KIND),
+    "LessThanOrEqual": Scalar(_compare(pc.less_equal, _nan_less_equal), _SAME_KIND),
+    "GreaterThan": Scalar(_compare(pc.greater, _swap(_nan_less)), _SAME_KIND),
+    "GreaterThanOrEqual": Scalar(_compare(pc.greater_equal, _swap(_nan_less_equal)), _SAME_KIND),
+    "IsNull": Scalar(_is_null, accept),
+    "IsNotNull": Scalar(_is_not_null, accept),
+    "IsNaN": Scalar(_is_nan, only(*FLOATING)),
+    "Not": Scalar(_not, only("boolean")),
+    "In": Scalar(_in, _SAME_KIND),
+    "And": Scalar(_connective(pc.and_kleene, False), only("boolean")),
+    "Or": Scalar(_connective(pc.or_kleene, True), only("boolean")),
+    "If": Scalar(_case, accept),
+    "CaseWhen": Scalar(_case, accept),
+    "Coalesce": Scalar(_coalesce, accept),
+    "NaNvl": Scalar(_nan_value, only(*FLOATING)),
+    "Least": Scalar(_extreme(True), only(*(kind for kind in COMPARABLE if kind != "interval"))),
+    "Greatest": Scalar(_extreme(False), only(*(kind for kind in COMPARABLE if kind != "interval"))),
+    "RaiseError": Scalar(_raise, accept),
+}
+LAZY = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl"})

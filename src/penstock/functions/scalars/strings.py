@@ -1,0 +1,297 @@
+"""Text, by code points and bytes as Spark's UTF8_BINARY collation has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.functions.scalars import patterns
+from penstock.functions.scalars.base import (
+    Build,
+    Columns,
+    Compiled,
+    Datum,
+    Scalar,
+    TickLike,
+    both,
+    constant,
+    literal_args,
+    only,
+    row_wise,
+    rows_of,
+)
+from penstock.plan.expression import Call, Literal
+
+_TEXT = only("string")
+
+
+def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
+    """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one)."""
+
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        (one,) = args
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            value = one(columns, length, tick)
+            if (
+                pc.all(pc.string_is_ascii(value), min_count=0).as_py()
+                if isinstance(value, pa.Array)
+                else False
+            ):
+                return ascii_only(value)
+            return rows_of(call, twin, [value], length, pa.large_string())
+
+        return run
+
+    return build
+
+
+def _substring(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    kind = pa.large_string()
+    if all(isinstance(item, Literal) and item.value is not None for item in call.args[1:]):
+        position, count = constant(call, 1), constant(call, 2)
+        stop: int | None
+        if count <= 0:
+            start, stop = 0, 0
+        elif position >= 0:
+            start = max(position - 1, 0)
+            stop = start + count
+        else:
+            start = position
+            stop = position + count if position + count < 0 else None
+        (one, *_) = args
+        return lambda columns, length, tick: pc.utf8_slice_codeunits(
+            one(columns, length, tick), start=start, stop=stop
+        )
+
+    def twin(text: str, position: int, count: int) -> str:
+        if position > len(text):
+            return ""
+        start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
+        return text[max(start, 0) : max(start + count, 0)]
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        return rows_of(call, twin, [item(columns, length, tick) for item in args], length, kind)
+
+    return run
+
+
+def _length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    count = pc.utf8_length if call.args[0].type == "string" else pc.binary_length
+    return lambda columns, length, tick: pc.cast(count(one(columns, length, tick)), pa.int32())
+
+
+def _octet_length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.cast(pc.binary_length(one(columns, length, tick)), pa.int32())
+
+
+def _bit_length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    eight = pa.scalar(8, pa.int32())
+    return lambda columns, length, tick: pc.multiply(
+        pc.cast(pc.binary_length(one(columns, length, tick)), pa.int32()), eight
+    )
+
+
+def _concat(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    glue = pa.scalar("", pa.large_string()) if call.type == "string" else pa.scalar(b"", pa.large_binary())
+    if not args:
+        return lambda columns, length, tick: glue
+    return lambda columns, length, tick: pc.binary_join_element_wise(
+        *(item(columns, length, tick) for item in args), glue
+    )
+
+
+def _concat_ws(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    glue_of, *parts = args
+    nothing = pa.scalar(None, pa.large_string())
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        glue = glue_of(columns, length, tick)
+        if not parts:
+            return pc.if_else(pc.is_valid(glue), pa.scalar("", pa.large_string()), nothing)
+        values = [item(columns, length, tick) for item in parts]
+        joined = pc.binary_join_element_wise(*values, glue, null_handling="skip")
+        return pc.if_else(pc.is_valid(glue), joined, nothing)
+
+    return run
+
+
+def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    pattern = patterns.like(constant(call, 1), call.option("escapeChar", "\\"))
+    (one, *_) = args
+    return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
+
+
+def _like_check(call: Call) -> str | None:
+    if patterns.like(constant(call, 1), call.option("escapeChar", "\\")) is None:
+        return "a LIKE pattern with an escape that Spark refuses"
+    return None
+
+
+def _rlike(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    pattern = patterns.java_regex(constant(call, 1))
+    (one, *_) = args
+    return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
+
+
+def _rlike_check(call: Call) -> str | None:
+    if patterns.java_regex(constant(call, 1)) is None:
+        return "a regular expression beyond what Java's and the kernel's dialects share"
+    return None
+
+
+def _search(arrow: Any, twin: Callable[[Any, Any], bool]) -> Build:
+    """STARTS WITH, ENDS WITH, CONTAINS: Arrow for a constant, row by row otherwise."""
+
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        one, two = args
+        wanted = call.args[1]
+        if isinstance(wanted, Literal) and wanted.value is not None:
+            return lambda columns, length, tick: arrow(one(columns, length, tick), pattern=wanted.value)
+        return lambda columns, length, tick: rows_of(
+            call, twin, [one(columns, length, tick), two(columns, length, tick)], length, pa.bool_()
+        )
+
+    return build
+
+
+def _trim(arrow: Any, twin: Callable[[str, str], str]) -> Build:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        (one, *_) = args
+        if len(args) == 1 or isinstance(call.args[1], Literal):
+            characters = " " if len(args) == 1 else constant(call, 1)
+            if characters is None:
+                return lambda columns, length, tick: pa.scalar(None, pa.large_string())
+            if characters == "":
+                return one
+            return lambda columns, length, tick: arrow(one(columns, length, tick), characters=characters)
+        return row_wise(twin)(call, args)
+
+    return build
+
+
+def _replace(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    if all(isinstance(item, Literal) and item.value is not None for item in call.args[1:]):
+        search, replacement = constant(call, 1), constant(call, 2)
+        (one, *_) = args
+        if search == "":
+            return one
+        return lambda columns, length, tick: pc.replace_substring(
+            one(columns, length, tick), pattern=search, replacement=replacement
+        )
+
+    def twin(text: str, search: str, replacement: str) -> str:
+        return text if search == "" else text.replace(search, replacement)
+
+    return row_wise(twin)(call, args)
+
+
+def _pad(left: bool) -> Callable[[str, int, str], str]:
+    def twin(text: str, width: int, fill: str) -> str:
+        if width <= 0:
+            return ""
+        missing = width - len(text)
+        if missing <= 0 or fill == "":
+            return text[:width]
+        padding = (fill * (missing // len(fill) + 1))[:missing]
+        return padding + text if left else text + padding
+
+    return twin
+
+
+def _locate(search: str, text: str, start: int) -> int:
+    if start < 1:
+        return 0
+    if search == "":
+        return 1 if start == 1 or start <= len(text) else 0
+    return text.find(search, start - 1) + 1
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    return [text] if delimiter == "" else text.split(delimiter)
+
+
+def _translate(text: str, matching: str, replacing: str) -> str:
+    table: dict[int, str | None] = {}
+    for index, char in enumerate(matching):
+        table.setdefault(ord(char), replacing[index] if index < len(replacing) else None)
+    return text.translate(table)
+
+
+def _ascii(text: str) -> int:
+    return ord(text[0]) if text else 0
+
+
+def _substring_index(text: str, delimiter: str, count: int) -> str:
+    if delimiter == "" or count == 0:
+        return ""
+    parts = text.split(delimiter)
+    if abs(count) >= len(parts):
+        return text
+    return delimiter.join(parts[:count] if count > 0 else parts[count:])
+
+
+def _hex_text(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    def twin(value: Any) -> str:
+        if isinstance(value, int):
+            return format(value & (2**64 - 1), "X")
+        return (value.encode() if isinstance(value, str) else value).hex().upper()
+
+    return row_wise(twin)(call, args)
+
+
+def _binary_or_text(call: Call) -> str | None:
+    kinds = {item.type for item in call.args}
+    return (
+        None if kinds in ({"string"}, {"binary"}, set()) else f"{call.name} over {', '.join(sorted(kinds))}"
+    )
+
+
+def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    (one,) = args
+    return lambda columns, length, tick: pc.utf8_reverse(one(columns, length, tick))
+
+
+FUNCTIONS: dict[str, Scalar] = {
+    "Upper": Scalar(_case_mapping(pc.ascii_upper, str.upper), _TEXT),
+    "Lower": Scalar(_case_mapping(pc.ascii_lower, str.lower), _TEXT),
+    "Substring": Scalar(_substring, only("string", first=1)),
+    "Length": Scalar(_length, only("string", "binary")),
+    "OctetLength": Scalar(_octet_length, only("string", "binary")),
+    "BitLength": Scalar(_bit_length, only("string", "binary")),
+    "Concat": Scalar(_concat, _binary_or_text),
+    "ConcatWs": Scalar(_concat_ws, _TEXT),
+    "Like": Scalar(_like, both(_TEXT, literal_args(1), _like_check)),
+    "RLike": Scalar(_rlike, both(_TEXT, literal_args(1), _rlike_check)),
+    "StartsWith": Scalar(_search(pc.starts_with, str.startswith), _TEXT),
+    "EndsWith": Scalar(_search(pc.ends_with, str.endswith), _TEXT),
+    "Contains": Scalar(_search(pc.match_substring, lambda text, part: part in text), _TEXT),
+    "StringTrim": Scalar(
+        _trim(pc.utf8_trim, lambda text, chars: text.strip(chars) if chars else text), _TEXT
+    ),
+    "StringTrimLeft": Scalar(
+        _trim(pc.utf8_ltrim, lambda text, chars: text.lstrip(chars) if chars else text), _TEXT
+    ),
+    "StringTrimRight": Scalar(
+        _trim(pc.utf8_rtrim, lambda text, chars: text.rstrip(chars) if chars else text), _TEXT
+    ),
+    "StringReplace": Scalar(_replace, _TEXT),
+    "StringLPad": Scalar(row_wise(_pad(True)), only("string", first=1)),
+    "StringRPad": Scalar(row_wise(_pad(False)), only("string", first=1)),
+    "StringInstr": Scalar(row_wise(lambda text, part: text.find(part) + 1), _TEXT),
+    "StringLocate": Scalar(row_wise(_locate), only("string", first=2)),
+    "Reverse": Scalar(_reverse, _TEXT),
+    "StringRepeat": Scalar(row_wise(lambda text, times: text * max(times, 0)), only("string", first=1)),
+    "StringSpace": Scalar(row_wise(lambda count: " " * max(count, 0)), only("int")),
+    "StringSplitSQL": Scalar(row_wise(_split), _TEXT),
+    "StringTranslate": Scalar(row_wise(_translate), _TEXT),
+    "SubstringIndex": Scalar(row_wise(_substring_index), only("string", first=2)),
+    "Ascii": Scalar(row_wise(_ascii), _TEXT),
+    "Hex": Scalar(_hex_text, only("string", "binary", "bigint")),
+}
