@@ -82,7 +82,7 @@ class Generate:
 
     fields: Fields
     input: Node
-    generator: Expression  # Explode, PosExplode, Inline, Stack: over the input's columns
+    generator: Expression  # Explode, PosExplode, Inline, Stack, ReplicateRows: over the input's columns
     required: tuple[int, ...]
     outer: bool
 
@@ -113,7 +113,7 @@ class Join:
 class AggregateCall:
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
-    `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
+    A Count without arguments is COUNT(*). `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
     """
 
     function: str
@@ -223,8 +223,12 @@ class Recursive:
 class Spark:
     """What the kernel lacks, kept as a place in the Catalyst plan and run by Spark.
 
-    `stateless` fragments see only the delta (tier b); the others are recomputed over the inputs that the kernel keeps and
-    diffed (tier c). `path` is the way from the root of the optimized plan to the node (child positions).
+    A `stateless` one with bindings gives its input's columns and then one column per expression of Spark's, over the delta
+    only (tier b); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
+    inputs that the kernel keeps and diffed (tier c); inputs beyond the operator's children are the one-row plans of its
+    scalar subqueries. `path` holds places in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
+    operator's, or one per expression. `bindings` names, per expression, the input columns of its attributes in the order of
+    their first use (-1 is the tick's time).
     """
 
     fields: Fields
@@ -233,6 +237,7 @@ class Spark:
     operator: str
     stateless: bool
     reason: str
+    bindings: tuple[tuple[int, ...], ...] = ()
 
 
 Node = (
@@ -277,3 +282,4 @@ class View:
     root: Node
     order: tuple[SortKey, ...] = ()
     uses_time: bool = False
+    statics: tuple[str, ...] = ()  # names of the scans that are tables of the session
