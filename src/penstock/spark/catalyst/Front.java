@@ -1,0 +1,465 @@
+package penstock;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.SparkOptimizer;
+import org.apache.spark.sql.types.*;
+
+/**
+ * What penstock asks of Catalyst that plan.toJSON cannot answer: types, nullability and evaluation modes of every
+ * expression, plans in which the tick's time is not folded, and leaves that Catalyst cannot look into.
+ *
+ * Compiled in the driver's JVM by the Janino compiler that Spark itself uses for generated code, hence the plain dialect:
+ * no generics, no lambdas.
+ */
+public class Front {
+  public static final String RELATION = "penstock.relation";
+  public static final String POSITION = "penstock.position";
+
+  private static List list(Object seq) {
+    return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
+  }
+
+  private static scala.collection.immutable.Seq seq(List items) {
+    return scala.jdk.javaapi.CollectionConverters.asScala(items).toList();
+  }
+
+  // ---------------------------------------------------------------- rewriting
+
+  /** The rules named in the session's excludedRules are left out, also those that Spark normally insists on. */
+  public static class LenientOptimizer extends SparkOptimizer {
+    public LenientOptimizer(org.apache.spark.sql.classic.SparkSession session) {
+      super(
+          session.sessionState().catalogManager(),
+          session.sessionState().catalog(),
+          session.sessionState().experimentalMethods());
+    }
+
+    public scala.collection.immutable.Seq nonExcludableRules() {
+      return seq(new ArrayList());
+    }
+  }
+
+  public LogicalPlan optimize(final org.apache.spark.sql.classic.SparkSession session, final LogicalPlan plan) {
+    return (LogicalPlan) session.withActive(new scala.runtime.AbstractFunction0() {
+      public Object apply() {
+        org.apache.spark.sql.catalyst.plans.logical.LogicalPlan ready = (LogicalPlan) plan.clone();
+        ready.setAnalyzed();
+        return new LenientOptimizer(session).execute(ready);
+      }
+    });
+  }
+
+  /** The plan with current_timestamp() and its kin replaced by a scalar subquery over the marker relation. */
+  public LogicalPlan bindTime(LogicalPlan plan, final LogicalPlan marker) {
+    return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof CurrentTimestamp || node instanceof Now
+            || node instanceof CurrentDate || node instanceof LocalTimestamp;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        ScalarSubquery now = new ScalarSubquery(
+            marker, seq(new ArrayList()), NamedExpression$.MODULE$.newExprId(), seq(new ArrayList()),
+            scala.Option.empty(), scala.Option.empty(), scala.Option.empty());
+        if (node instanceof CurrentDate) {
+          return new Cast(now, DataTypes.DateType, ((CurrentDate) node).timeZoneId());
+        }
+        if (node instanceof LocalTimestamp) {
+          return new Cast(now, DataTypes.TimestampNTZType, ((LocalTimestamp) node).timeZoneId());
+        }
+        return now;
+      }
+    });
+  }
+
+  /** The relations that are not the flow's, each cut out and replaced by an opaque one: [name, plan, name, plan, ...]. */
+  private List statics = new ArrayList();
+
+  public List statics() {
+    return statics;
+  }
+
+  public LogicalPlan cut(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) {
+    return cut(session, plan, null);
+  }
+
+  private LogicalPlan cut(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String alias) {
+    if (isOurs(plan)) return plan;
+    if (plan instanceof View && !holdsOurs(plan)) {
+      return opaque(session, plan, ((View) plan).desc().identifier().unquotedString());
+    }
+    if (plan.children().isEmpty()) {
+      if (plan instanceof LocalRelation || plan instanceof OneRowRelation || plan instanceof Range
+          || plan instanceof CTERelationRef || plan instanceof UnionLoopRef) return plan;
+      return opaque(session, plan, alias);
+    }
+    String below = alias;
+    if (plan instanceof SubqueryAlias) below = ((SubqueryAlias) plan).identifier().toString();
+    List children = new ArrayList();
+    for (Object child : list(plan.children())) children.add(cut(session, (LogicalPlan) child, below));
+    LogicalPlan done = (LogicalPlan) plan.withNewChildren(seq(children));
+    return (LogicalPlan) done.transformExpressions(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof SubqueryExpression;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        SubqueryExpression subquery = (SubqueryExpression) node;
+        return subquery.withNewPlan(cut(session, (LogicalPlan) subquery.plan(), null));
+      }
+    });
+  }
+
+  private LogicalPlan opaque(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String alias) {
+    String name = alias;
+    if (name == null) name = "static_" + (statics.size() / 2 + 1);
+    statics.add(name);
+    statics.add(plan);
+    StructField[] fields = new StructField[plan.output().size()];
+    for (int i = 0; i < fields.length; i++) {
+      Attribute attribute = (Attribute) plan.output().apply(i);
+      Metadata metadata = new MetadataBuilder().withMetadata(attribute.metadata())
+          .putString(RELATION, name).putLong(POSITION, (long) i).build();
+      fields[i] = new StructField(attribute.name(), attribute.dataType(), attribute.nullable(), metadata);
+    }
+    LogicalPlan leaf = empty(session, new StructType(fields)).queryExecution().analyzed();
+    List aliases = new ArrayList();
+    for (int i = 0; i < fields.length; i++) {
+      Attribute old = (Attribute) plan.output().apply(i);
+      aliases.add(new Alias((Attribute) leaf.output().apply(i), old.name(), old.exprId(), old.qualifier(),
+          scala.Option.empty(), seq(new ArrayList())));
+    }
+    return new Project(seq(aliases), leaf);
+  }
+
+  private static org.apache.spark.sql.classic.Dataset empty(
+      org.apache.spark.sql.classic.SparkSession session, StructType schema) {
+    org.apache.spark.api.java.JavaSparkContext context =
+        org.apache.spark.api.java.JavaSparkContext.fromSparkContext(session.sparkContext());
+    return (org.apache.spark.sql.classic.Dataset) session.createDataFrame(context.emptyRDD(), schema);
+  }
+
+  /** A Dataset without rows that Catalyst cannot look into, marked as a relation of the flow. */
+  public org.apache.spark.sql.classic.Dataset relation(
+      org.apache.spark.sql.classic.SparkSession session, String name, String ddl) {
+    StructField[] fields = StructType.fromDDL(ddl).fields();
+    for (int i = 0; i < fields.length; i++) {
+      MetadataBuilder metadata = new MetadataBuilder().putString(RELATION, name).putLong(POSITION, (long) i);
+      DataType type = fields[i].dataType();
+      if (type instanceof CharType || type instanceof VarcharType) {
+        // As a table's own columns: text whose declared length the comparison rules read from here.
+        metadata.putString("__CHAR_VARCHAR_TYPE_STRING", type.catalogString());
+        type = DataTypes.StringType;
+      }
+      fields[i] = new StructField(fields[i].name(), type, fields[i].nullable(), metadata.build());
+    }
+    return empty(session, new StructType(fields));
+  }
+
+  private static boolean isOurs(LogicalPlan plan) {
+    if (!(plan instanceof LogicalRDD) || plan.output().isEmpty()) return false;
+    return ((Attribute) plan.output().apply(0)).metadata().contains(RELATION);
+  }
+
+  private static boolean holdsOurs(LogicalPlan plan) {
+    if (isOurs(plan)) return true;
+    for (Object child : list(plan.children())) if (holdsOurs((LogicalPlan) child)) return true;
+    for (Object child : list(plan.subqueries())) if (holdsOurs((LogicalPlan) child)) return true;
+    return false;
+  }
+
+  // ---------------------------------------------------------------- describing
+
+  /** A plan as JSON: per node its class c, its output o, its children k and the other constructor arguments a. */
+  public String describe(final org.apache.spark.sql.classic.SparkSession session, final LogicalPlan plan) {
+    return (String) session.withActive(new scala.runtime.AbstractFunction0() {
+      public Object apply() {
+        StringBuilder out = new StringBuilder();
+        met = new ArrayList();
+        plan(out, plan);
+        return out.toString();
+      }
+    });
+  }
+
+  /** What describe has met so far: the place of a node is its position here. */
+  private List met = new ArrayList();
+
+  /** The plan node or expression at a place that describe numbered in the same plan. */
+  public Object find(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, int place) {
+    describe(session, plan);
+    return met.get(place);
+  }
+
+  private void plan(StringBuilder out, LogicalPlan plan) {
+    out.append("{\"at\":").append(met.size());
+    met.add(plan);
+    out.append(",\"c\":");
+    text(out, plan.getClass().getSimpleName());
+    out.append(",\"o\":[");
+    boolean ours = isOurs(plan);
+    for (int i = 0; i < plan.output().size(); i++) {
+      if (i > 0) out.append(',');
+      Attribute attribute = (Attribute) plan.output().apply(i);
+      out.append('[').append(attribute.exprId().id()).append(',');
+      text(out, attribute.name());
+      out.append(',');
+      text(out, attribute.dataType().catalogString());
+      out.append(',').append(attribute.nullable());
+      if (ours) {
+        out.append(',');
+        text(out, attribute.metadata().getString(RELATION));
+        out.append(',').append(attribute.metadata().getLong(POSITION));
+      }
+      out.append(']');
+    }
+    out.append("],\"k\":[");
+    List children = list(plan.children());
+    for (int i = 0; i < children.size(); i++) {
+      if (i > 0) out.append(',');
+      plan(out, (LogicalPlan) children.get(i));
+    }
+    out.append("],\"a\":");
+    if (plan instanceof LocalRelation) rows(out, (LocalRelation) plan);
+    else if (plan instanceof LogicalRDD || plan instanceof org.apache.spark.sql.execution.datasources.LogicalRelation) out.append("{}");
+    else arguments(out, (scala.Product) plan, children);
+    out.append('}');
+  }
+
+  private void rows(StringBuilder out, LocalRelation relation) {
+    out.append("{\"rows\":[");
+    List rows = list(relation.data());
+    for (int r = 0; r < rows.size(); r++) {
+      out.append(r > 0 ? ",[" : "[");
+      InternalRow row = (InternalRow) rows.get(r);
+      for (int i = 0; i < relation.output().size(); i++) {
+        if (i > 0) out.append(',');
+        DataType type = ((Attribute) relation.output().apply(i)).dataType();
+        value(out, row.isNullAt(i) ? null : row.get(i, type), type);
+      }
+      out.append(']');
+    }
+    out.append("]}");
+  }
+
+  private void expression(StringBuilder out, Expression node) {
+    out.append("{\"at\":").append(met.size());
+    met.add(node);
+    out.append(",\"c\":");
+    text(out, node.getClass().getSimpleName());
+    if (node.resolved()) {
+      String type;
+      try {
+        type = node.dataType().catalogString();
+      } catch (Throwable none) {
+        type = null; // sort orders, window specifications and the like have no type
+      }
+      if (type != null) {
+        out.append(",\"t\":");
+        text(out, type);
+        out.append(",\"n\":").append(node.nullable());
+      }
+    }
+    if (!node.deterministic()) out.append(",\"random\":true");
+    if (node instanceof Literal) {
+      out.append(",\"v\":");
+      value(out, ((Literal) node).value(), node.dataType());
+      out.append('}');
+      return;
+    }
+    if (node instanceof NamedExpression) {
+      out.append(",\"id\":").append(((NamedExpression) node).exprId().id()).append(",\"name\":");
+      text(out, ((NamedExpression) node).name());
+      if (node instanceof Attribute) {
+        out.append('}');
+        return;
+      }
+    }
+    List children = list(node.children());
+    out.append(",\"k\":[");
+    for (int i = 0; i < children.size(); i++) {
+      if (i > 0) out.append(',');
+      expression(out, (Expression) children.get(i));
+    }
+    out.append(']');
+    if (node instanceof SubqueryExpression) {
+      out.append(",\"id\":").append(((SubqueryExpression) node).exprId().id());
+      out.append(",\"plan\":");
+      plan(out, (LogicalPlan) ((SubqueryExpression) node).plan());
+    } else if (node instanceof scala.Product && !(node instanceof Alias)) {
+      out.append(",\"a\":");
+      arguments(out, (scala.Product) node, children);
+    }
+    out.append(",\"sql\":");
+    String sql;
+    try {
+      sql = node.sql();
+    } catch (Throwable none) {
+      sql = node.toString();
+    }
+    text(out, sql.length() > 300 ? sql.substring(0, 300) : sql);
+    out.append('}');
+  }
+
+  private void arguments(StringBuilder out, scala.Product product, List children) {
+    out.append('{');
+    boolean first = true;
+    for (int i = 0; i < product.productArity(); i++) {
+      Object value = product.productElement(i);
+      if (isChild(value, children) && value instanceof LogicalPlan) continue;
+      if (!first) out.append(',');
+      first = false;
+      text(out, product.productElementName(i));
+      out.append(':');
+      argument(out, value, children, 0);
+    }
+    out.append('}');
+  }
+
+  private static boolean isChild(Object value, List children) {
+    return place(value, children) >= 0;
+  }
+
+  private static int place(Object value, List children) {
+    for (int i = 0; i < children.size(); i++) if (children.get(i) == value) return i;
+    return -1;
+  }
+
+  /** A constructor argument: {"k": i} is the i-th child, {"e": ...} another expression, {"p": name, ...} a case class. */
+  private void argument(StringBuilder out, Object value, List children, int depth) {
+    if (depth > 12) {
+      out.append("null");
+    } else if (value instanceof scala.Option) {
+      argument(out, ((scala.Option) value).isEmpty() ? null : ((scala.Option) value).get(), children, depth + 1);
+    } else if (value == null) {
+      out.append("null");
+    } else if (value instanceof Expression || value instanceof LogicalPlan) {
+      int place = place(value, children);
+      if (place >= 0) {
+        out.append("{\"k\":").append(place).append('}');
+      } else if (value instanceof Expression) {
+        out.append("{\"e\":");
+        expression(out, (Expression) value);
+        out.append('}');
+      } else {
+        out.append("{\"plan\":");
+        plan(out, (LogicalPlan) value);
+        out.append('}');
+      }
+    } else if (value instanceof Boolean || value instanceof Integer || value instanceof Long
+        || value instanceof Short || value instanceof Byte) {
+      out.append(value);
+    } else if (value instanceof scala.collection.Seq) {
+      out.append('[');
+      List items = list(value);
+      for (int i = 0; i < items.size(); i++) {
+        if (i > 0) out.append(',');
+        argument(out, items.get(i), children, depth + 1);
+      }
+      out.append(']');
+    } else if (value instanceof DataType) {
+      text(out, ((DataType) value).catalogString());
+    } else if (value instanceof ExprId) {
+      out.append(((ExprId) value).id());
+    } else if (value instanceof scala.Tuple2) {
+      out.append('[');
+      argument(out, ((scala.Tuple2) value)._1(), children, depth + 1);
+      out.append(',');
+      argument(out, ((scala.Tuple2) value)._2(), children, depth + 1);
+      out.append(']');
+    } else if (value instanceof String || value instanceof scala.Enumeration.Value || value instanceof Enum
+        || value instanceof Number || value instanceof Character
+        || value instanceof org.apache.spark.unsafe.types.UTF8String || value instanceof java.time.ZoneId) {
+      text(out, value.toString());
+    } else if (value instanceof scala.Product && !(value instanceof scala.collection.Iterable)) {
+      scala.Product product = (scala.Product) value;
+      out.append("{\"p\":");
+      text(out, product.productPrefix());
+      for (int i = 0; i < product.productArity(); i++) {
+        out.append(',');
+        text(out, product.productElementName(i));
+        out.append(':');
+        argument(out, product.productElement(i), children, depth + 1);
+      }
+      out.append('}');
+    } else {
+      out.append("{\"x\":");
+      text(out, value.getClass().getName());
+      out.append('}');
+    }
+  }
+
+  /** A value of Catalyst's internal form: exact numbers, text for what JSON cannot carry, lists for nested values. */
+  private void value(StringBuilder out, Object value, DataType type) {
+    if (value == null) {
+      out.append("null");
+    } else if (value instanceof byte[]) {
+      StringBuilder hex = new StringBuilder();
+      byte[] bytes = (byte[]) value;
+      for (int i = 0; i < bytes.length; i++) {
+        hex.append(Character.forDigit((bytes[i] >> 4) & 15, 16)).append(Character.forDigit(bytes[i] & 15, 16));
+      }
+      text(out, hex.toString());
+    } else if (type instanceof ArrayType) {
+      array(out, (ArrayData) value, ((ArrayType) type).elementType());
+    } else if (type instanceof MapType) {
+      out.append('[');
+      array(out, ((MapData) value).keyArray(), ((MapType) type).keyType());
+      out.append(',');
+      array(out, ((MapData) value).valueArray(), ((MapType) type).valueType());
+      out.append(']');
+    } else if (type instanceof StructType) {
+      out.append('[');
+      StructField[] fields = ((StructType) type).fields();
+      InternalRow row = (InternalRow) value;
+      for (int i = 0; i < fields.length; i++) {
+        if (i > 0) out.append(',');
+        DataType inner = fields[i].dataType();
+        value(out, row.isNullAt(i) ? null : row.get(i, inner), inner);
+      }
+      out.append(']');
+    } else if (value instanceof org.apache.spark.unsafe.types.CalendarInterval) {
+      org.apache.spark.unsafe.types.CalendarInterval interval = (org.apache.spark.unsafe.types.CalendarInterval) value;
+      out.append('[').append(interval.months).append(',').append(interval.days).append(',')
+          .append(interval.microseconds).append(']');
+    } else if (value instanceof Float) {
+      text(out, value.toString());
+    } else if (value instanceof Double || value instanceof Decimal) {
+      text(out, value instanceof Decimal ? ((Decimal) value).toJavaBigDecimal().toPlainString() : value.toString());
+    } else if (value instanceof Boolean || value instanceof Number) {
+      out.append(value);
+    } else {
+      text(out, value.toString());
+    }
+  }
+
+  private void array(StringBuilder out, ArrayData data, DataType type) {
+    out.append('[');
+    for (int i = 0; i < data.numElements(); i++) {
+      if (i > 0) out.append(',');
+      value(out, data.isNullAt(i) ? null : data.get(i, type), type);
+    }
+    out.append(']');
+  }
+
+  private static void text(StringBuilder out, String value) {
+    out.append('"');
+    for (int i = 0; i < value.length(); i++) {
+      char c = value.charAt(i);
+      if (c == '"' || c == '\\') out.append('\\').append(c);
+      else if (c < 32 || c > 126) out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+      else out.append(c);
+    }
+    out.append('"');
+  }
+}

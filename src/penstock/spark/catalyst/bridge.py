@@ -1,0 +1,102 @@
+"""The few calls into the driver's JVM that planning needs, through py4j."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = "penstock.now"  # the opaque relation whose one column is the tick's time
+
+# Rules that fold, reorder or encode what the kernel does better itself, or that ask for a physical plan.
+_CATALYST = "org.apache.spark.sql.catalyst.optimizer."
+_EXECUTION = "org.apache.spark.sql.execution."
+EXCLUDED_RULES = (
+    # Sums of unscaled longs, distinct aggregates as Expand, float keys with a normalising call: the kernel does these itself.
+    _CATALYST + "DecimalAggregates",
+    _CATALYST + "RewriteDistinctAggregates",
+    _CATALYST + "NormalizeFloatingNumbers",
+    _CATALYST + "ReplaceDeduplicateWithAggregate",
+    # IS NOT NULL filters below every join, and semi joins copied to both sides: operators that cost every tick.
+    _CATALYST + "InferFiltersFromConstraints",
+    _CATALYST + "InferFiltersFromGenerate",
+    # Limits below unions and joins, which only save work in a batch.
+    _CATALYST + "LimitPushDown",
+    _CATALYST + "LimitPushDownThroughWindow",
+    _CATALYST + "InferWindowGroupLimit",
+    # In becomes InSet, whose values are not expressions.
+    _CATALYST + "OptimizeIn",
+    # Scans, subqueries, shared plans and Python functions are ours to place.
+    _CATALYST + "MergeScalarSubqueries",
+    _CATALYST + "ReplaceCTERefWithRepartition",
+    _CATALYST + "ExtractPythonUDFFromJoinCondition",
+    _EXECUTION + "python.ExtractPythonUDFFromAggregate",
+    _EXECUTION + "python.ExtractGroupingPythonUDFFromAggregate",
+    _EXECUTION + "python.ExtractPythonUDFs",
+    _EXECUTION + "python.ExtractPythonUDTFs",
+    _CATALYST + "InjectRuntimeFilter",
+    _EXECUTION + "dynamicpruning.PartitionPruning",
+)
+
+
+def front(spark: SparkSession) -> Any:
+    """Return a new instance of the Java class in Front.java, compiled once per JVM.
+
+    The class is kept in the JVM, under a package named after its source, because py4j remembers methods by class name.
+    """
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    source = files(__package__).joinpath("Front.java").read_text(encoding="utf-8")
+    package = f"penstock.front{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    known = jvm.java.lang.System.getProperties()
+    found = known.get(package)
+    if found is None:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.setSourceVersion(8)
+        compiler.setTargetVersion(8)
+        compiler.cook(source.replace("package penstock;", f"package {package};", 1))
+        found = compiler.getClassLoader().loadClass(f"{package}.Front")
+        known.put(package, found)
+    no_types = gateway.new_array(jvm.java.lang.Class, 0)
+    nothing = gateway.new_array(jvm.java.lang.Object, 0)
+    return found.getDeclaredConstructor(no_types).newInstance(nothing)
+
+
+def planning_session(spark: SparkSession) -> Any:
+    """Return a private copy of the user's JVM session: it sees the same tables, views, functions and settings.
+
+    What planning adds to it, temporary views of the flow's relations above all, stays out of the user's session.
+    """
+    session = spark._jsparkSession.cloneSession()
+    conf = session.conf()
+    wanted = [rule for rule in (conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if rule]
+    conf.set("spark.sql.optimizer.excludedRules", ",".join([*wanted, *EXCLUDED_RULES]))
+    current = spark.catalog.currentCatalog()
+    if session.catalog().currentCatalog() != current:
+        session.catalog().setCurrentCatalog(current)
+    return session
+
+
+def ddl(fields: Iterable[tuple[str, str, bool]]) -> str:
+    """Return Spark's DDL for columns given by name, type and nullability."""
+    return ", ".join(
+        f"`{name.replace('`', '``')}` {kind}{'' if nullable else ' NOT NULL'}"
+        for name, kind, nullable in fields
+    )
+
+
+def scala_list(seq: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
+    return [seq.apply(index) for index in range(seq.size())]
+
+
+def described(text: str) -> Mapping[str, Any]:
+    """Return the decoded plan that Front.describe gave."""
+    plan: Mapping[str, Any] = json.loads(text)
+    return plan

@@ -1,0 +1,111 @@
+"""Catalyst's expressions, as Front.java describes them, to penstock's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.plan.node import Field
+from penstock.spark.catalyst.bridge import NOW
+from penstock.spark.catalyst.literals import decode
+
+Json = Mapping[str, Any]
+
+# What an expression may refer to: ("a", exprId) an attribute, ("s", exprId) a scalar subquery's value,
+# ("x", place) an expression that Spark evaluates -> the column's position and field.
+Scope = Mapping[tuple[str, int], tuple[int, Field]]
+
+# Wrappers that say something to Spark's planner and nothing about the value.
+_TRANSPARENT = {
+    "Alias",
+    "KnownFloatingPointNormalized",
+    "KnownNotNull",
+    "KnownNullable",
+    "TempResolvedColumn",
+}
+
+
+class Unresolved(Exception):
+    """An expression refers to a column that is not in scope."""
+
+
+def translate(node: Json, scope: Scope) -> Expression:
+    """Return the expression over the positions of the scope."""
+    name = node["c"]
+    if ("x", node["at"]) in scope:
+        return _column(scope, ("x", node["at"]))
+    if name == "AttributeReference":
+        return _column(scope, ("a", node["id"]))
+    if name == "Literal":
+        return Literal(decode(node["v"], node["t"]), node["t"])
+    if name in _TRANSPARENT:
+        return translate(node["k"][0], scope)
+    if name == "ScalarSubquery":
+        if is_now(node):
+            return Call("CurrentTimestamp", (), "timestamp", nullable=False)
+        return _column(scope, ("s", node["id"]))
+    args = tuple(translate(child, scope) for child in node.get("k", ()))
+    return Call(name, args, node.get("t", ""), node.get("n", True), options(node.get("a", {})))
+
+
+def _column(scope: Scope, key: tuple[str, int]) -> Column:
+    if key not in scope:
+        raise Unresolved(f"{key}")
+    index, field = scope[key]
+    return Column(index, field.type, field.nullable)
+
+
+def options(arguments: Json) -> tuple[tuple[str, Any], ...]:
+    """Return the constructor arguments that are not children: modes, formats, zones."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name == "evalContext" and isinstance(value, dict):
+            found["evalMode"] = value.get("evalMode")
+        elif isinstance(value, str | int | bool) and value is not None:
+            found[name] = value
+        elif isinstance(value, list) and value and all(isinstance(item, str | int | bool) for item in value):
+            found[name] = tuple(value)
+    return tuple(sorted(found.items()))
+
+
+def is_now(node: Json) -> bool:
+    """Say whether a subquery stands for the tick's time."""
+    if node["c"] != "ScalarSubquery" or not node["plan"]["o"]:
+        return False
+    leaf = node["plan"]
+    while leaf["k"]:
+        leaf = leaf["k"][0]
+    return bool(leaf["o"]) and leaf["c"] == "LogicalRDD" and leaf["o"][0][4] == NOW
+
+
+def walk(node: Json) -> Iterator[Json]:
+    """Yield an expression and everything below it, in the order of Front.java's places."""
+    yield node
+    for child in node.get("k", ()):
+        yield from walk(child)
+
+
+def nested(value: Any) -> Iterator[Json]:
+    """Yield the expressions inside a plan node's arguments, the outermost ones."""
+    if isinstance(value, dict):
+        if "e" in value:
+            yield value["e"]
+        elif "plan" not in value:
+            for item in value.values():
+                yield from nested(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from nested(item)
+
+
+def references(node: Json) -> set[int]:
+    """The ids of the attributes that an expression reads."""
+    return {item["id"] for item in walk(node) if item["c"] == "AttributeReference"}
+
+
+def conjuncts(node: Json) -> list[Json]:
+    """Split a condition at its ANDs."""
+    if node["c"] == "And":
+        return [part for child in node["k"] for part in conjuncts(child)]
+    return [node]

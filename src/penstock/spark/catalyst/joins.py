@@ -1,0 +1,286 @@
+"""Joins: equal keys taken out of the condition, the rest as a residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.functions import evaluate
+from penstock.plan import node as plan
+from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.spark.catalyst.expressions import Json, Scope, conjuncts, is_now, references, translate, walk
+from penstock.spark.catalyst.placed import (
+    Context,
+    Key,
+    Placed,
+    Unsupported,
+    attribute_keys,
+    column,
+    fields_of,
+    prepare,
+    project,
+)
+from penstock.spark.catalyst.relations import conjunction, known_or_raise, with_columns
+
+_KINDS: dict[str, plan.JoinKind] = {
+    "Inner": "inner",
+    "Cross": "inner",
+    "LeftOuter": "left",
+    "RightOuter": "right",
+    "FullOuter": "full",
+    "LeftSemi": "semi",
+    "LeftAnti": "anti",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both inputs of a join, with key columns appended, and the condition taken apart."""
+
+    left: Placed
+    right: Placed
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    residual: list[Json]
+    null_aware: bool
+
+
+def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
+    """Translate a join of any kind."""
+    kind = node["a"]["joinType"]["p"]
+    condition = node["a"].get("condition")
+    parts = conjuncts(condition["e"]) if condition else []
+    parts = [part for part in parts if not (part["c"] == "Literal" and part["v"] is True)]
+    used = None
+    if needed is not None:
+        used = needed.union(*(references(part) for part in parts))
+    left, right = (context.plan(child, used) for child in node["k"])
+    if kind == "ExistenceJoin":
+        return _existence(context, node, _sides(context, left, right, parts, kind))
+    if kind == "LeftSingle":
+        return _single(context, node, _sides(context, left, right, parts, kind))
+    if kind not in _KINDS:
+        raise Unsupported(f"the kernel does not know the join type {kind}")
+    sides = _sides(context, left, right, parts, kind)
+    later: list[Json] = []
+    if _KINDS[kind] == "inner":
+        scope = _scope_of_both(sides)
+        later = [part for part in sides.residual if evaluate.known(translate(part, scope)) is not None]
+        sides = replace(sides, residual=[part for part in sides.residual if part not in later])
+    joined = _join(sides, _KINDS[kind])
+    if later:
+        joined = prepare(context, joined, later)
+        test = conjunction([translate(part, joined.scope) for part in later])
+        joined = Placed(plan.Filter(joined.node.fields, joined.node, test), joined.keys)
+    scope = joined.scope
+    chosen = []
+    for key in (*left.keys, *right.keys):
+        if key in scope:
+            position, own = scope[key]
+            chosen.append((key, own, Column(position, own.type, own.nullable)))
+    return project(joined, chosen)
+
+
+def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kind: str) -> _Sides:
+    pairs: list[tuple[Json, Json, bool]] = []
+    residual: list[Json] = []
+    null_aware = False
+    sides = ({key[1] for key in left.keys if key[0] == "a"}, {key[1] for key in right.keys if key[0] == "a"})
+    if kind == "LeftAnti" and len(parts) == 1:
+        pair = _not_in(parts[0], sides)
+        if pair is not None:
+            pairs, null_aware, parts = [(*pair, False)], True, []
+    for part in parts:
+        found = _pair(part, sides)
+        if found is None:
+            residual.append(part)
+        else:
+            pairs.append((*found, part["c"] == "EqualNullSafe"))
+    left = prepare(context, left, [pair[0] for pair in pairs])
+    right = prepare(context, right, [pair[1] for pair in pairs])
+    # A scalar subquery or a function of Spark's in the residual must be a column of one side before the join.
+    left, right = _residual_columns(context, left, right, residual, sides)
+    left_scope, right_scope = left.scope, right.scope
+    left_keys = [translate(pair[0], left_scope) for pair in pairs]
+    right_keys = [translate(pair[1], right_scope) for pair in pairs]
+    names = [f"key_{index}" for index in range(len(pairs))]
+    left, left_positions = with_columns(left, left_keys, names)
+    right, right_positions = with_columns(right, right_keys, names)
+    return _Sides(
+        left,
+        right,
+        tuple(left_positions),
+        tuple(right_positions),
+        tuple(safe for _, _, safe in pairs),
+        residual,
+        null_aware,
+    )
+
+
+def _residual_columns(
+    context: Context, left: Placed, right: Placed, residual: list[Json], sides: tuple[set[int], set[int]]
+) -> tuple[Placed, Placed]:
+    for part in residual:
+        reads = references(part)
+        if reads <= sides[1] and reads:
+            right = prepare(context, right, [part])
+        elif reads <= sides[0]:
+            left = prepare(context, left, [part])
+        else:
+            for item in walk(part):
+                if item["c"] == "ScalarSubquery" and not is_now(item):
+                    left = prepare(context, left, [item])
+                elif item["c"] == "ScalarSubquery":
+                    context.uses_time = True
+    return left, right
+
+
+def _pair(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] | None:
+    """The two sides of an equality, the left input's first."""
+    if part["c"] not in {"EqualTo", "EqualNullSafe"}:
+        return None
+    one, two = part["k"]
+    reads_one, reads_two = references(one), references(two)
+    if not reads_one or not reads_two:
+        return None
+    if reads_one <= sides[0] and reads_two <= sides[1]:
+        return one, two
+    if reads_one <= sides[1] and reads_two <= sides[0]:
+        return two, one
+    return None
+
+
+def _not_in(part: Json, sides: tuple[set[int], set[int]]) -> tuple[Json, Json] | None:
+    """The pair of `a = b OR isnull(a = b)`, which is how Catalyst writes NOT IN."""
+    if part["c"] != "Or":
+        return None
+    for equal, null in (part["k"], reversed(part["k"])):
+        if equal["c"] == "EqualTo" and null["c"] == "IsNull" and null["k"][0]["c"] == "EqualTo":
+            pair, other = _pair(equal, sides), _pair(null["k"][0], sides)
+            if (
+                pair is not None
+                and other is not None
+                and _same(pair[0], other[0])
+                and _same(pair[1], other[1])
+            ):
+                return pair
+    return None
+
+
+def _same(one: Json, two: Json) -> bool:
+    """Equal expressions, wherever they stand in the plan."""
+    bare = [
+        {key: value for key, value in item.items() if key not in {"at", "k", "sql"}} for item in (one, two)
+    ]
+    kids = [item.get("k", []) for item in (one, two)]
+    return (
+        bare[0] == bare[1]
+        and len(kids[0]) == len(kids[1])
+        and all(_same(a, b) for a, b in zip(*kids, strict=True))
+    )
+
+
+def _scope_of_both(sides: _Sides) -> Scope:
+    width = len(sides.left.node.fields)
+    scope = dict(sides.left.scope)
+    scope.update({key: (index + width, item) for key, (index, item) in sides.right.scope.items()})
+    return scope
+
+
+def _join(sides: _Sides, kind: plan.JoinKind) -> Placed:
+    scope = _scope_of_both(sides)
+    residual = conjunction([translate(part, scope) for part in sides.residual]) if sides.residual else None
+    if residual is not None:
+        known_or_raise(residual, "the join condition")
+    left, right = sides.left.node, sides.right.node
+    both = kind not in {"semi", "anti"}
+    fields = tuple(
+        plan.Field(item.name, item.type, item.nullable or kind in {"right", "full"}) for item in left.fields
+    )
+    keys = sides.left.keys
+    if both:
+        fields += tuple(
+            plan.Field(item.name, item.type, item.nullable or kind in {"left", "full"})
+            for item in right.fields
+        )
+        # A column that both inputs computed for the condition is looked up in the left one.
+        keys += tuple(
+            key if key not in sides.left.keys else ("r", index) for index, key in enumerate(sides.right.keys)
+        )
+    joined = plan.Join(
+        fields,
+        left,
+        right,
+        kind,
+        sides.left_keys,
+        sides.right_keys,
+        sides.null_safe,
+        residual,
+        sides.null_aware,
+    )
+    return Placed(joined, keys)
+
+
+def _existence(context: Context, node: Json, sides: _Sides) -> Placed:
+    """Left rows with a flag that says whether the right side has a match: the matching ones and the others."""
+    fields = fields_of(node)
+    flagged = []
+    for kind, value in (("semi", True), ("anti", False)):
+        joined = _join(sides, "semi" if kind == "semi" else "anti")
+        chosen: list[tuple[Key, plan.Field, Expression]] = [
+            (key, joined.scope[key][1], column(joined, joined.scope[key][0]))
+            for key in attribute_keys(node)[:-1]
+        ]
+        chosen.append((attribute_keys(node)[-1], fields[-1], Literal(value, "boolean")))
+        flagged.append(project(joined, chosen).node)
+    return Placed(plan.Union(flagged[0].fields, tuple(flagged)), attribute_keys(node))
+
+
+def _single(context: Context, node: Json, sides: _Sides) -> Placed:
+    """A correlated scalar subquery: a left join in which a row with more than one match is an error.
+
+    The right side becomes one row per key with a count, and the count is checked behind the join, where only the keys that
+    are looked up are seen.
+    """
+    if sides.residual or not sides.left_keys:
+        raise Unsupported("a correlated scalar subquery whose correlation is not an equality")
+    right = sides.right
+    value_fields = tuple(plan.Field(item.name, item.type) for item in right.node.fields)
+    key_fields = tuple(right.node.fields[index] for index in sides.right_keys)
+    calls = [
+        *(
+            plan.AggregateCall("First", (index,), item.type, options=(("ignoreNulls", False),))
+            for index, item in enumerate(value_fields)
+        ),
+        plan.AggregateCall("Count", (), "bigint"),
+    ]
+    count_field = plan.Field("rows", "bigint", False)
+    grouped = plan.Aggregate(
+        (*key_fields, *value_fields, count_field), right.node, sides.right_keys, tuple(calls)
+    )
+    width_left, width_keys = len(sides.left.node.fields), len(key_fields)
+    fields = (*sides.left.node.fields, *(plan.Field(f.name, f.type) for f in grouped.fields))
+    joined = plan.Join(
+        fields,
+        sides.left.node,
+        grouped,
+        "left",
+        sides.left_keys,
+        tuple(range(width_keys)),
+        sides.null_safe,
+    )
+    placed = Placed(joined, (*sides.left.keys, *(("r", index) for index in range(len(grouped.fields)))))
+    count = Column(len(fields) - 1, "bigint")
+    too_many = Call(
+        "RaiseError", (Literal("a scalar subquery returned more than one row", "string"),), "void"
+    )
+    chosen: list[tuple[Key, plan.Field, Expression]] = []
+    for key, item in zip(attribute_keys(node), fields_of(node), strict=True):
+        if key in sides.left.keys:
+            chosen.append((key, item, column(placed, sides.left.keys.index(key))))
+            continue
+        index = width_left + width_keys + sides.right.keys.index(key)
+        value = Column(index, item.type)
+        test = Call("GreaterThan", (count, Literal(1, "bigint")), "boolean")
+        chosen.append((key, item, Call("If", (test, too_many, value), item.type)))
+    return project(placed, chosen)

@@ -1,0 +1,202 @@
+"""A translated plan together with what its columns are called in Catalyst's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.errors import SqlError
+from penstock.functions import evaluate
+from penstock.plan import node as plan
+from penstock.plan.expression import Call, Column, Expression
+from penstock.spark.catalyst.expressions import Json, Scope, is_now, translate, walk
+
+Key = tuple[str, int]
+
+# Aggregates whose answer depends on the order of rows: Catalyst calls them random, the kernel gives them a documented order.
+ORDERED_AGGREGATES = {
+    "First",
+    "Last",
+    "AnyValue",
+    "CollectList",
+    "CollectSet",
+    "ListAgg",
+    "Mode",
+    "MaxBy",
+    "MinBy",
+}
+
+
+class Unsupported(Exception):
+    """The kernel lacks an operator; the message is the reason that `explain` shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan and, for each of its columns, its key in the scope of expressions."""
+
+    node: plan.Node
+    keys: tuple[Key, ...]
+
+    @property
+    def scope(self) -> Scope:
+        return {
+            key: (index, column)
+            for index, (key, column) in enumerate(zip(self.keys, self.node.fields, strict=True))
+        }
+
+    def position(self, attribute: int) -> int:
+        return self.keys.index(("a", attribute))
+
+
+@dataclass(slots=True)
+class Context:
+    """What one translation carries: how to translate a child, and what it has found."""
+
+    plan: Callable[[Json, set[int] | None], Placed]
+    uses_time: bool = False
+    shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
+
+
+def fields_of(node: Json) -> plan.Fields:
+    """The output of a Catalyst node as fields."""
+    return tuple(plan.Field(item[1], item[2], item[3]) for item in node["o"])
+
+
+def attribute_keys(node: Json) -> tuple[Key, ...]:
+    """The keys of a Catalyst node's output."""
+    return tuple(("a", item[0]) for item in node["o"])
+
+
+def column(placed: Placed, index: int) -> Column:
+    """A reference to a column of a plan."""
+    found = placed.node.fields[index]
+    return Column(index, found.type, found.nullable)
+
+
+def project(placed: Placed, columns: Iterable[tuple[Key, plan.Field, Expression]]) -> Placed:
+    """Put a projection on a plan, unless it would change nothing."""
+    chosen = list(columns)
+    expressions = tuple(expression for _, _, expression in chosen)
+    fields = tuple(item for _, item, _ in chosen)
+    keys = tuple(key for key, _, _ in chosen)
+    same = len(chosen) == len(placed.node.fields) and all(
+        isinstance(expression, Column) and expression.index == index
+        for index, expression in enumerate(expressions)
+    )
+    if same:
+        return Placed(replace(placed.node, fields=fields), keys)
+    return Placed(plan.Project(fields, placed.node, expressions), keys)
+
+
+def select(placed: Placed, keys: Sequence[Key], fields: plan.Fields | None = None) -> Placed:
+    """Return the columns with the given keys, in their order."""
+    if tuple(keys) == placed.keys and fields is None:
+        return placed
+    scope = placed.scope
+    chosen = []
+    for index, key in enumerate(keys):
+        position, own = scope[key]
+        named = own if fields is None else plan.Field(fields[index].name, own.type, own.nullable)
+        chosen.append((key, named, Column(position, own.type, own.nullable)))
+    return project(placed, chosen)
+
+
+def prepare(context: Context, placed: Placed, expressions: Iterable[Json]) -> Placed:
+    """Add the columns that expressions need and the kernel cannot compute: scalar subqueries and Spark's own functions."""
+    wanted = list(expressions)
+    for expression in wanted:
+        for item in walk(expression):
+            if item["c"] == "ScalarSubquery":
+                if is_now(item):
+                    context.uses_time = True
+                elif ("s", item["id"]) not in placed.keys:
+                    placed = _with_subquery(context, placed, item)
+    hoisted: list[tuple[Json, str]] = []
+    for expression in wanted:
+        _unknown(expression, placed.scope, None, hoisted)
+    return _with_spark(placed, hoisted) if hoisted else placed
+
+
+def single(context: Context, item: Json) -> plan.Single:
+    """The one-row plan of a scalar subquery."""
+    sub = context.plan(item["plan"], None)
+    sub = select(sub, attribute_keys(item["plan"])[:1])
+    fields = (plan.Field(sub.node.fields[0].name, item["t"]),)
+    return plan.Single(fields, sub.node)
+
+
+def _with_subquery(context: Context, placed: Placed, item: Json) -> Placed:
+    value = single(context, item)
+    joined = plan.Join(
+        (*placed.node.fields, *value.fields), placed.node, value, "inner", (), (), (), residual=None
+    )
+    return Placed(joined, (*placed.keys, ("s", item["id"])))
+
+
+def _unknown(item: Json, scope: Scope, lazy_root: Json | None, found: list[tuple[Json, str]]) -> None:
+    """Collect the outermost expressions that the kernel does not know.
+
+    One in a branch that may not be taken (CASE, COALESCE, AND, OR) is left to Spark with the whole condition around it,
+    because evaluated alone it could fail on rows that never reach it.
+    """
+    if ("x", item["at"]) in scope or item["c"] in {"AttributeReference", "Literal", "ScalarSubquery"}:
+        return
+    refuse_random(item)
+    if any(item is seen for seen, _ in found):
+        return
+    expression = translate(item, scope)
+    if isinstance(expression, Call):
+        why = evaluate.reason(expression)
+        if why is not None:
+            found.append((lazy_root or item, why))
+            return
+    lazy = item["c"] in evaluate.LAZY
+    for index, child in enumerate(item.get("k", ())):
+        _unknown(child, scope, (lazy_root or item) if lazy and index > 0 else lazy_root, found)
+
+
+def refuse_random(item: Json) -> None:
+    """Refuse a function that gives another answer each time it is asked."""
+    if not item.get("random") or any(child.get("random") for child in item.get("k", ())):
+        return
+    if item["c"] in ORDERED_AGGREGATES:
+        return
+    shown = item.get("sql", item["c"])
+    raise SqlError(
+        f"the view uses {shown}, which gives another answer every time; a view must give the same rows for the same input",
+        code="SQL_NONDETERMINISTIC",
+        hint="compute it before feeding, or use a column; now() and current_date are allowed, they are the tick's time",
+    )
+
+
+def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]]) -> Placed:
+    unique: dict[int, tuple[Json, str]] = {item["at"]: (item, why) for item, why in hoisted}
+    fields = list(placed.node.fields)
+    bindings = []
+    for item, _ in unique.values():
+        bindings.append(_bindings(item, placed.scope))
+        fields.append(plan.Field(f"spark_{item['at']}", item["t"], item.get("n", True)))
+    reasons = dict.fromkeys(why for _, why in unique.values())
+    node = plan.Spark(
+        tuple(fields),
+        (placed.node,),
+        tuple(unique),
+        "Project",
+        stateless=True,
+        reason="; ".join(reasons),
+        bindings=tuple(bindings),
+    )
+    return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
+
+
+def _bindings(item: Json, scope: Scope) -> tuple[int, ...]:
+    """The input columns that stand for the attributes and subqueries of an expression, by first occurrence."""
+    order: dict[tuple[str, int], int] = {}
+    for leaf in walk(item):
+        if leaf["c"] == "AttributeReference":
+            order.setdefault(("a", leaf["id"]), scope[("a", leaf["id"])][0])
+        elif leaf["c"] == "ScalarSubquery":
+            key = ("s", leaf["id"])
+            order.setdefault(key, -1 if is_now(leaf) else scope[key][0])
+    return tuple(order.values())

@@ -1,0 +1,140 @@
+"""Ask Spark for a view's optimized plan, without touching the user's session, and translate it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import SqlError, suggest
+from penstock.plan import node as plan
+from penstock.spark.catalyst import bridge
+from penstock.spark.catalyst.translate import translate_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A source or a view of the flow, as a query may name it."""
+
+    name: str
+    fields: plan.Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A table of the session that a view reads: loaded once, and again when the user asks for it."""
+
+    name: str
+    fields: plan.Fields
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A view, the static tables it reads, and the JVM objects from which Spark can run a part of it."""
+
+    view: plan.View
+    statics: tuple[Static, ...]
+    session: Any
+    optimized: Any
+
+
+def table(spark: SparkSession, relation: Relation) -> DataFrame:
+    """Return a DataFrame without rows that stands for a relation of the flow in the user's own code."""
+    from pyspark.sql import DataFrame
+
+    made = bridge.front(spark).relation(spark._jsparkSession, relation.name, _ddl(relation.fields))
+    return DataFrame(made, spark)
+
+
+def plan_view(
+    spark: SparkSession, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
+) -> Planned:
+    """Plan a view over the flow's relations; other names in the query are the session's tables, static sides of the view.
+
+    Raises SqlError when Spark does not accept the query or when it is not deterministic.
+    """
+    session = bridge.planning_session(spark)
+    front = bridge.front(spark)
+    analyzed = _analyze(front, session, name, query, relations)
+    marker = front.relation(session, bridge.NOW, "now TIMESTAMP NOT NULL")
+    analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
+    analyzed = front.cut(session, analyzed)
+    statics = _statics(spark, session, front, relations)
+    optimized = front.optimize(session, analyzed)
+    translated = translate_plan(bridge.described(front.describe(session, optimized)))
+    view = plan.View(
+        name,
+        query if isinstance(query, str) else "",
+        translated.root,
+        translated.order,
+        translated.uses_time,
+        tuple(static.name for static in statics),
+    )
+    return Planned(view, statics, session, optimized)
+
+
+def _ddl(fields: plan.Fields) -> str:
+    return bridge.ddl((item.name, item.type, item.nullable) for item in fields)
+
+
+def _analyze(
+    front: Any, session: Any, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
+) -> Any:
+    from pyspark.errors import AnalysisException, ParseException
+
+    for relation in relations.values():
+        # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
+        if isinstance(query, str) and relation.name.casefold() in query.casefold():
+            front.relation(session, relation.name, _ddl(relation.fields)).createOrReplaceTempView(
+                f"`{relation.name}`"
+            )
+    try:
+        if isinstance(query, str):
+            return session.sql(query).queryExecution().analyzed()
+        return query._jdf.queryExecution().analyzed()
+    except ParseException as error:
+        raise SqlError(_first(error), code="SQL_PARSE", where=f"view '{name}'") from None
+    except AnalysisException as error:
+        hint = None
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            missing = str((error.getMessageParameters() or {}).get("relationName", "")).strip("`")
+            hint = suggest(missing, relations, what="relation")
+            raise SqlError(
+                f"no source, view or table '{missing}'",
+                code="SQL_UNKNOWN_TABLE",
+                hint=hint,
+                where=f"view '{name}'",
+            ) from None
+        raise SqlError(_first(error), code="SQL_ANALYSIS", hint=hint, where=f"view '{name}'") from None
+
+
+def _first(error: Exception) -> str:
+    """The message of a Spark error without the plan that follows it."""
+    text = str(error)
+    for mark in (";\n", "\n\n", "\n'", "\n+-"):
+        text = text.split(mark)[0]
+    return text.strip()
+
+
+def _statics(
+    spark: SparkSession, session: Any, front: Any, relations: Mapping[str, Relation]
+) -> tuple[Static, ...]:
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark._jvm
+    found: dict[str, Static] = {}
+    listed = list(front.statics())
+    for label, leaf in zip(listed[::2], listed[1::2], strict=True):
+        if label in found:
+            continue
+        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, leaf)
+        fields = tuple(
+            plan.Field(item.name(), item.dataType().catalogString(), item.nullable())
+            for item in bridge.scala_list(leaf.output())
+        )
+        found[label] = Static(label, fields, DataFrame(frame, spark))
+    return tuple(found.values())

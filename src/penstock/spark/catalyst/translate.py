@@ -1,0 +1,206 @@
+"""Catalyst's optimized plan, as Front.java describes it, to penstock's plan nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.plan import node as plan
+from penstock.spark.catalyst import aggregates, joins, relations, windows
+from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
+from penstock.spark.catalyst.placed import (
+    Context,
+    Placed,
+    Unsupported,
+    attribute_keys,
+    fields_of,
+    refuse_random,
+    select,
+    single,
+)
+
+# Nodes that change nothing about the rows.
+_TRANSPARENT = {
+    "SubqueryAlias",
+    "View",
+    "ResolvedHint",
+    "Repartition",
+    "RepartitionByExpression",
+    "RebalancePartitions",
+    "EventTimeWatermark",
+    "Sort",
+    "LocalLimit",
+    "CTERelationDef",
+    "CollectMetrics",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A view's plan, the order in which its rows are read, and whether it asks for the time."""
+
+    root: plan.Node
+    order: tuple[plan.SortKey, ...]
+    uses_time: bool
+
+
+def translate_plan(root: Json) -> Translated:
+    """Translate a whole plan; what the kernel lacks becomes `node.Spark`, with the reason."""
+    context = Context(lambda node, needed: _plan(context, node, needed))
+    placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
+    return Translated(placed.node, _root_order(root), context.uses_time)
+
+
+def _root_order(root: Json) -> tuple[plan.SortKey, ...]:
+    """The ORDER BY of the outermost query, as far as the output shows its columns."""
+    node = root
+    renamed = {item[0]: index for index, item in enumerate(root["o"])}
+    while node["c"] in {"GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "Project"}:
+        if node["c"] == "Project":
+            below: dict[int, int] = {}
+            for item in node["a"]["projectList"]:
+                inner = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
+                if inner["c"] == "AttributeReference" and item["e"]["id"] in renamed:
+                    below.setdefault(inner["id"], renamed[item["e"]["id"]])
+            renamed = below
+        node = node["k"][0]
+    if node["c"] != "Sort" or not node["a"]["global"]:
+        return ()
+    positions = []
+    orders = windows.order_json(node)
+    for order in orders:
+        key = order["k"][0]
+        if key["c"] != "AttributeReference" or key["id"] not in renamed:
+            return ()
+        positions.append(renamed[key["id"]])
+    return windows.sort_keys(orders, positions)
+
+
+def _plan(context: Context, node: Json, needed: set[int] | None) -> Placed:
+    for expression in nested(node["a"]):
+        for item in walk(expression):
+            refuse_random(item)
+    try:
+        return _translate(context, node, needed)
+    except Unsupported as reason:
+        return _recompute(context, node, str(reason))
+
+
+def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
+    match node["c"]:
+        case "LogicalRDD" if node["o"] and len(node["o"][0]) > 4:
+            return relations.scan(node, needed)
+        case "LocalRelation":
+            return relations.values(node)
+        case "OneRowRelation":
+            return relations.one_row(node)
+        case "Range":
+            return relations.number_range(node)
+        case "Project":
+            return relations.projection(context, node)
+        case "Filter":
+            return windows.ranked(context, node) or relations.selection(context, node, needed)
+        case "Aggregate":
+            return aggregates.aggregate(context, node)
+        case "Join":
+            return joins.join(context, node, needed)
+        case "Union":
+            return relations.union(context, node)
+        case "Expand":
+            return relations.expand(context, node)
+        case "Generate":
+            return relations.generate(context, node)
+        case "Window":
+            return windows.window(context, node)
+        case "GlobalLimit" | "Offset":
+            return windows.limited(context, node)
+        case "Deduplicate":
+            return windows.deduplicate(context, node)
+        case "WithCTE":
+            for definition in node["k"][:-1] if node["k"][-1]["c"] != "CTERelationDef" else node["k"][1:]:
+                context.shared[definition["a"]["id"]] = definition
+            return _plan(context, _main(node), needed)
+        case "CTERelationRef":
+            return _shared(context, node)
+        case "UnionLoop":
+            return _recursive(context, node)
+        case "UnionLoopRef":
+            return _loop_reference(node)
+        case name if name in _TRANSPARENT:
+            return _plan(context, node["k"][0], needed)
+        case "DomainJoin" | "LateralJoin":
+            raise Unsupported("a correlated subquery that Catalyst could not turn into a join")
+        case name:
+            raise Unsupported(f"the kernel does not know the operator {name}")
+
+
+def _main(node: Json) -> Json:
+    """The query of a WithCTE, whose other children are definitions."""
+    found: Json = next(child for child in node["k"] if child["c"] != "CTERelationDef")
+    return found
+
+
+def _shared(context: Context, node: Json) -> Placed:
+    """A reference to a common table expression: its plan again, which the circuit may share."""
+    definition = context.shared[node["a"]["cteId"]]
+    child = definition["k"][0]
+    placed = select(_plan(context, child, None), attribute_keys(child))
+    return Placed(placed.node, attribute_keys(node))
+
+
+def _loop_name(number: int) -> str:
+    return f"recursion {number}"
+
+
+def _recursive(context: Context, node: Json) -> Placed:
+    """WITH RECURSIVE: the anchor's rows, and the step's until there are no new ones."""
+    fields = fields_of(node)
+    anchor, step = (
+        select(_plan(context, child, None), attribute_keys(child), fields).node for child in node["k"]
+    )
+    depth = node["a"].get("maxDepth")
+    number = node["a"].get("id", node["a"].get("loopId"))
+    if node["a"].get("limit") is not None:
+        raise Unsupported("a recursive query with a LIMIT inside")
+    whole = plan.Recursive(
+        fields,
+        _loop_name(number),
+        anchor,
+        step,
+        distinct=False,
+        max_depth=depth if isinstance(depth, int) else None,
+    )
+    return Placed(whole, attribute_keys(node))
+
+
+def _loop_reference(node: Json) -> Placed:
+    if node["a"].get("accumulated"):
+        raise Unsupported("a recursive query that reads all rows found so far")
+    fields = fields_of(node)
+    scanned = plan.Scan(fields, _loop_name(node["a"]["loopId"]), tuple(range(len(fields))))
+    return Placed(scanned, attribute_keys(node))
+
+
+def _recompute(context: Context, node: Json, reason: str) -> Placed:
+    """The operator on Spark, over all rows of its inputs; scalar subqueries are inputs too, one row each."""
+    inputs: list[plan.Node] = [
+        select(_plan(context, child, None), attribute_keys(child)).node for child in node["k"]
+    ]
+    seen: set[int] = set()
+    for expression in nested(node["a"]):
+        for item in walk(expression):
+            if item["c"] != "ScalarSubquery" or item["id"] in seen:
+                continue
+            seen.add(item["id"])
+            if is_now(item):
+                context.uses_time = True
+            else:
+                inputs.append(single(context, item))
+    whole = plan.Spark(
+        fields_of(node),
+        tuple(inputs),
+        (node["at"],),
+        node["c"],
+        stateless=node["c"] == "Generate",
+        reason=reason,
+    )
+    return Placed(whole, attribute_keys(node))

@@ -1,0 +1,310 @@
+"""Window functions and everything that keeps the first rows of an order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.plan import node as plan
+from penstock.plan.expression import Call, Expression, Literal
+from penstock.spark.catalyst.aggregates import KNOWN, normalised
+from penstock.spark.catalyst.expressions import Json, conjuncts, options, translate, walk
+from penstock.spark.catalyst.placed import (
+    Context,
+    Placed,
+    Unsupported,
+    attribute_keys,
+    prepare,
+    project,
+    select,
+)
+from penstock.spark.catalyst.relations import conjunction, with_columns
+
+RANKING = {"RowNumber", "Rank", "DenseRank", "PercentRank", "CumeDist", "NTile"}
+OFFSET = {"Lag", "Lead", "NthValue"}
+
+
+def order_json(node: Json) -> list[Json]:
+    """The SortOrder expressions of a Sort."""
+    return [item["e"] for item in node["a"]["order"]]
+
+
+def sort_keys(orders: list[Json], positions: list[int]) -> tuple[plan.SortKey, ...]:
+    """Sort keys for orders whose expressions are columns at the given positions."""
+    return tuple(
+        plan.SortKey(
+            position,
+            order["a"]["direction"]["p"] == "Descending",
+            order["a"]["nullOrdering"]["p"] == "NullsFirst",
+        )
+        for order, position in zip(orders, positions, strict=True)
+    )
+
+
+def ordered(context: Context, placed: Placed, orders: list[Json]) -> tuple[Placed, tuple[plan.SortKey, ...]]:
+    """Make the sort expressions columns."""
+    inner = [order["k"][0] for order in orders]
+    ready = prepare(context, placed, inner)
+    expressions = [translate(item, ready.scope) for item in inner]
+    ready, positions = with_columns(ready, expressions, [f"order_{index}" for index in range(len(inner))])
+    return ready, sort_keys(orders, positions)
+
+
+def limited(context: Context, node: Json) -> Placed:
+    """LIMIT and OFFSET, with the ORDER BY below them, as one top-k."""
+    limit: int | None = None
+    offset = 0
+    current = node
+    while current["c"] in {"GlobalLimit", "LocalLimit", "Offset"}:
+        name = "offsetExpr" if current["c"] == "Offset" else "limitExpr"
+        count = current["a"][name]["e"]
+        if count["c"] != "Literal":
+            raise Unsupported(f"a {current['c']} that is not constant")
+        if current["c"] == "Offset":
+            if offset == 0:
+                offset = int(count["v"])
+            else:
+                break
+        elif offset:
+            # A limit below an offset bounds both together.
+            bound = max(int(count["v"]) - offset, 0)
+            limit = bound if limit is None else min(limit, bound)
+        else:
+            limit = int(count["v"]) if limit is None else min(limit, int(count["v"]))
+        current = current["k"][0]
+    return _first_rows(context, current, limit, offset)
+
+
+def _first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
+    if node["c"] == "Project" and _sorted_below(node):
+        below = _first_rows(context, node["k"][0], limit, offset)
+        wanted = [item["e"] for item in node["a"]["projectList"]]
+        below = prepare(context, below, wanted)
+        scope = below.scope
+        return project(
+            below,
+            [
+                (key, plan.Field(item[1], item[2], item[3]), translate(expression, scope))
+                for key, item, expression in zip(attribute_keys(node), node["o"], wanted, strict=True)
+            ],
+        )
+    if node["c"] == "Sort" and node["a"]["global"]:
+        child = context.plan(node["k"][0], None)
+        ready, keys = ordered(context, child, order_json(node))
+        top = plan.TopK(ready.node.fields, ready.node, (), keys, limit, offset)
+        return select(Placed(top, ready.keys), child.keys)
+    child = context.plan(node, None)
+    return Placed(plan.TopK(child.node.fields, child.node, (), (), limit, offset), child.keys)
+
+
+def _sorted_below(node: Json) -> bool:
+    while node["c"] == "Project":
+        node = node["k"][0]
+    return bool(node["c"] == "Sort")
+
+
+def deduplicate(context: Context, node: Json) -> Placed:
+    """One whole row per combination of keys."""
+    child = context.plan(node["k"][0], None)
+    keys = [item["e"] for item in node["a"]["keys"]]
+    expressions = [normalised(translate(item, child.scope)) for item in keys]
+    ready, positions = with_columns(child, expressions, [item["name"] for item in keys])
+    top = plan.TopK(ready.node.fields, ready.node, tuple(positions), (), 1)
+    return select(Placed(top, ready.keys), attribute_keys(node))
+
+
+def window(context: Context, node: Json) -> Placed:
+    """The input columns, then one column per window function."""
+    made = [item["e"] for item in node["a"]["windowExpressions"]]
+    calls = [_window_expression(item) for item in made]
+    partition = [item["e"] for item in node["a"]["partitionSpec"]]
+    orders = [item["e"] for item in node["a"]["orderSpec"]]
+    child = context.plan(node["k"][0], None)
+    arguments = [argument for call in calls for argument in _arguments(call["k"][0])]
+    ready = prepare(context, child, [*partition, *(item["k"][0] for item in orders), *arguments])
+    scope = ready.scope
+    wanted = [normalised(translate(item, scope)) for item in partition]
+    wanted += [translate(item["k"][0], scope) for item in orders]
+    specs = [_window_call(call, ready, wanted) for call in calls]
+    names = [f"window_{index}" for index in range(len(wanted))]
+    ready, positions = with_columns(ready, wanted, names)
+    places = tuple(positions[: len(partition)])
+    order = sort_keys(orders, positions[len(partition) : len(partition) + len(orders)])
+    placed_calls = tuple(
+        plan.WindowCall(
+            name,
+            tuple(positions[index] for index in inputs),
+            kind,
+            frame,
+            distinct,
+            None if condition is None else positions[condition],
+            found,
+        )
+        for name, inputs, kind, frame, distinct, condition, found in specs
+    )
+    fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in made]
+    whole = plan.Window((*ready.node.fields, *fields), ready.node, places, order, placed_calls)
+    keys = (*ready.keys, *(("a", item["id"]) for item in made))
+    return select(Placed(whole, keys), [*child.keys, *(("a", item["id"]) for item in made)])
+
+
+def _window_expression(item: Json) -> Json:
+    while item["c"] == "Alias":
+        item = item["k"][0]
+    if item["c"] != "WindowExpression":
+        raise Unsupported("an expression around a window function")
+    found: Json = item
+    return found
+
+
+def _arguments(function: Json) -> list[Json]:
+    if function["c"] == "AggregateExpression":
+        return [*function["k"][0]["k"], *function["k"][1:]]
+    if function["c"] in {"Lag", "Lead"}:
+        return [function["k"][0], function["k"][2]]
+    if function["c"] == "NthValue":
+        return [function["k"][0]]
+    return []
+
+
+def _window_call(call: Json, placed: Placed, wanted: list[Expression]) -> tuple[Any, ...]:
+    function, spec = call["k"][0], call["k"][1]
+    frame = _frame(spec)
+    scope = placed.scope
+
+    def put(item: Json) -> int:
+        wanted.append(translate(item, scope))
+        return len(wanted) - 1
+
+    name = function["c"]
+    if name == "AggregateExpression":
+        inner = function["k"][0]
+        name = inner["c"]
+        if name not in KNOWN:
+            raise Unsupported(f"the kernel does not know the aggregate {name}")
+        found = {
+            key: value
+            for key, value in options(inner.get("a", {}))
+            if key not in {"mutableAggBufferOffset", "inputAggBufferOffset"}
+        }
+        constants = {inner["a"][key]["k"]: key for key in KNOWN[name] if "k" in (inner["a"].get(key) or {})}
+        inputs = []
+        for index, argument in enumerate(inner["k"]):
+            expression = translate(argument, scope)
+            if index in constants:
+                if not isinstance(expression, Literal):
+                    raise Unsupported(f"{name} with a {constants[index]} that is not constant")
+                found[constants[index].removesuffix("Expression")] = expression.value
+            elif name == "Count" and isinstance(expression, Literal) and expression.value is not None:
+                continue
+            else:
+                inputs.append(put(argument))
+        if name == "Count":
+            found.clear()
+        condition = put(function["k"][1]) if len(function["k"]) > 1 else None
+        distinct = bool(function["a"]["isDistinct"])
+        return name, tuple(inputs), call["t"], frame, distinct, condition, tuple(sorted(found.items()))
+    if name in RANKING:
+        extra: tuple[tuple[str, Any], ...] = ()
+        if name == "NTile":
+            extra = (("buckets", _constant(function["k"][0], "NTILE")),)
+        return name, (), call["t"], frame, False, None, extra
+    if name in OFFSET:
+        inputs = [put(function["k"][0])]
+        found = {"offset": _constant(function["k"][1], name)}
+        ignore = (function.get("a") or {}).get("ignoreNulls", False)
+        found["ignoreNulls"] = bool(ignore)
+        if name in {"Lag", "Lead"}:
+            default = function["k"][2]
+            if not (default["c"] == "Literal" and default["v"] is None):
+                inputs.append(put(default))
+        return name, tuple(inputs), call["t"], frame, False, None, tuple(sorted(found.items()))
+    raise Unsupported(f"the kernel does not know the window function {name}")
+
+
+def _constant(item: Json, name: str) -> int:
+    if item["c"] == "UnaryMinus":
+        return -_constant(item["k"][0], name)
+    if item["c"] != "Literal":
+        raise Unsupported(f"{name} with an offset that is not constant")
+    return int(item["v"])
+
+
+def _frame(spec: Json) -> plan.Frame:
+    inner = next(item for item in walk(spec) if item["c"].endswith("WindowFrame") or "Frame" in item["c"])
+    if inner["c"] != "SpecifiedWindowFrame":
+        raise Unsupported(f"a window frame of the kind {inner['c']}")
+    unit = "rows" if inner["a"]["frameType"]["p"] == "RowFrame" else "range"
+    lower, upper = (_bound(item, unit) for item in inner["k"])
+    return plan.Frame("rows" if unit == "rows" else "range", lower, upper)
+
+
+def _bound(item: Json, unit: str) -> Any:
+    if item["c"] in {"UnboundedPreceding$", "UnboundedFollowing$"}:
+        return None
+    if item["c"] == "CurrentRow$":
+        return 0
+    bound = translate(item, {})
+    sign = 1
+    while isinstance(bound, Call) and bound.name == "UnaryMinus":
+        sign, bound = -sign, bound.args[0]
+    if not isinstance(bound, Literal):
+        raise Unsupported("a window bound that is not constant")
+    if sign < 0:
+        if isinstance(bound.value, tuple):
+            return tuple(-part for part in bound.value)
+        return -bound.value
+    return bound.value
+
+
+def ranked(context: Context, node: Json) -> Placed | None:
+    """`row_number() <= k` over a window as a top-k per partition; None when a filter is something else."""
+    below = node["k"][0]
+    if below["c"] != "Window":
+        return None
+    made = [item["e"] for item in below["a"]["windowExpressions"]]
+    if len(made) != 1 or _window_expression(made[0])["k"][0]["c"] != "RowNumber":
+        return None
+    rank = made[0]["id"]
+    parts = conjuncts(node["a"]["condition"]["e"])
+    limits = [(_at_most(part, rank), part) for part in parts]
+    bounds = [limit for limit, _ in limits if limit is not None]
+    if not bounds:
+        return None
+    limit = max(min(bounds), 0)
+    whole = window(context, below)
+    rest = [part for found, part in limits if found is None or (part["c"] == "EqualTo" and limit > 1)]
+    top = _replace_window(whole, limit)
+    if rest:
+        ready = prepare(context, top, rest)
+        test = conjunction([translate(part, ready.scope) for part in rest])
+        top = select(Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys), top.keys)
+    return top
+
+
+def _replace_window(placed: Placed, limit: int) -> Placed:
+    """The same plan with the row_number window as a TopK that gives the rank."""
+    found = placed.node
+    if isinstance(found, plan.Window):
+        top = plan.TopK(found.fields, found.input, found.partition, found.order, limit, rank_field=True)
+        return Placed(top, placed.keys)
+    assert isinstance(found, plan.Project)
+    inner = _replace_window(Placed(found.input, ()), limit)
+    return Placed(plan.Project(found.fields, inner.node, found.expressions), placed.keys)
+
+
+def _at_most(part: Json, rank: int) -> int | None:
+    """The largest row number that a condition lets through, None when it is no such bound."""
+    if part["c"] not in {"LessThan", "LessThanOrEqual", "EqualTo", "GreaterThan", "GreaterThanOrEqual"}:
+        return None
+    one, two = part["k"]
+    name = part["c"]
+    if one["c"] == "Literal":
+        one, two = two, one
+        name = {"GreaterThan": "LessThan", "GreaterThanOrEqual": "LessThanOrEqual", "EqualTo": "EqualTo"}.get(
+            name, ""
+        )
+    if one["c"] != "AttributeReference" or one["id"] != rank or two["c"] != "Literal" or two["v"] is None:
+        return None
+    if name in {"LessThanOrEqual", "EqualTo"}:
+        return int(two["v"])
+    return int(two["v"]) - 1 if name == "LessThan" else None
