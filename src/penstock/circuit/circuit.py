@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -23,6 +23,7 @@ class Place:
     owner: str
     timed: bool = False  # steps in every tick, because its output depends on the time
     contents: Callable[[], Delta] | None = None  # all rows of its output, where it keeps them
+    gave: bool = False  # whether it has ever given a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,6 @@ class Stepped:
 
     outputs: Mapping[int, Delta]
     seconds: Mapping[int, float]
-    places: tuple[int, ...]
 
 
 class Circuit:
@@ -40,7 +40,8 @@ class Circuit:
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
         self._next = 0
-        self._running: tuple[int, ...] = ()
+        self._running: list[int] = []
+        self._gave: list[int] = []
 
     def add(
         self,
@@ -66,77 +67,93 @@ class Circuit:
         readers = {index for entry in self.places.values() for index in entry.inputs}
         assert not readers & gone, "a removed operator still has readers"
 
-    def step(self, changes: Mapping[int, Delta], tick: Tick, *, fill: Sequence[int] = ()) -> Stepped:
-        """Step every dirty place once; call `commit` or `rollback` afterwards. An error has rolled back already.
+    def step(self, changes: Mapping[int, Delta], tick: Tick, *, only: Iterable[int] | None = None) -> Stepped:
+        """Step every dirty place once, or only some of them; `changes` are what places read from outside.
 
-        `changes` go into source places. Places in `fill` are new: they also give their initial rows, and read all rows
-        of older places instead of their change.
+        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already.
         """
-        new = set(fill)
+        places = self.places if only is None else only
+        return self._run(places, lambda index, outputs: self._changes(index, changes, outputs), tick)
+
+    def fill(self, places: Sequence[int], changes: Mapping[int, Delta], tick: Tick) -> Stepped:
+        """Step only new places: they give their initial rows, and read all rows of older places instead of a change."""
+        new = frozenset(places)
+
+        def everything(index: int, outputs: Mapping[int, Delta]) -> list[Delta]:
+            sources = self.places[index].inputs
+            if not sources:
+                return [changes.get(index, self.places[index].nothing)]
+            return [outputs.get(source) or self._contents(source, new) for source in sources]
+
+        return self._run(places, everything, tick, initial=True)
+
+    def _run(
+        self,
+        places: Iterable[int],
+        inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
+        tick: Tick,
+        *,
+        initial: bool = False,
+    ) -> Stepped:
         outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
-        stepped: list[int] = []
-        for index, place in self.places.items():
+        for index in places:
+            inputs = inputs_of(index, outputs)
+            if inputs is None:
+                continue
+            place = self.places[index]
+            self._running.append(index)
             started = perf_counter()
             try:
-                if index in new:
-                    stepped.append(index)
-                    output = self._fill(place, outputs, new, tick)
-                else:
-                    inputs = self._inputs(index, place, changes, outputs)
-                    if inputs is None:
-                        continue
-                    stepped.append(index)
-                    output = place.operator.step(inputs, tick)
+                first = place.operator.initial(tick) if initial else None
+                output = place.operator.step(inputs, tick)
             except BaseException as error:
-                self._running = tuple(stepped)
                 self.rollback()
                 if isinstance(error, PenstockError) and error.where is None:
                     error.where = f"{place.owner}, {type(place.operator).__name__.lower()}"
                 raise
+            if first is not None:
+                output = concat([first, output])
             if len(output):
                 outputs[index] = output
             seconds[index] = perf_counter() - started
-        self._running = tuple(stepped)
-        return Stepped(outputs, seconds, self._running)
+        self._gave.extend(outputs)
+        return Stepped(outputs, seconds)
 
-    def _inputs(
-        self, index: int, place: Place, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
+    def _changes(
+        self, index: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
     ) -> list[Delta] | None:
         """The changes that a place reads, or None when it is clean."""
+        place = self.places[index]
+        if index in changes:
+            return [changes[index]]
         if not place.inputs:
-            if index in changes:
-                return [changes[index]]
-            return [] if place.timed else None
+            return None
         if not place.timed and not any(source in outputs for source in place.inputs):
             return None
-        return [outputs.get(source, self.places[source].nothing) for source in place.inputs]
+        return [outputs.get(source) or self.places[source].nothing for source in place.inputs]
 
-    def _fill(self, place: Place, outputs: Mapping[int, Delta], new: set[int], tick: Tick) -> Delta:
-        first = place.operator.initial(tick)
-        inputs = [
-            outputs.get(source, self.places[source].nothing) if source in new else self._contents(source)
-            for source in place.inputs
-        ]
-        output = place.operator.step(inputs, tick)
-        return output if first is None else concat([first, output])
-
-    def _contents(self, place: int) -> Delta:
-        contents = self.places[place].contents
-        assert contents is not None, "a new operator reads one that keeps no rows"
-        return contents()
+    def _contents(self, index: int, new: frozenset[int]) -> Delta:
+        """All rows that a place has given so far."""
+        place = self.places[index]
+        if index in new or not place.gave:
+            return place.nothing
+        assert place.contents is not None, "a new operator reads one that keeps no rows"
+        return place.contents()
 
     def commit(self) -> None:
         """Make the last step final."""
         for index in self._running:
             self.places[index].operator.commit()
-        self._running = ()
+        for index in self._gave:
+            self.places[index].gave = True
+        self._running, self._gave = [], []
 
     def rollback(self) -> None:
         """Forget the last step."""
         for index in self._running:
             self.places[index].operator.rollback()
-        self._running = ()
+        self._running, self._gave = [], []
 
     def memory(self) -> int:
         """Bytes of state in all places."""

@@ -59,6 +59,16 @@ class Project(Stateless):
         return Delta(_evaluate(self._expressions, delta, tick), delta.weights)
 
 
+class Select(Stateless):
+    """Some of the input columns, by position."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        self._columns = tuple(columns)
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        return inputs[0].select(self._columns)
+
+
 class Union(Stateless):
     """All rows of all inputs: the weights of equal rows add up."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.plan.expression import Call, Column, Expression, walk
+from penstock.plan.expression import Call, Column, Expression, uses_time
 from penstock.plan.expression import Literal as Constant
 from penstock.plan.node import (
     Aggregate,
@@ -165,14 +165,6 @@ def _names(node: Node, columns: tuple[int, ...]) -> str:
 def _order(node: Node, order: tuple[SortKey, ...]) -> str:
     words = [f"{node.fields[key.column].name}{' desc' if key.descending else ''}" for key in order]
     return ", ".join(words) or "the whole row"
-
-
-def uses_time(expression: Expression) -> bool:
-    """Whether an expression reads the time of the tick."""
-    return any(
-        isinstance(part, Call) and part.name in {"CurrentTimestamp", "CurrentDate", "LocalTimestamp", "Now"}
-        for part in walk(expression)
-    )
 
 
 def _timed(node: Node) -> bool:

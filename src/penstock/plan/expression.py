@@ -66,3 +66,8 @@ def shift(expression: Expression, mapping: dict[int, int]) -> Expression:
         moved = tuple(shift(argument, mapping) for argument in expression.args)
         return Call(expression.name, moved, expression.type, expression.nullable, expression.options)
     return expression
+
+
+def uses_time(expression: Expression) -> bool:
+    """Whether an expression reads the time of the tick; every function of the time is one of `CurrentTimestamp`."""
+    return any(isinstance(part, Call) and part.name == "CurrentTimestamp" for part in walk(expression))

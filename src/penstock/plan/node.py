@@ -209,14 +209,22 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Recursive:
-    """The least fixed point of `anchor` and `step`; `step` reads the recursion through a Scan named `name`."""
+    """The rows of `anchor`, then those that `step` makes of the rows it made last, until there are none.
+
+    `step` reads the last rows through a Scan named `name`, and all rows found so far through one named `so_far(name)`, as UNION
+    (without ALL) needs it.
+    """
 
     fields: Fields
     name: str
     anchor: Node
     step: Node
-    distinct: bool  # UNION instead of UNION ALL
     max_depth: int | None = None
+
+
+def so_far(recursion: str) -> str:
+    """The name of the relation of all rows that a recursion has found so far."""
+    return f"{recursion} so far"
 
 
 @dataclass(frozen=True, slots=True)

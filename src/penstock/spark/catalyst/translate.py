@@ -166,17 +166,17 @@ def _recursive(context: Context, node: Json) -> Placed:
         _loop_name(number),
         anchor,
         step,
-        distinct=False,
         max_depth=depth if isinstance(depth, int) else None,
     )
     return Placed(whole, attribute_keys(node))
 
 
 def _loop_reference(node: Json) -> Placed:
-    if node["a"].get("accumulated"):
-        raise Unsupported("a recursive query that reads all rows found so far")
     fields = fields_of(node)
-    scanned = plan.Scan(fields, _loop_name(node["a"]["loopId"]), tuple(range(len(fields))))
+    name = _loop_name(node["a"]["loopId"])
+    if node["a"].get("accumulated"):
+        name = plan.so_far(name)
+    scanned = plan.Scan(fields, name, tuple(range(len(fields))))
     return Placed(scanned, attribute_keys(node))
 
 
