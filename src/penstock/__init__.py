@@ -16,6 +16,9 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "Session": "penstock.engine.session",
+    "Operation": "penstock.engine.operation",
+    "OperationState": "penstock.engine.operation",
+    "Ticket": "penstock.engine.operation",
     "PenstockError": "penstock.errors",
     "ConfigError": "penstock.errors",
     "SqlError": "penstock.errors",

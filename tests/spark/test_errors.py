@@ -123,8 +123,8 @@ CASES = [
     ),
     Case(
         "CREATE TABLE t (id INT) USING iceberg",
-        "CONNECTOR_MISSING",
-        "the connector 'iceberg' is not in this session",
+        "CONNECTOR_AT_START",
+        "'iceberg' brings session extensions",
         kind=ps.ConnectorError,
         hint='connectors=("iceberg",)',
     ),

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from penstock import config
 from penstock.data.duration import milliseconds
 from penstock.engine.files import register_views, resolve, resolve_files, spans_lines
+from penstock.engine.operation import DEFAULT_TTL, Operation, OperationRegistry
 from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
+from penstock.spark import connectors as connectors_of
 from penstock.spark import errors as spark_errors
 from penstock.spark import reader
 from penstock.spark import session as spark_session
+from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
-from penstock.sql.files import FileReference, Rewritten, rewrite_files
+from penstock.sql.files import FileReference, rewrite_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +45,7 @@ class Session:
         self._runs: set[TaggedRun[Any]] = set()
         self._stopped = False
         self.settings = settings
+        self.operation_registry = OperationRegistry()
         self.id = uuid.uuid4().hex[:12]
 
     @classmethod
@@ -57,9 +61,10 @@ class Session:
         settings = config.load().with_arguments(
             conf=conf, master=master, connectors=connectors, catalogs=catalogs
         )
-        session = cls(spark_session.start(settings), settings)
+        parts = connectors_of.session_parts(settings)
+        spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
         spark_errors.quiet()
-        return session
+        return cls(spark, settings)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -93,7 +98,7 @@ class Session:
         spark = self.spark
         rewritten, files = resolve_files(query)
         self._with_connector(lambda: register_views(spark, rewritten, files))
-        return self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query, rewritten)
+        return self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query)
 
     def sql_with_timeout(
         self,
@@ -122,6 +127,32 @@ class Session:
                 hint="give it more time, or less to do; session.submit runs it without a limit",
             )
         return run.value()
+
+    def submit(
+        self,
+        query: str | DataFrame,
+        *,
+        args: dict[str, Any] | list[Any] | None = None,
+        ttl: int | str | timedelta = DEFAULT_TTL,
+    ) -> Operation:
+        """Run a query, or a DataFrame, in the background; its result is fetched partition by partition.
+
+        The result stays with Spark until nobody has used it for `ttl` (milliseconds, "1 hour").
+        """
+        spark = self.spark
+        text = query if isinstance(query, str) else None
+        operation_id = uuid.uuid4().hex
+        execution = SparkExecution(
+            spark,
+            (lambda: self.sql(query, args)) if isinstance(query, str) else (lambda: query),
+            tag=f"penstock-op-{operation_id}",
+            failed=lambda error: self._told(error, text),
+        )
+        operation = Operation(
+            execution, sql=text, ttl=milliseconds(ttl, what="ttl"), operation_id=operation_id
+        )
+        self.operation_registry.add(operation)
+        return operation
 
     def read_parquet(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
         """Read Parquet files: a file, a folder, a pattern or several of them; `options` are Spark's."""
@@ -175,6 +206,7 @@ class Session:
                 return
             self._stopped = True
             runs, self._runs = self._runs, set()
+        self.operation_registry.close()
         for run in runs:
             run.cancel()
         spark_session.stop(self._spark)
@@ -195,7 +227,7 @@ class Session:
 
     def _collect(self, query: str, args: dict[str, Any] | list[Any] | None) -> pa.Table:
         frame = self.sql(query, args)
-        return self._guard(frame.toArrow, query, rewrite_files(query))
+        return self._guard(frame.toArrow, query)
 
     def _read(self, form: str, path: Paths, **options: Any) -> DataFrame:
         spark = self.spark
@@ -209,22 +241,30 @@ class Session:
             raise
         return self._read(file.format, file.path, schema=schema, **file.options)
 
-    def _with_connector(
-        self, action: Callable[[], T], query: str | None = None, rewritten: Rewritten | None = None
-    ) -> T:
-        return self._guard(action, query, rewritten)
-
-    def _guard(
-        self, action: Callable[[], T], query: str | None = None, rewritten: Rewritten | None = None
-    ) -> T:
+    def _with_connector(self, action: Callable[[], T], query: str | None = None) -> T:
+        """Do something that may need a connector which is not here yet: install it, and do it again."""
         try:
             return action()
         except PenstockError:
             raise
         except Exception as error:
-            raise spark_errors.translate(
-                error, sql=query, locate=rewritten.original if rewritten else None, spark=self._spark
-            ) from None
+            name = spark_errors.missing_connector_of(error)
+            if name is None:
+                raise self._told(error, query) from None
+        connectors_of.add_to_running(self.spark, name, self.settings)
+        return self._guard(action, query)
+
+    def _guard(self, action: Callable[[], T], query: str | None = None) -> T:
+        try:
+            return action()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise self._told(error, query) from None
+
+    def _told(self, error: BaseException, query: str | None) -> PenstockError:
+        locate = rewrite_files(query).original if query else None
+        return spark_errors.translate(error, sql=query, locate=locate, spark=self._spark)
 
 
 def _one_document(path: Paths) -> bool:

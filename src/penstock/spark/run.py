@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from penstock.spark.interrupt import TAG as MAIN_TAG
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,6 +24,8 @@ class TaggedRun(Generic[T]):
     def __init__(self, spark: SparkSession, function: Callable[[], T], *, tag: str) -> None:
         self._spark = spark
         self._function = function
+        # What the caller set for its jobs, such as a scheduler pool, holds for this run as well.
+        self._properties = spark.sparkContext._jsc.sc().getLocalProperties().clone()
         self._done = threading.Event()
         self._cancelled = threading.Event()
         self._value: T | None = None
@@ -34,9 +34,7 @@ class TaggedRun(Generic[T]):
 
     def start(self) -> None:
         """Run the function in its thread."""
-        from pyspark import InheritableThread
-
-        InheritableThread(self._run, name=f"penstock {self.tag}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"penstock {self.tag}", daemon=True).start()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end of the run; False when the time is over first."""
@@ -69,9 +67,10 @@ class TaggedRun(Generic[T]):
     def _run(self) -> None:
         context = self._spark.sparkContext
         try:
+            context._jsc.sc().setLocalProperties(self._properties)
             for inherited in context.getJobTags():
-                if inherited.startswith(MAIN_TAG):
-                    # Ctrl-C in the main thread ends what that thread waits for, not what it has submitted.
+                if inherited.startswith("penstock-"):
+                    # Ctrl-C in the main thread, or the end of another run, must not end this one.
                     context.removeJobTag(inherited)
             context.addJobTag(self.tag)
             # A task that waits inside the JVM must be interrupted; one that waits for Python ends with its worker.

@@ -1,0 +1,92 @@
+"""Spark's errors as penstock's: what failed, where in the query, and what to do about it.
+
+`raise translate(error, sql=query) from None` keeps the traceback short; Spark's own exception stays in `__context__`, for those
+who ask for it. Codes are stable: docs/reference/errors.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError, PenstockError, SqlError
+from penstock.spark.errors.condition import BY_CONDITION
+from penstock.spark.errors.shape import BY_SHAPE, connector_for, missing_source
+from penstock.spark.errors.wording import Question, sentence, where
+from penstock.spark.fault import Fault, faults
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def translate(
+    error: BaseException,
+    *,
+    sql: str | None = None,
+    locate: Callable[[int], int] | None = None,
+    spark: SparkSession | None = None,
+) -> PenstockError:
+    """Return the penstock error for an exception that came out of PySpark.
+
+    `sql` is the text that the user wrote; `locate` maps an offset in the text that Spark saw to one in `sql`; `spark` is asked
+    for the names of tables and functions when one was not found.
+    """
+    if isinstance(error, PenstockError):
+        return error
+    question = Question(sql, locate or int, spark)
+    chain = faults(error)
+    translated = _translated(chain, question)
+    # The original is there for whoever wants it, and is not printed unasked.
+    translated.__context__ = error
+    translated.__suppress_context__ = True
+    return translated
+
+
+def missing_connector_of(error: BaseException) -> str | None:
+    """Return the connector that would bring what Spark did not find, when that is what the exception is about."""
+    missing = next((name for fault in faults(error) if (name := missing_source(fault))), None)
+    return None if missing is None else connector_for(missing)
+
+
+def quiet() -> None:
+    """Stop PySpark's habit of logging every error with its Java stack trace on stderr."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(100)
+
+
+def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
+    for fault in chain:
+        for special in BY_SHAPE:
+            if (made := special(fault, question)) is not None:
+                return made
+    # The innermost condition says most: outer ones only tell that a job, a task or a file failed.
+    told = [fault for fault in chain if fault.condition and not fault.condition.startswith("_LEGACY")]
+    for fault in reversed(told):
+        maker = BY_CONDITION.get(fault.condition or "") or BY_CONDITION.get(
+            (fault.condition or "").partition(".")[0]
+        )
+        if maker is not None:
+            return maker(fault, question)
+    return _other(told[-1] if told else _plainest(chain), question)
+
+
+def _plainest(chain: tuple[Fault, ...]) -> Fault:
+    wrappers = ("Exception thrown in awaitResult", "Job aborted due to stage failure")
+    return next(
+        (fault for fault in reversed(chain) if fault.message and fault.message not in wrappers), chain[0]
+    )
+
+
+def _other(fault: Fault, question: Question) -> PenstockError:
+    text = sentence(fault)
+    if fault.condition is None:
+        kind = fault.kind.rpartition(".")[2]
+        return SqlError(f"Spark failed: {text or kind}", code="SQL_SPARK", where=where(fault, question))
+    state = fault.sqlstate or ""
+    told = f"{text} [{fault.condition}{f', SQLSTATE {state}' if state else ''}]"
+    name = fault.condition.partition(".")[0]
+    if state.startswith("22"):
+        return DataError(told, code=f"DATA_{name}", where=where(fault, question))
+    return SqlError(told, code=f"SQL_{name}", where=where(fault, question))

@@ -1,0 +1,180 @@
+"""The errors that Spark does not name: the Java class or the text says what the user is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from penstock.errors import (
+    ConfigError,
+    ConnectorError,
+    DataError,
+    InternalError,
+    PenstockError,
+    SqlError,
+    StateError,
+    suggest,
+)
+from penstock.spark.connectors import ADDITIONS, connector_for_format, connector_for_path, needs_restart
+from penstock.spark.errors.wording import Question, sentence, where
+from penstock.spark.fault import Fault
+
+
+def missing_source(fault: Fault) -> str | None:
+    """Return the format or scheme that Spark did not find, when that is what the fault is about."""
+    if fault.condition in ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1139", "_LEGACY_ERROR_TEMP_1140"):
+        return fault.parameters.get("provider")
+    if found := re.search(r'No FileSystem for scheme "(\w+)"', fault.message):
+        return found[1]
+    if found := re.search(
+        r"Class org\.apache\.hadoop\.fs\.(s3a)\S* not found|Cannot find catalog plugin class .*\.(iceberg)\.",
+        fault.message,
+    ):
+        return found[1] or found[2]
+    return None
+
+
+def connector_for(name: str) -> str | None:
+    """Return the connector of a format or of a path's scheme."""
+    return connector_for_format(name) or connector_for_path(f"{name}://")
+
+
+def _no_connector(fault: Fault, question: Question) -> PenstockError | None:
+    name = missing_source(fault)
+    if name is None:
+        return None
+    connector = connector_for(name)
+    if connector is None:
+        known = ["parquet", "csv", "json", "orc", "text"]
+        known += [form for has in ADDITIONS.values() for form in has.formats]
+        return ConnectorError(
+            f"no data source '{name}'",
+            code="CONNECTOR_UNKNOWN",
+            where=where(fault, question),
+            hint=suggest(name, known, what="format"),
+        )
+    if ADDITIONS[connector].extension is not None:
+        return needs_restart(connector)
+    return ConnectorError(
+        f"the connector '{connector}' is not in this session",
+        code="CONNECTOR_MISSING",
+        where=where(fault, question),
+        hint=f"penstock connectors install {connector}, "
+        f'and start the session with it: ps.Session.embedded(connectors=("{connector}",))',
+    )
+
+
+def _no_driver(fault: Fault, question: Question) -> PenstockError | None:
+    if fault.kind != "java.sql.SQLException" or "No suitable driver" not in fault.message:
+        return None
+    return ConnectorError(
+        "no JDBC driver for this URL",
+        code="CONNECTOR_MISSING",
+        hint='for Postgres start the session with connectors=("postgres",); '
+        "for others put the driver's jar in spark.jars",
+    )
+
+
+def _python_function(fault: Fault, question: Question) -> PenstockError | None:
+    if (
+        not fault.kind.endswith(".PythonException")
+        or "Traceback (most recent call last)" not in fault.message
+    ):
+        return None
+    trace = fault.message.partition("Traceback (most recent call last):")[2]
+    frames = re.findall(r'^ *File "([^"]+)", line (\d+), in (.+)\n(?:    +(.+)\n)?', trace, re.MULTILINE)
+    ours = [
+        frame for frame in frames if not re.search(r"[/\\]pyspark(\.zip)?[/\\]|^<frozen|runpy\.py$", frame[0])
+    ]
+    # The error's own text is what stands behind the last frame, at the left margin.
+    tail = re.split(r'^ *File "[^"]+", line \d+, in .+\n(?:    .*\n)*', trace, flags=re.MULTILINE)[-1].strip()
+    lines = [
+        f"{file}:{line} in {name}" + (f"\n      {code}" if code else "") for file, line, name, code in ours
+    ]
+    return SqlError(
+        f"a Python function failed: {tail.split(chr(10))[0]}",
+        code="SQL_PYTHON_FUNCTION",
+        where="\n      ".join(lines) or None,
+    )
+
+
+def _crashed_worker(fault: Fault, question: Question) -> PenstockError | None:
+    if "Python worker exited unexpectedly" not in fault.message:
+        return None
+    return SqlError(
+        "a Python function ended its process",
+        code="SQL_PYTHON_CRASH",
+        hint="it was killed (out of memory?) or crashed in native code; "
+        'conf={"spark.python.worker.faulthandler.enabled": True} shows where',
+    )
+
+
+def _memory(fault: Fault, question: Question) -> PenstockError | None:
+    large = "is bigger than spark.driver.maxResultSize" in fault.message
+    if not large and not fault.kind.endswith("OutOfMemoryError") and "OutOfMemoryError" not in fault.message:
+        return None
+    if large:
+        return DataError(
+            "the result is larger than spark.driver.maxResultSize",
+            code="SPARK_RESULT_SIZE",
+            hint="fetch it by its tickets (session.submit), or raise the limit in conf=",
+        )
+    return StateError(
+        "Spark ran out of memory",
+        code="SPARK_OUT_OF_MEMORY",
+        hint='give it more, as in conf={"spark.driver.memory": "8g"}, or more partitions',
+    )
+
+
+def _gone(fault: Fault, question: Question) -> PenstockError | None:
+    names = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError")
+    stopped = "Cannot call methods on a stopped SparkContext" in fault.message
+    if not stopped and not fault.kind.endswith(names) and "SparkContext was shut down" not in fault.message:
+        return None
+    return StateError(
+        "Spark has ended",
+        code="SPARK_ENDED",
+        hint="start a new session; if it ended by itself, look at its memory (spark.driver.memory)",
+    )
+
+
+def _conflict(fault: Fault, question: Question) -> PenstockError | None:
+    short = fault.kind.rpartition(".")[2]
+    if not re.search(
+        r"CommitFailedException|Concurrent\w*(Append|Write|Modification|Transaction)\w*Exception", short
+    ):
+        return None
+    if short == "ConcurrentModificationException":
+        return None
+    return ConnectorError(
+        f"another writer changed the table at the same time: {sentence(fault)}",
+        code="CONNECTOR_WRITE_CONFLICT",
+        hint="run the statement again",
+        retryable=True,
+    )
+
+
+def _setting(fault: Fault, question: Question) -> PenstockError | None:
+    if not (fault.condition or "").startswith(("INVALID_CONF_VALUE", "CANNOT_MODIFY_CONFIG")):
+        return None
+    return ConfigError(sentence(fault), code="CONFIG_SPARK_VALUE", where=where(fault, question))
+
+
+def _own(fault: Fault, question: Question) -> PenstockError | None:
+    """Neither Spark nor PySpark raised it: ours, or of the libraries we call."""
+    if fault.kind.startswith(("pyspark.", "py4j.", "java.", "javax.", "org.", "scala.", "io.", "com.")):
+        return None
+    return InternalError(f"{fault.kind.rpartition('.')[2]}: {fault.message}", code="INTERNAL")
+
+
+BY_SHAPE: tuple[Callable[[Fault, Question], PenstockError | None], ...] = (
+    _no_connector,
+    _no_driver,
+    _python_function,
+    _crashed_worker,
+    _memory,
+    _gone,
+    _conflict,
+    _setting,
+    _own,
+)

@@ -1,0 +1,88 @@
+"""The words of an error: the place in the query, plain names, Spark's first sentence."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.spark.fault import Fault, Spot
+from penstock.sql.place import place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked of Spark, for the words of the error: the user's text, and how to find other names."""
+
+    sql: str | None = None
+    locate: Callable[[int], int] = int
+    spark: SparkSession | None = None
+
+
+def sentence(fault: Fault) -> str:
+    """The first line of Spark's text, without its class, its state and its plans."""
+    text = re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", fault.message)
+    text = re.split(r"\s*SQLSTATE: |; line \d+ pos \d+", text)[0].strip()
+    return text.split("\n")[0].strip().rstrip(".")
+
+
+def where(fault: Fault, question: Question) -> str | None:
+    """The place that Spark blames: in the query, a view, or a Python program."""
+    if question.sql is not None and fault.line is not None and fault.column is not None:
+        lines = question.sql.split("\n")
+        offset = sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1
+        token = fault.parameters.get("error", "").strip("'")
+        length = len(token) if question.sql.startswith(token, offset) else 1
+        return place(question.sql, min(question.locate(offset), len(question.sql)), length)
+    return next((_spot(spot, question) for spot in fault.spots), None)
+
+
+def _spot(spot: Spot, question: Question) -> str:
+    if spot.call_site:
+        return f"{spot.call_site}, in {spot.fragment}"
+    if spot.view:
+        return f"view {spot.view}, in {short(spot.fragment)}"
+    if question.sql is None or spot.start is None or spot.stop is None:
+        return short(spot.fragment)
+    start, stop = question.locate(spot.start), question.locate(spot.stop)
+    if start == 0 and stop >= len(question.sql.rstrip()) - 1:
+        return short(question.sql)
+    return place(question.sql, start, max(1, min(stop + 1, len(question.sql)) - start))
+
+
+def short(text: str) -> str:
+    """A text on one line, cut when it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= 100 else line[:99] + "…"
+
+
+def plain_name(quoted: str) -> str:
+    """`o`.`name` as o.name."""
+    return ".".join(part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)*)`", quoted)) or quoted
+
+
+def names(quoted: str) -> list[str]:
+    """The names in a list such as [`o`.`id`, `name`]."""
+    return [plain_name(name) for name in re.findall(r"(?:`(?:[^`]|``)*`\.?)+", quoted)]
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice that looks most like a name, if one does."""
+    folded = {choice.casefold(): choice for choice in choices}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else None
+
+
+def ask(question: Question, statement: str, column: str) -> list[str]:
+    """One column of what Spark answers to a statement, for a hint; nothing when it cannot answer."""
+    if question.spark is None:
+        return []
+    try:
+        return [str(row[column]) for row in question.spark.sql(statement).collect()]
+    except Exception:  # a hint must not hide the error it is for
+        return []

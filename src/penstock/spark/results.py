@@ -1,0 +1,115 @@
+"""A query's result held by Spark as Arrow batches, and read partition by partition.
+
+The query runs once: its last stage writes Arrow batches that Spark keeps, in memory and on disk, where they were made. Reading a
+partition is a small job of its own over what is kept, so that partitions can be read in any order, by several threads and
+again, with the same rows each time, and the whole never passes through the driver at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.spark.run import TaggedRun, cancel_tag
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class HeldResult:
+    """The partitions of one result; `materialise` computes them, `read` gives their batches, `release` lets them go."""
+
+    def __init__(self, frame: DataFrame, *, tag: str) -> None:
+        from pyspark import StorageLevel
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._spark = frame.sparkSession
+        self._tag = tag
+        context = self._spark.sparkContext
+        # With adaptive execution this call runs all stages but the last: only then is the number of partitions known.
+        self._rdd: Any = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        self._rdd.persist(context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
+        self.partitions: int = self._rdd.getNumPartitions()
+        large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+        self.schema: pa.Schema = to_arrow_schema(frame.schema, prefers_large_types=large)
+
+    def materialise(self) -> None:
+        """Run the last stage; its batches stay where they are."""
+        self._rdd.count()
+
+    def read(self, partitions: Sequence[int]) -> list[pa.RecordBatch]:
+        """Return the batches of some partitions, in their order; the job that reads them carries the result's tag."""
+        import pyarrow as pa
+        from pyspark.core.context import SparkContext
+        from pyspark.serializers import NoOpSerializer
+        from pyspark.util import _load_from_socket
+
+        context = self._spark.sparkContext
+        with tagged(self._spark, self._tag):
+            jvm: Any = SparkContext._jvm
+            socket = jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, list(partitions))
+        found = _load_from_socket(socket, NoOpSerializer())
+        return [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in found]
+
+    def release(self) -> None:
+        """Let Spark forget the partitions; a Spark that has ended has forgotten them."""
+        from py4j.protocol import Py4JError
+
+        with contextlib.suppress(Py4JError, ConnectionError, AttributeError):
+            self._rdd.unpersist(False)
+
+
+class SparkExecution:
+    """How an operation runs on Spark: in a thread of its own, under a tag of its own.
+
+    `frame` makes the DataFrame, inside that thread; `failed` is what the user is told about an exception.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        frame: Callable[[], DataFrame],
+        *,
+        tag: str,
+        failed: Callable[[BaseException], PenstockError],
+    ) -> None:
+        self._spark = spark
+        self._make = frame
+        self._failed = failed
+        self._work: Callable[[], None] = lambda: None
+        self._run = TaggedRun(spark, lambda: self._work(), tag=tag)
+        self.tag = tag
+        self.frame: DataFrame | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Run `work` in the execution's thread."""
+        self._work = work
+        self._run.start()
+
+    def hold(self) -> HeldResult:
+        """Make the DataFrame and run all of its stages but the last."""
+        self.frame = self._make()
+        return HeldResult(self.frame, tag=self.tag)
+
+    def cancel(self) -> None:
+        """End all jobs of the tag."""
+        self._run.cancel()
+        cancel_tag(self._spark, self.tag)
+
+    def translate(self, error: BaseException) -> PenstockError:
+        """Return what the user is told."""
+        return self._failed(error)
+
+
+@contextlib.contextmanager
+def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Give the jobs of this thread one more tag for a while."""
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
