@@ -228,10 +228,18 @@ class FloatSums:
         else:
             self._outside.pop(slot, None)
 
-    def integers(self, slots: Positions) -> list[int]:
-        """Return the sums as integers in units of 2**-unit."""
+    @property
+    def crowded(self) -> bool:
+        """Whether numbers outside of the window are held."""
+        return bool(self._outside)
+
+    def integers(self, slots: Positions, *, fine: bool = True) -> list[int]:
+        """Return the sums as integers in units of 2**-unit, or, when it is not `crowded`, of 2**base."""
+        coarse = self.sums.integers(slots)
+        if not fine:
+            return coarse
         shift = self.base + self.unit
-        scaled = [value << shift for value in self.sums.integers(slots)]
+        scaled = [value << shift for value in coarse]
         if self._outside:
             scaled = [
                 value + self._outside.get(slot, 0) for value, slot in zip(scaled, slots.tolist(), strict=True)

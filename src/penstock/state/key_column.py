@@ -179,7 +179,7 @@ class HeapColumn:
 
     def compact(self, live: Callable[[], Positions], count: int) -> None:
         """Rewrite the heap when most of it is dead."""
-        if self._size > 2 * count + 65_536:
+        if self._size > 2 * count + 4096:
             slots = live()
             kept = self.take(slots)
             self._chunks, self._starts, self._size = ([kept], [0], len(kept)) if len(kept) else ([], [], 0)

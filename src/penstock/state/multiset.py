@@ -43,6 +43,7 @@ class Read:
     columns: tuple[pa.Array, ...]
     counts: Ints
     words: tuple[Words, ...]
+    ids: Ints  # of rows; empty for plain values
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -99,8 +100,8 @@ class OrderedValues:
         committed: bool = False,
     ) -> Read:
         found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
-        words: tuple[Words, ...] = tuple(key.astype(np.uint64, copy=False) for key in found.keys)
-        return Read(found.groups, (decode(words, self.kind),), found.counts, words)
+        words: tuple[Words, ...] = found.keys
+        return Read(found.groups, (decode(words, self.kind),), found.counts, words, np.zeros(0, np.int64))
 
     def commit(self) -> None:
         self.counts.commit()
@@ -118,20 +119,20 @@ class OrderedRows:
     def __init__(self, kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> None:
         self.kinds = tuple(kinds)
         self._order = tuple(keys)
-        self._rows = Slots(kinds, as_rows=True)
+        self.rows = Slots(kinds, as_rows=True)
         self._held = Dense(np.int64)
         self.counts = OrderedCounts(prefix_words(kinds, keys), ids=True)
 
     def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
-        found = self._rows.resolve(columns, len(weights))
-        self._held.reserve(self._rows.size)
+        found = self.rows.resolve(columns, len(weights))
+        self._held.reserve(self.rows.size)
         self._held.touch(found.touched)
         ids = found.slots
         np.add.at(self._held.data, ids, weights)
         left = self._held.data[found.touched]
         if (left < 0).any():
             raise InternalError("a row is retracted more often than it was inserted")
-        self._rows.release(found.touched[left == 0])
+        self.rows.release(found.touched[left == 0])
         words = prefix(gather(columns, found.leaders), self._order)
         return self.counts.stage((slots, *(word[found.groups] for word in words), ids), weights)
 
@@ -146,12 +147,13 @@ class OrderedRows:
     ) -> Read:
         found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
         count = self.counts.words
-        words: tuple[Words, ...] = tuple(key.astype(np.uint64, copy=False) for key in found.keys[:count])
-        columns = self._rows.keys(found.keys[count].astype(np.int64, copy=False))
+        words: tuple[Words, ...] = found.keys[:count]
+        ids: Ints = found.keys[count]
+        columns = self.rows.keys(ids)
         order = self._untie(found, words, columns, reverse)
         if order is None:
-            return Read(found.groups, columns, found.counts, words)
-        return Read(found.groups, gather(columns, order), found.counts[order], words)
+            return Read(found.groups, columns, found.counts, words, ids)
+        return Read(found.groups, gather(columns, order), found.counts[order], words, ids[order])
 
     def _untie(
         self, found: Entries, words: Sequence[Words], columns: Sequence[pa.Array], reverse: bool
@@ -176,13 +178,13 @@ class OrderedRows:
 
     def commit(self) -> None:
         self._held.commit()
-        self._rows.commit()
+        self.rows.commit()
         self.counts.commit()
 
     def rollback(self) -> None:
         self._held.rollback()
-        self._rows.rollback()
+        self.rows.rollback()
         self.counts.rollback()
 
     def memory(self) -> int:
-        return self._rows.memory() + self._held.memory() + self.counts.memory()
+        return self.rows.memory() + self._held.memory() + self.counts.memory()

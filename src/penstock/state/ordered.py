@@ -114,7 +114,7 @@ class OrderedCounts:
         active = np.arange(len(slots))
         wanted = np.full(len(slots), 0 if places is None else places)
         window = None if places is None else 2 * places + 8
-        while len(active):
+        while True:
             found, limit, limited = self._window(runs, bounds, active, window, reverse)
             if limited.any():
                 inside = self._before(found, limit, limited)

@@ -108,6 +108,10 @@ class Slots:
         """Return the key columns at slots."""
         return tuple(column.take(slots) for column in self._columns)
 
+    def key(self, column: int, slots: Positions) -> pa.Array:
+        """Return one key column at slots."""
+        return self._columns[column].take(slots)
+
     def release(self, slots: Positions) -> None:
         """Give up slots when the tick commits."""
         if len(slots):

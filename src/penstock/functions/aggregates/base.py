@@ -1,0 +1,122 @@
+"""What an aggregate function is made of: parts that hold state by slot, and a result read from them.
+
+Calls over the same argument share their parts: SUM(x), AVG(x) and COUNT(x) keep one sum and one count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.view import Bools, Positions, null_mask, view
+from penstock.plan.node import AggregateCall
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows a part takes in, and which columns of them.
+
+    Rows pass whose `filter` column is TRUE and whose `required` arguments (positions in `args`) are not NULL. `distinct` counts equal
+    arguments of a group once.
+    """
+
+    args: tuple[int, ...]
+    filter: int | None = None
+    distinct: bool = False
+    required: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows on their way into a part: the slot and weight of each, the distinct slots, the argument columns."""
+
+    slots: Positions
+    touched: Positions
+    weights: Ints
+    columns: tuple[pa.Array, ...]
+
+
+class Part(Protocol):
+    """State by slot. A tick calls `reserve`, then `update` at most once, then `commit` or `rollback`."""
+
+    def reserve(self, size: int) -> None: ...
+    def update(self, rows: Rows) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def memory(self) -> int: ...
+
+
+class Function(Protocol):
+    """One aggregate call, ready to be read."""
+
+    def result(self, slots: Positions) -> pa.Array:
+        """Return the values at slots. Raising (SqlError) rejects the tick."""
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+class Parts:
+    """All parts of one operator, each with the rows it takes in, in an order in which parts come after what they read."""
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self.types = tuple(types)
+        self._parts: dict[tuple[Any, ...], tuple[Selection, Part]] = {}
+
+    def share(self, selection: Selection, make: Callable[[], AnyPart], *name: Any) -> AnyPart:
+        """Return the part of this name over this selection, made if there is none yet."""
+        key = (selection, *name)
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = (selection, make())
+        return found[1]  # type: ignore[return-value]  # the name determines the class
+
+    def all(self) -> list[tuple[Selection, Part]]:
+        return list(self._parts.values())
+
+    def kinds(self, selection: Selection) -> tuple[pa.DataType, ...]:
+        """The types of a selection's columns."""
+        return tuple(self.types[index] for index in selection.args)
+
+
+def selection(
+    call: AggregateCall, *, args: int | None = None, required: tuple[int, ...] | None = None
+) -> Selection:
+    """Return the rows that a call reads: all its arguments, none of them NULL, unless told otherwise."""
+    chosen = call.args if args is None else call.args[:args]
+    needed = tuple(range(len(chosen))) if required is None else required
+    return Selection(chosen, call.filter, call.distinct, needed)
+
+
+def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the values of a number column without NULL as doubles."""
+    values = view(column).values
+    assert values is not None
+    return values.astype(np.float64, copy=False)
+
+
+def integers(column: pa.Array) -> Ints:
+    """Return the values of an integer, date, time or interval column as 64-bit integers."""
+    values = view(column).values
+    assert values is not None
+    return values.astype(np.int64, copy=False)
+
+
+def is_true(column: pa.Array) -> Bools:
+    """Which values of a boolean column are TRUE (neither FALSE nor NULL)."""
+    plain = np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    nulls = null_mask(column)
+    return plain if nulls is None else plain & ~nulls
+
+
+def numbers(values: npt.NDArray[Any], valid: Bools | None, kind: pa.DataType) -> pa.Array:
+    """Return an array of fixed-width values; NULL where `valid` is false."""
+    mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(np.ascontiguousarray(values))])

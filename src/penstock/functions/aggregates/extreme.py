@@ -1,0 +1,253 @@
+"""MIN and MAX, and the functions that give the first or last row of a group in some order.
+
+All values of a group are kept in order with their counts, shared by every function over the same arguments; the current extreme is
+cached. -0.0 and 0.0 are equal to Spark, which returns either; here -0.0 is the smaller one. NaN is the greatest value.
+
+- MIN, MAX (and BOOL_AND, BOOL_OR, which Catalyst turns into them): NULL is ignored.
+- MIN_BY(x, y), MAX_BY(x, y): rows where y is NULL are ignored. Among equal y, MIN_BY takes the smallest x and MAX_BY the greatest
+  (NULL being the smallest); Spark takes whichever comes last.
+- FIRST, LAST, ANY_VALUE: a view has no order of arrival, so values come in ascending order, NULL first unless it is ignored.
+
+Cost: delta; a deleted extreme is searched for in order, from where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.ordering import Words, decode
+from penstock.data.view import Bools, Positions
+from penstock.errors import InternalError
+from penstock.functions.aggregates.base import Function, Parts, Rows, selection
+from penstock.functions.aggregates.parts import MultisetPart, multiset_of
+from penstock.plan.node import AggregateCall, SortKey
+from penstock.state.dense import Dense
+from penstock.state.multiset import OrderedRows, OrderedValues
+from penstock.state.sorted_runs import Run
+
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
+    """Where rows of words are smaller, and where they are equal."""
+    less = np.zeros(len(left[0]), np.bool_)
+    equal = np.ones(len(left[0]), np.bool_)
+    for mine, other in zip(left, right, strict=True):
+        less |= equal & (mine < other)
+        equal &= mine == other
+    return less, equal
+
+
+class ValueExtreme:
+    """The cached first (or last) value of each group and how often it is there."""
+
+    def __init__(self, source: MultisetPart, values: OrderedValues, *, last: bool) -> None:
+        self._source = source
+        self._values = values
+        self._flip = _ALL if last else np.uint64(0)
+        self._last = last
+        # Words of the last value are kept complemented, so that better always means smaller.
+        self._words = [Dense(np.uint64) for _ in range(values.counts.words)]
+        self._count = Dense(np.int64)
+
+    def reserve(self, size: int) -> None:
+        for dense in (*self._words, self._count):
+            dense.reserve(size)
+
+    def update(self, rows: Rows) -> None:
+        run = self._source.changed
+        if run is None or len(run[0]) == 0:
+            return
+        slots, *words, weights = (column[::-1] for column in run) if self._last else run
+        words = [word ^ self._flip for word in words]
+        starts = np.flatnonzero(np.concatenate(([True], slots[1:] != slots[:-1])))
+        touched: Positions = slots[starts]
+        for dense in (*self._words, self._count):
+            dense.touch(touched)
+        held = self._count.data[slots] > 0
+        less, equal = _less(words, [dense.data[slots] for dense in self._words])
+        better, same = less | ~held, equal & held
+        if (better & (weights < 0)).any():
+            raise InternalError("a value is retracted that is not there")
+        self._count.data[slots[same]] += weights[same]
+        # Entries are in order: when any entry of a group is better than the cached one, its first entry is the best.
+        wins = better[starts]
+        chosen = starts[wins]
+        for dense, word in zip(self._words, words, strict=True):
+            dense.data[touched[wins]] = word[chosen]
+        self._count.data[touched[wins]] = weights[chosen]
+        left = self._count.data[touched]
+        if (left < 0).any():
+            raise InternalError("a value is retracted more often than it was inserted")
+        self._search(touched[left == 0])
+
+    def _search(self, slots: Positions) -> None:
+        if len(slots) == 0:
+            return
+        starts = [dense.data[slots] ^ self._flip for dense in self._words]
+        found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
+        first = np.flatnonzero(np.concatenate(([True], found.groups[1:] != found.groups[:-1]))[: len(found)])
+        owners = slots[found.groups[first]]
+        for dense, word in zip(self._words, found.keys, strict=True):
+            dense.data[owners] = word[first] ^ self._flip
+        self._count.data[owners] = found.counts[first]
+
+    def values(self, slots: Positions) -> pa.Array:
+        """The extreme of each group, NULL where there is no value."""
+        words = [dense.data[slots] ^ self._flip for dense in self._words]
+        return decode(words, self._values.kind, self._count.data[slots] > 0)
+
+    def commit(self) -> None:
+        for dense in (*self._words, self._count):
+            dense.commit()
+
+    def rollback(self) -> None:
+        for dense in (*self._words, self._count):
+            dense.rollback()
+
+    def memory(self) -> int:
+        return sum(dense.memory() for dense in (*self._words, self._count))
+
+
+class RowExtreme:
+    """The cached first (or last) row of each group."""
+
+    def __init__(self, source: MultisetPart, held: OrderedRows, *, last: bool) -> None:
+        self._source = source
+        self._held = held
+        self._last = last
+        self._words = [Dense(np.uint64) for _ in range(held.counts.words)]
+        self._row = Dense(np.int64)  # id + 1; 0 where the group is empty
+
+    def reserve(self, size: int) -> None:
+        for dense in (*self._words, self._row):
+            dense.reserve(size)
+
+    def update(self, rows: Rows) -> None:
+        run = self._source.changed
+        if run is None or len(run[0]) == 0:
+            return
+        slots, words = run[0], run[1 : 1 + len(self._words)]
+        cached = [dense.data[slots] for dense in self._words]
+        worse, _ = _less(words, cached) if self._last else _less(cached, words)
+        concerned = ~worse | (self._row.data[slots] == 0)
+        if not concerned.any():
+            return
+        touched = np.unique(slots[concerned])
+        for dense in (*self._words, self._row):
+            dense.touch(touched)
+        found = self._held.read(touched, 1, reverse=self._last, starts=self._starts(run, touched))
+        first = np.flatnonzero(np.concatenate(([True], found.groups[1:] != found.groups[:-1]))[: len(found)])
+        owners = touched[found.groups[first]]
+        self._row.data[touched] = 0
+        self._row.data[owners] = found.ids[first] + 1
+        for dense, word in zip(self._words, found.words, strict=True):
+            dense.data[owners] = word[first]
+
+    def _starts(self, run: Run, touched: Positions) -> list[Words]:
+        """Words before which nothing is alive: the cached row, or a new one before it."""
+        nearest = (
+            np.searchsorted(run[0], touched, "right") - 1 if self._last else np.searchsorted(run[0], touched)
+        )
+        cached = [dense.data[touched] for dense in self._words]
+        new = [word[nearest] for word in run[1 : 1 + len(self._words)]]
+        better, _ = _less(cached, new) if self._last else _less(new, cached)
+        better |= self._row.data[touched] == 0
+        return [np.where(better, one, other) for one, other in zip(new, cached, strict=True)]
+
+    def values(self, slots: Positions, column: int) -> pa.Array:
+        """One column of the extreme row of each group, NULL where there is no row."""
+        rows = self._row.data[slots]
+        there = rows > 0
+        values = self._held.rows.key(column, rows[there] - 1)
+        if there.all():
+            return values
+        places = np.cumsum(there) - 1
+        return values.take(pa.array(places, mask=~there))
+
+    def commit(self) -> None:
+        for dense in (*self._words, self._row):
+            dense.commit()
+
+    def rollback(self) -> None:
+        for dense in (*self._words, self._row):
+            dense.rollback()
+
+    def memory(self) -> int:
+        return sum(dense.memory() for dense in (*self._words, self._row))
+
+
+class _ExtremeValue:
+    def __init__(self, cache: ValueExtreme) -> None:
+        self._cache = cache
+
+    def result(self, slots: Positions) -> pa.Array:
+        return self._cache.values(slots)
+
+
+class _ExtremeRow:
+    def __init__(self, cache: RowExtreme, column: int) -> None:
+        self._cache = cache
+        self._column = column
+
+    def result(self, slots: Positions) -> pa.Array:
+        return self._cache.values(slots, self._column)
+
+
+def _extreme(
+    call: AggregateCall, parts: Parts, *, last: bool, by: bool = False, nulls: bool = False
+) -> Function:
+    """The first or last row of the arguments; with `by` the second argument orders and the first is the result."""
+    chosen = selection(call, required=(1,) if by else () if nulls else None)
+    keys = (SortKey(1), SortKey(0)) if by else (SortKey(0),)
+    if nulls:
+        # NULL needs a place in the order, which plain values do not have.
+        source = parts.share(chosen, lambda: _rows_of(parts.kinds(chosen), keys), "rows", keys)
+    else:
+        source = multiset_of(parts, chosen, keys)
+    held = source.held
+    if isinstance(held, OrderedValues):
+        values = parts.share(chosen, lambda: ValueExtreme(source, held, last=last), "extreme", keys, last)
+        return _ExtremeValue(values)
+    assert isinstance(held, OrderedRows)
+    rows = parts.share(chosen, lambda: RowExtreme(source, held, last=last), "extreme", keys, last, nulls)
+    return _ExtremeRow(rows, 0)
+
+
+def _rows_of(kinds: Sequence[pa.DataType], keys: Sequence[SortKey]) -> MultisetPart:
+    part = MultisetPart(kinds, keys)
+    part.held = OrderedRows(kinds, keys)
+    return part
+
+
+def make_min(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `min`, `bool_and` and `every`."""
+    return _extreme(call, parts, last=False)
+
+
+def make_max(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `max`, `bool_or` and `some`."""
+    return _extreme(call, parts, last=True)
+
+
+def make_min_by(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `min_by`."""
+    return _extreme(call, parts, last=False, by=True)
+
+
+def make_max_by(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `max_by`."""
+    return _extreme(call, parts, last=True, by=True)
+
+
+def make_first(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `first`, `first_value` and `any_value`."""
+    return _extreme(call, parts, last=False, nulls=not call.option("ignoreNulls", False))
+
+
+def make_last(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `last` and `last_value`."""
+    return _extreme(call, parts, last=True, nulls=not call.option("ignoreNulls", False))

@@ -1,0 +1,181 @@
+"""The parts that most aggregate functions share: counts, sums, counted values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.ordering import Key
+from penstock.data.view import Positions
+from penstock.functions.aggregates.base import Ints, Parts, Rows, Selection, doubles, integers
+from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
+from penstock.plan.node import SortKey
+from penstock.state.dense import Dense
+from penstock.state.multiset import Multiset, Read, multiset
+from penstock.state.sorted_runs import Run
+
+
+class CountPart:
+    """The number of rows."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values = Dense(np.int64)
+
+    def reserve(self, size: int) -> None:
+        self.values.reserve(size)
+
+    def update(self, rows: Rows) -> None:
+        self.values.touch(rows.touched)
+        np.add.at(self.values.data, rows.slots, rows.weights)
+
+    def at(self, slots: Positions) -> Ints:
+        """The counts at slots."""
+        return self.values.data[slots]
+
+    def commit(self) -> None:
+        self.values.commit()
+
+    def rollback(self) -> None:
+        self.values.rollback()
+
+    def memory(self) -> int:
+        return self.values.memory()
+
+
+class FloatSumPart:
+    """The exact sum of a float column, or of the product of two; NaN and the infinities are counted apart."""
+
+    __slots__ = ("_columns", "_odd", "_size", "sums")
+
+    def __init__(self, *columns: int) -> None:
+        self._columns = columns
+        self.sums = FloatSums(products=len(columns) == 2)
+        self._odd: Dense | None = None
+        self._size = 0
+
+    def reserve(self, size: int) -> None:
+        self._size = size
+        self.sums.reserve(size)
+        if self._odd is not None:
+            self._odd.reserve(size)
+
+    def update(self, rows: Rows) -> None:
+        factors = [doubles(rows.columns[index]) for index in self._columns]
+        finite = np.isfinite(factors[0])
+        if len(factors) == 2:
+            finite &= np.isfinite(factors[1])
+        if finite.all():
+            self.sums.update(rows.slots, rows.touched, factors, rows.weights)
+            return
+        slots, weights = rows.slots[finite], rows.weights[finite]
+        self.sums.update(slots, rows.touched, [factor[finite] for factor in factors], weights)
+        if len(factors) == 1:
+            self._count_odd(rows, factors[0], ~finite)
+
+    def _count_odd(self, rows: Rows, values: npt.NDArray[np.float64], odd: npt.NDArray[np.bool_]) -> None:
+        if self._odd is None:
+            self._odd = Dense(np.int64, 3)
+            self._odd.reserve(self._size)
+        self._odd.touch(rows.touched)
+        values = values[odd]
+        which = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
+        np.add.at(self._odd.data.reshape(-1), rows.slots[odd] * 3 + which, rows.weights[odd])
+
+    def doubles(self, slots: Positions, divisors: Ints | None = None) -> npt.NDArray[np.float64]:
+        """The sums at slots, or the sums over positive divisors, rounded once."""
+        result = self.sums.doubles(slots, divisors)
+        if self._odd is not None:
+            counts = self._odd.data[slots] > 0
+            result[counts[:, 1]] = np.inf
+            result[counts[:, 2]] = -np.inf
+            result[counts[:, 0] | (counts[:, 1] & counts[:, 2])] = np.nan
+        return result
+
+    def odd(self, slots: Positions) -> npt.NDArray[np.bool_]:
+        """Where a value is NaN or infinite."""
+        if self._odd is None:
+            return np.zeros(len(slots), np.bool_)
+        return np.asarray((self._odd.data[slots] > 0).any(axis=1), np.bool_)
+
+    def commit(self) -> None:
+        self.sums.commit()
+        if self._odd is not None:
+            self._odd.commit()
+
+    def rollback(self) -> None:
+        self.sums.rollback()
+        if self._odd is not None:
+            self._odd.rollback()
+
+    def memory(self) -> int:
+        return self.sums.memory() + (0 if self._odd is None else self._odd.memory())
+
+
+class IntegerSumPart(IntegerSums):
+    """The exact sum of an integer or interval column."""
+
+    __slots__ = ()
+
+    def update(self, rows: Rows) -> None:  # type: ignore[override]  # takes the rows of a selection
+        super().update(rows.slots, rows.touched, integers(rows.columns[0]), rows.weights)
+
+
+class DecimalSumPart(DecimalSums):
+    """The exact sum of a decimal column."""
+
+    __slots__ = ()
+
+    def update(self, rows: Rows) -> None:  # type: ignore[override]  # takes the rows of a selection
+        super().update(rows.slots, rows.touched, decimal_words(rows.columns[0]), rows.weights)
+
+
+class MultisetPart:
+    """All values (or rows) of each group, counted, in order."""
+
+    __slots__ = ("changed", "held")
+
+    def __init__(self, kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> None:
+        self.held: Multiset = multiset(kinds, keys)
+        self.changed: Run | None = None
+
+    def reserve(self, size: int) -> None:
+        """Nothing is kept by slot."""
+
+    def update(self, rows: Rows) -> None:
+        self.changed = self.held.stage(rows.slots, rows.columns, rows.weights)
+
+    def read(self, slots: Positions) -> Read:
+        """All values of the groups at slots, in order."""
+        return self.held.read(slots)
+
+    def commit(self) -> None:
+        self.changed = None
+        self.held.commit()
+
+    def rollback(self) -> None:
+        self.changed = None
+        self.held.rollback()
+
+    def memory(self) -> int:
+        return self.held.memory()
+
+
+def count_of(parts: Parts, chosen: Selection) -> CountPart:
+    """The shared count of a selection's rows."""
+    return parts.share(chosen, CountPart, "count")
+
+
+def float_sum_of(parts: Parts, chosen: Selection, *columns: int) -> FloatSumPart:
+    """The shared exact sum of a float argument, or of the product of two."""
+    return parts.share(chosen, lambda: FloatSumPart(*columns), "float sum", *columns)
+
+
+def multiset_of(parts: Parts, chosen: Selection, keys: Sequence[SortKey] = ()) -> MultisetPart:
+    """The shared counted rows of a selection, in the order of keys over its columns."""
+    order = tuple(keys) or (SortKey(0),)
+    return parts.share(chosen, lambda: MultisetPart(parts.kinds(chosen), order), "multiset", order)

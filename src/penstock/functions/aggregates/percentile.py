@@ -1,0 +1,137 @@
+"""PERCENTILE, MEDIAN, PERCENTILE_CONT, PERCENTILE_DISC and MODE, from the counted values of a group.
+
+Percentiles interpolate in double arithmetic exactly as Spark does. MODE takes the smallest of several most frequent values (Spark: any
+of them), unless its WITHIN GROUP (ORDER BY ... DESC) asks for the greatest.
+
+Needs ordered state (all values of the group). Cost: the touched groups.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.view import Positions, gather, view
+from penstock.errors import SqlError
+from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
+from penstock.functions.aggregates.parts import MultisetPart, multiset_of
+from penstock.plan.node import AggregateCall, SortKey
+from penstock.state.multiset import Read
+
+Floats = npt.NDArray[np.float64]
+
+
+def _as_doubles(column: pa.Array) -> Floats:
+    if pa.types.is_decimal(column.type):
+        return np.array([float(value) for value in column.to_pylist()], np.float64)
+    values = view(column).values
+    assert values is not None
+    return values.astype(np.float64)
+
+
+class WeightedPart(MultisetPart):
+    """Counted values whose second column says how often each row counts."""
+
+    __slots__ = ()
+
+    def update(self, rows: Rows) -> None:
+        times = integers(rows.columns[1])
+        if (times < 0).any():
+            raise SqlError(
+                "PERCENTILE has a negative frequency",
+                code="SQL_NEGATIVE_FREQUENCY",
+                hint="frequencies must be zero or positive",
+            )
+        super().update(Rows(rows.slots, rows.touched, rows.weights * times, rows.columns[:1]))
+
+
+class _Percentile:
+    def __init__(self, call: AggregateCall, parts: Parts, *, discrete: bool) -> None:
+        chosen = selection(call)
+        self._kind = parts.types[call.args[0]]
+        if len(call.args) > 1:
+            key = (SortKey(0),)
+            self._held: MultisetPart = parts.share(
+                chosen, lambda: WeightedPart([self._kind], key), "weighted", key
+            )
+        else:
+            self._held = multiset_of(parts, chosen)
+        wanted = call.option("percentage", 0.5)
+        self._many = isinstance(wanted, list | tuple)
+        self._wanted = [float(value) for value in (wanted if self._many else [wanted])]
+        self._reverse = bool(call.option("reverse", False))
+        self._discrete = discrete
+
+    def result(self, slots: Positions) -> pa.Array:
+        read = self._held.read(slots)
+        totals = np.bincount(read.groups, read.counts, len(slots)).astype(np.int64)
+        some = totals > 0
+        begin = np.cumsum(totals) - totals
+        ends = np.cumsum(read.counts)
+        results = [self._at(read, ends, begin[some], totals[some], share) for share in self._wanted]
+        kind = pa.float64()
+        if pa.types.is_duration(self._kind):
+            kind, results = self._kind, [np.trunc(values).astype(np.int64) for values in results]
+        places = pa.array(np.cumsum(some) - 1, mask=~some)
+        if not self._many:
+            return _numbers(results[0], kind).take(places)
+        flat = np.stack(results, axis=1).reshape(-1) if results else np.zeros(0)
+        offsets = np.arange(int(some.sum()) + 1) * len(results)
+        return pa.LargeListArray.from_arrays(pa.array(offsets), _numbers(flat, kind)).take(places)
+
+    def _pick(self, read: Read, ends: Ints, begin: Ints, totals: Ints, place: Ints) -> Floats:
+        """The value at a place (from 0) of each group, in its order."""
+        if self._reverse:
+            place = totals - 1 - place
+        at = np.searchsorted(ends, begin + place, "right")
+        return _as_doubles(gather(read.columns, at)[0])
+
+    def _at(self, read: Read, ends: Ints, begin: Ints, totals: Ints, share: float) -> Floats:
+        if self._discrete:
+            place = np.ceil(totals * share).astype(np.int64)
+            return self._pick(read, ends, begin, totals, np.maximum(place, 1) - 1)
+        position = (totals - 1) * share
+        lower, higher = np.floor(position), np.ceil(position)
+        low = self._pick(read, ends, begin, totals, lower.astype(np.int64))
+        high = self._pick(read, ends, begin, totals, higher.astype(np.int64))
+        with np.errstate(invalid="ignore", over="ignore"):
+            between = (higher - position) * low + (position - lower) * high
+        return np.where((higher == lower) | (low == high), low, between)
+
+
+def _numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+class _Mode:
+    def __init__(self, call: AggregateCall, parts: Parts) -> None:
+        self._held = multiset_of(parts, selection(call))
+        self._greatest = call.option("reverseOpt") is False
+
+    def result(self, slots: Positions) -> pa.Array:
+        read = self._held.read(slots)
+        groups, counts = read.groups, read.counts
+        # The first (or last) entry of each group in the order of its count.
+        tie = np.arange(len(read))
+        order = np.lexsort((tie if self._greatest else -tie, counts, groups))
+        last = np.flatnonzero(np.concatenate((groups[order][1:] != groups[order][:-1], [True]))[: len(order)])
+        best = order[last]
+        places = np.full(len(slots), -1, np.int64)
+        places[groups[best]] = best
+        return read.columns[0].take(pa.array(places, mask=places < 0))
+
+
+def make_percentile(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `percentile`, `median` and `percentile_cont`; options `percentage`, `reverse`; a second argument is the frequency."""
+    return _Percentile(call, parts, discrete=False)
+
+
+def make_percentile_disc(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `percentile_disc`; options `percentage`, `reverse`."""
+    return _Percentile(call, parts, discrete=True)
+
+
+def make_mode(call: AggregateCall, parts: Parts) -> Function:
+    """Spark's `mode`; option `reverseOpt` False asks for the greatest of several modes."""
+    return _Mode(call, parts)
