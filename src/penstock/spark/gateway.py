@@ -46,14 +46,20 @@ IMPORTS = (
 )
 
 
+class JvmDied(ConfigError):
+    """The JVM ended, or never answered, before Spark started."""
+
+    default_code = "JVM_START"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything that decides how a JVM is started; two equal ones can share a JVM."""
+    """Everything that decides how a JVM is started."""
 
     java: Java
     class_path: ClassPath
     options: tuple[str, ...]
-    archive_options: tuple[str, ...] = field(default=(), compare=False)
+    archive_options: tuple[str, ...] = ()
     submit: Mapping[str, str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -197,7 +203,7 @@ def _handshake(jvm: Jvm) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode("utf-8")
 
 
-def _failed(jvm: Jvm) -> ConfigError:
+def _failed(jvm: Jvm) -> JvmDied:
     code = jvm.process.poll()
     jvm.process.kill()
     tail = log_tail(jvm.log)
@@ -205,9 +211,8 @@ def _failed(jvm: Jvm) -> ConfigError:
     happened = (
         f"ended with code {code}" if code is not None else f"did not answer in {HANDSHAKE_SECONDS:.0f} s"
     )
-    return ConfigError(
+    return JvmDied(
         f"the JVM {happened} before Spark started\n{tail}".rstrip(),
-        code="JVM_START",
         where=str(jvm.launch.java.executable),
         hint="check spark.driver.memory and spark.driver.extraJavaOptions; `penstock doctor` shows the effective settings",
     )

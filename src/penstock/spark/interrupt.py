@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import signal
 import socket
 import threading
@@ -45,13 +46,22 @@ def install(context: SparkContext) -> None:
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
         return
     signal.signal(signal.SIGINT, _Handler(context, before))
+    logging.getLogger().addFilter(_not_py4j)
 
 
 def uninstall() -> None:
-    """Put the earlier handler back."""
+    """Put the earlier handler back, and cancel no more."""
     handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _Handler):
+        handler.over.set()
+        logging.getLogger().removeFilter(_not_py4j)
     if isinstance(handler, _Handler) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler.before)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Py4J prints a trace of every interrupted call; the interrupt itself says enough."""
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
 
 
 class _Handler:
@@ -59,6 +69,7 @@ class _Handler:
         self.context = context
         self.before = before if callable(before) else signal.default_int_handler
         self.busy = False
+        self.over = threading.Event()
         self.tag = self._new_tag()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -73,7 +84,7 @@ class _Handler:
         self.busy = True  # pressed again while we are here: raise at once
         try:
             threading.Thread(
-                target=_cancel, args=(self.context, self.tag), name="penstock-cancel", daemon=True
+                target=_cancel, args=(self.context, self.tag, self.over), name="penstock-cancel", daemon=True
             ).start()
             _drop_connection(self.context)
             with contextlib.suppress(Exception):
@@ -100,10 +111,10 @@ def _drop_connection(context: SparkContext) -> None:
     connection.socket = None
 
 
-def _cancel(context: SparkContext, tag: str) -> None:
-    """End the jobs with this tag, and those that a query still starts, except those of streams."""
+def _cancel(context: SparkContext, tag: str, over: threading.Event) -> None:
+    """End the jobs with this tag, and those that their query still starts."""
     deadline = time.monotonic() + CANCEL_SECONDS
-    with contextlib.suppress(Exception):
-        while time.monotonic() < deadline and context._jsc is not None:
+    with contextlib.suppress(Exception):  # the JVM may be gone or going
+        while time.monotonic() < deadline and not over.is_set():
             context.cancelJobsWithTag(tag)
-            time.sleep(0.1)
+            over.wait(0.1)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import gateway, interrupt
+from penstock.spark import archive, archive_build, attach, gateway, ml
 from penstock.spark.classpath import class_path, spark_home
 from penstock.spark.defaults import effective, is_local
 from penstock.spark.java import find_java
@@ -34,6 +33,10 @@ SUBMIT_KEYS = (
 )
 # With one of these, something waits for a proper end of Spark.
 ORDERLY_KEYS = ("spark.eventLog.enabled", "spark.extraListeners", "spark.plugins", "spark.local.dir")
+# A Unix socket's path has at most 107 bytes; Spark adds 42 to the folder's.
+SOCKET_FOLDER_LENGTH = 64
+# Set to false, no class archive is used or made.
+ARCHIVE_KEY = "spark.penstock.archive"
 HIVE = ("spark.sql.catalogImplementation", "hive")
 
 
@@ -158,76 +161,76 @@ def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path])
 def _launch(settings: Settings, conf: dict[str, str], jars: Sequence[Path]) -> _Running:
     home = spark_home()
     local = is_local(conf["spark.master"])
-    submit = not local or any(conf.get(key) for key in SUBMIT_KEYS)
+    orderly = not local or any(map(conf.get, ORDERLY_KEYS)) or conf.get(HIVE[0]) == HIVE[1]
+    submit = not local or any(map(conf.get, SUBMIT_KEYS))
+    path = class_path(home, conf, jars=jars)
     launch = gateway.Launch(
         java=find_java(settings),
-        class_path=class_path(home, conf, jars=jars),
+        class_path=path,
         options=java_options(conf, log4j=LOG4J),
         submit=conf if submit else None,
         environment=gateway.python_environment(local=local, spark_home=home),
     )
-    orderly = not local or any(map(conf.get, ORDERLY_KEYS)) or conf.get(HIVE[0]) == HIVE[1]
+    plain = not submit and not path.before
+    lean = plain and not (conf.get("spark.plugins") or ml.imported() or ml.brings_extensions(path.after))
+    if lean:
+        conf.setdefault(ml.LOAD_KEY, "false")
+    jvm, spark = _boot(settings, launch, conf, own_scratch=not orderly, archived=plain)
+    if lean:
+        ml.register_on_import(spark)
+    return _Running(jvm, spark, orderly)
+
+
+def _boot(
+    settings: Settings, launch: gateway.Launch, conf: dict[str, str], *, own_scratch: bool, archived: bool
+) -> tuple[gateway.Jvm, SparkSession]:
+    """Start the JVM, with the class archive when there is one, and a session in it."""
+    place = quick = None
+    if archived and conf.get(ARCHIVE_KEY, "true") != "false":
+        place = archive.locate(settings.home, launch.java, launch.class_path, launch.options)
+        path = archive.usable(place, launch.class_path)
+        quick = replace(launch, class_path=path, archive_options=archive.use(place)) if path else None
+    if quick is not None and place is not None:
+        try:
+            return _session(settings, quick, conf, own_scratch=own_scratch)
+        except gateway.JvmDied:
+            # Most likely for another reason, which the second attempt will show; but no archive is worth a start.
+            archive.discard(place)
+    made = _session(settings, launch, conf, own_scratch=own_scratch)
+    if place is not None:
+        archive_build.start(place, launch, home=settings.home)
+    return made
+
+
+def _session(
+    settings: Settings, launch: gateway.Launch, conf: Mapping[str, str], *, own_scratch: bool
+) -> tuple[gateway.Jvm, SparkSession]:
     jvm = gateway.start(launch, home=settings.home)
     try:
-        if not orderly:
+        if own_scratch:
             conf = {**conf, "spark.local.dir": str(jvm.scratch.path)}
-        return _Running(jvm, _session(jvm, conf), orderly)
+        if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
+            conf = {**conf, "spark.python.unix.domain.socket.enabled": "false"}
+        return jvm, attach.session(jvm, conf)
     except BaseException:
-        _forget()
+        attach.forget()
         jvm.kill()
         raise
 
 
-def _session(jvm: gateway.Jvm, conf: Mapping[str, str]) -> SparkSession:
-    """Make PySpark's session in that JVM; PySpark is imported while the JVM boots."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = jvm.launch.environment["PYSPARK_PYTHON"]
-    java = gateway.connect(jvm)
-    SparkContext._gateway, SparkContext._jvm = java, java.jvm
-    spark_conf = SparkConf(_jvm=java.jvm)
-    if jvm.launch.submit is None:
-        spark_conf.setAll(list(conf.items()))
-    with interrupt.kept():
-        context = SparkContext(conf=spark_conf)
-    interrupt.install(context)
-    return SparkSession(context)
-
-
 def _end(running: _Running) -> None:
-    """End Spark and its JVM, quickly when nobody waits for a proper end."""
-    interrupt.uninstall()
-    if running.orderly and running.jvm.alive and running.spark._sc._jsc is not None:
-        with contextlib.suppress(Exception):
-            running.spark._sc._jsc.stop()
+    """End Spark and its JVM, at once when nobody waits for a proper end."""
+    ml.forget()
+    alive = running.jvm.alive
+    waiting = alive and not attach.release(seconds=0.2)
+    if alive and (running.orderly or waiting):
+        attach.end(running.spark)
+        attach.release()
+    if running.orderly:
         running.jvm.end()
     else:
         running.jvm.kill()
-    _forget()
-
-
-def _forget() -> None:
-    """Clear what PySpark remembers of the JVM, so that the next start finds a clean house."""
-    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession, SQLContext
-
-    context, java = SparkContext._active_spark_context, SparkContext._gateway
-    if context is not None:
-        context._jsc = None
-        server = getattr(context, "_accumulatorServer", None)
-        if server is not None:
-            # Its loop notices only every half second: nobody needs to wait for that.
-            threading.Thread(target=server.shutdown, daemon=True).start()
-            del context._accumulatorServer
-    if java is not None:
-        java._gateway_client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
-        with contextlib.suppress(Exception):
-            java.close()
-    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
-    SQLContext._instantiatedContext = None
+    attach.forget()
 
 
 def _at_exit() -> None:
