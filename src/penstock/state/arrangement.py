@@ -7,20 +7,23 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.data.delta import Delta
+from penstock.state.key_counts import KeyCounts
 from penstock.state.spine import Reader, Spine
 
 
 class Arrangement:
     """The rows of one operator, by key. It is stepped once per tick, before its readers.
 
-    `apply` stages the operator's delta. Readers then ask for the rows `before` or `after` it; an
-    arrangement that is not stepped in a tick gives the same rows for both. `keys` None means that the whole row is the key.
+    `apply` stages the operator's delta. Readers then ask for the rows `before` or `after` it; an arrangement that is not stepped
+    in a tick gives the same rows for both. `keys` None means that the whole row is the key. Readers that ask which keys exist
+    (semi, anti and outer joins) call `count_keys` once; from then on the rows per key are counted as well.
     """
 
-    __slots__ = ("_spine",)
+    __slots__ = ("_counts", "_spine")
 
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None) -> None:
         self._spine = Spine(types, keys)
+        self._counts: KeyCounts | None = None
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -32,9 +35,30 @@ class Arrangement:
         """The columns that rows are found by; None for the whole row."""
         return self._spine.keys
 
+    @property
+    def key_columns(self) -> tuple[int, ...]:
+        """The columns that rows are found by."""
+        return tuple(range(len(self.types))) if self.keys is None else self.keys
+
+    def key_of(self, delta: Delta) -> tuple[pa.Array, ...]:
+        """The key columns of rows of this arrangement."""
+        return tuple(delta.columns[column] for column in self.key_columns)
+
+    def count_keys(self) -> KeyCounts:
+        """Count the rows of each key from now on. Cost of the first call: data."""
+        if self._counts is None:
+            self._counts = KeyCounts([self.types[column] for column in self.key_columns])
+            rows = self._spine.before().rows()
+            if len(rows):
+                self._counts.stage(self.key_of(rows), rows.weights)
+                self._counts.commit()
+        return self._counts
+
     def apply(self, delta: Delta) -> None:
         """Stage a change; called at most once per tick."""
         self._spine.stage(delta)
+        if self._counts is not None:
+            self._counts.stage(self.key_of(delta), delta.weights)
 
     def before(self) -> Reader:
         """The rows without the change of this tick."""
@@ -44,17 +68,25 @@ class Arrangement:
         """The rows with the change of this tick."""
         return self._spine.after()
 
+    def nothing(self) -> Reader:
+        """No rows: what a reader that joins in later has seen so far."""
+        return Reader(self.types, self.keys, ())
+
     def commit(self) -> None:
         """Make the change of this tick final."""
         self._spine.commit()
+        if self._counts is not None:
+            self._counts.commit()
 
     def rollback(self) -> None:
         """Forget the change of this tick."""
         self._spine.rollback()
+        if self._counts is not None:
+            self._counts.rollback()
 
     def memory(self) -> int:
         """Bytes held."""
-        return self._spine.memory()
+        return self._spine.memory() + (self._counts.memory() if self._counts else 0)
 
     @property
     def count(self) -> int:

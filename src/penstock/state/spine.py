@@ -10,7 +10,7 @@ Cost: stage O(d log d) for d changed rows, commit O(d) amortised by a factor log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ _FOLD_BELOW = 8_192  # rows up to which runs are merged at once
 _RATIO = 8  # a run is merged into one that is at most this many times as large
 _FUEL = 16  # rows merged per changed row, in each open merge
 _LEAST_FUEL = 2_048
+_PAIRS = 1_000_000  # matches given in one piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class Reader:
     keys: tuple[int, ...] | None
     runs: tuple[Run, ...]
 
-    def probe(self, columns: Sequence[pa.Array], rows: int) -> list[Match]:
+    def probe(self, columns: Sequence[pa.Array], rows: int) -> Iterator[Match]:
         """Find the rows whose key equals the key given by `columns`, for each of so many probing rows.
 
-        NULL finds NULL. A row may be found several times with weights that cancel.
+        NULL finds NULL. A row may be found several times with weights that cancel. Matches come in pieces of bounded size.
         """
         if not self.runs or rows == 0:
-            return []
+            return
         hashes = hash_rows(columns, rows)
         order = hash_order(hashes)
         ordered = hashes[order]
@@ -60,30 +61,38 @@ class Reader:
         fresh[0] = True
         np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
         starts = np.flatnonzero(fresh)
-        sizes = np.diff(np.append(starts, rows))
+        sizes = np.diff(starts, append=rows)
         low, high = word_range(ordered[starts], self.keys is None)
         as_rows = self.keys is None
         keys = range(len(self.types)) if self.keys is None else self.keys
-        matches = []
+        own = views(columns)
         for run in self.runs:
             found, begin, end = find(run, low, high)
             if len(found) == 0:
                 continue
-            left, right = _pairs(starts[found], sizes[found], begin, end)
-            left = order[left]
-            same = equal_rows(columns, left, [run.views[key] for key in keys], right, as_rows=as_rows)
-            if not same.all():
-                left, right = left[same], right[same]
-            if len(left):
-                matches.append(Match(left, run, right))
-        return matches
+            stored = [run.views[key] for key in keys]
+            for left, right in _pairs(starts[found], sizes[found], begin, end):
+                left = order[left]
+                same = equal_rows(own, left, stored, right, as_rows=as_rows)
+                if not same.all():
+                    left, right = left[same], right[same]
+                if len(left):
+                    yield Match(left, run, right)
+
+    def cross(self, rows: int) -> Iterator[Match]:
+        """Pair each of so many probing rows with every row, in pieces of bounded size. Cost: data."""
+        if rows:
+            for run in self.runs:
+                one = np.array([0])
+                for left, right in _pairs(one, np.array([rows]), one, np.array([len(run)])):
+                    yield Match(left, run, right)
 
     def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
         """Return `probe` as (probing rows, found rows)."""
-        return collect(self.probe(columns, rows), self.types)
+        return collect(list(self.probe(columns, rows)), self.types)
 
-    def multiplicity(self, delta: Delta) -> Weights:
-        """How often each row of a delta is there; its own weights do not count."""
+    def multiplicity(self, delta: Delta, *, as_rows: bool = True) -> Weights:
+        """How often each row of a delta is there, as a row or as a key; its own weights do not count."""
         counts = np.zeros(len(delta), np.int64)
         if not self.runs or len(delta) == 0:
             return counts
@@ -95,10 +104,10 @@ class Reader:
             found, begin, end = find(run, ordered, ordered)
             if len(found) == 0:
                 continue
-            left, right = _pairs(found, np.ones(len(found), np.int64), begin, end)
-            left = order[left]
-            same = equal_rows(own, left, run.views, right, as_rows=True)
-            np.add.at(counts, left[same], run.weights.take(right[same]))
+            for left, right in _pairs(found, np.ones(len(found), np.int64), begin, end):
+                left = order[left]
+                same = equal_rows(own, left, run.views, right, as_rows=as_rows)
+                np.add.at(counts, left[same], run.weights.take(right[same]))
         return counts
 
     def rows(self) -> Delta:
@@ -231,13 +240,38 @@ class Spine:
 
 def _pairs(
     left_start: Positions, left_size: Positions, right_start: Positions, right_end: Positions
-) -> tuple[Positions, Positions]:
-    """All pairs of [left_start, left_start + left_size) x [right_start, right_end), group by group."""
+) -> Iterator[tuple[Positions, Positions]]:
+    """All pairs of [left_start, left_start + left_size) x [right_start, right_end), group by group, in bounded pieces."""
     right_size = right_end - right_start
     counts = left_size * right_size
     if counts.max() == 1:
-        return left_start, right_start
-    place, _ = expand(counts)
-    width = np.repeat(right_size, counts)
-    row = place // width
-    return np.repeat(left_start, counts) + row, np.repeat(right_start, counts) + place - row * width
+        yield left_start, right_start
+        return
+    total = np.cumsum(counts)
+    begin, count = 0, len(counts)
+    while begin < count:
+        done = int(total[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(total, done + _PAIRS, "right")))
+        if end == begin + 1 and counts[begin] > _PAIRS:
+            yield from _huge_pairs(
+                int(left_start[begin]), int(left_size[begin]), int(right_start[begin]), int(right_end[begin])
+            )
+        else:
+            part = slice(begin, end)
+            place, _ = expand(counts[part])
+            width = np.repeat(right_size[part], counts[part])
+            row = place // width
+            left = np.repeat(left_start[part], counts[part]) + row
+            yield left, np.repeat(right_start[part], counts[part]) + place - row * width
+        begin = end
+
+
+def _huge_pairs(left: int, size: int, begin: int, end: int) -> Iterator[tuple[Positions, Positions]]:
+    """The pairs of one group that is larger than a piece."""
+    width = min(end - begin, _PAIRS)
+    height = max(1, _PAIRS // width)
+    for top in range(left, left + size, height):
+        rows = np.arange(top, min(top + height, left + size))
+        for start in range(begin, end, width):
+            columns = np.arange(start, min(start + width, end))
+            yield np.repeat(rows, len(columns)), np.tile(columns, len(rows))

@@ -1,0 +1,107 @@
+"""Inner and outer joins over two arrangements.
+
+Rules (A- before, A+ after the tick; weights multiply):
+
+    inner: d = dA >< B- + A+ >< dB
+    left:  inner + (rows of A without a match, padded with NULLs)
+    right: inner + (rows of B without a match, padded with NULLs)
+    full:  inner + both
+
+Cost: the delta and its matches; for the padded rows see `penstock.operators.presence`. Without keys every row is a candidate:
+the cost is the delta times the data. A self join reads both versions from one arrangement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.data.delta import Delta, concat, empty
+from penstock.data.view import Positions
+from penstock.operators.base import Operator, Tick
+from penstock.operators.matching import Matcher, Residual
+from penstock.operators.presence import Presence
+from penstock.state.arrangement import Arrangement
+
+OuterKind = Literal["inner", "left", "right", "full"]
+
+
+class Join(Operator):
+    """Left rows with their right rows: left columns, then right columns.
+
+    The arrangements are keyed by the join keys, pair by pair in the same order, and have been stepped when the join steps.
+    `null_safe` says for each pair whether NULL equals NULL.
+    """
+
+    def __init__(
+        self,
+        kind: OuterKind,
+        left: Arrangement,
+        right: Arrangement,
+        *,
+        null_safe: Sequence[bool] = (),
+        residual: Residual | None = None,
+    ) -> None:
+        safe = tuple(null_safe) or (False,) * len(left.key_columns)
+        self._matcher = Matcher(left, right, safe, residual)
+        self._left_lacking = Presence(self._matcher, wanted=False) if kind in ("left", "full") else None
+        self._right_lacking = (
+            Presence(self._matcher.mirrored(), wanted=False) if kind in ("right", "full") else None
+        )
+        if residual is None and self._left_lacking:
+            right.count_keys()
+        if residual is None and self._right_lacking:
+            left.count_keys()
+        self._filling = False
+
+    def initial(self, tick: Tick) -> Delta | None:
+        # The arrangements may be older than the join: for the join, all of their rows are new in this tick.
+        self._filling = True
+        return None
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        left, right = inputs
+        parts = self._inner(left, right, tick)
+        if self._left_lacking:
+            lacking = self._left_lacking.change(left, right, tick, filling=self._filling)
+            parts += [_padded(part, self._matcher.other.types, at_end=True) for part in lacking]
+        if self._right_lacking:
+            lacking = self._right_lacking.change(right, left, tick, filling=self._filling)
+            parts += [_padded(part, self._matcher.own.types, at_end=False) for part in lacking]
+        parts = [part for part in parts if len(part)]
+        return concat(parts) if parts else empty([*self._matcher.own.types, *self._matcher.other.types])
+
+    def commit(self) -> None:
+        self._filling = False
+
+    def rollback(self) -> None:
+        self._filling = False
+
+    def memory(self) -> int:
+        """Nothing: the rows belong to the arrangements."""
+        return 0
+
+    def _inner(self, left: Delta, right: Delta, tick: Tick) -> list[Delta]:
+        matcher = self._matcher
+        if self._filling:
+            return [_joined(left, *matcher.pairs(left, matcher.other.after(), tick))]
+        parts = []
+        if len(left):
+            parts.append(_joined(left, *matcher.pairs(left, matcher.other.before(), tick)))
+        if len(right):
+            at, found = matcher.mirrored().pairs(right, matcher.own.after(), tick)
+            rows = right.take(at)
+            parts.append(Delta((*found.columns, *rows.columns), found.weights * rows.weights))
+        return parts
+
+
+def _joined(left: Delta, at: Positions, found: Delta) -> Delta:
+    rows = left.take(at)
+    return Delta((*rows.columns, *found.columns), rows.weights * found.weights)
+
+
+def _padded(rows: Delta, types: Sequence[pa.DataType], *, at_end: bool) -> Delta:
+    nulls = tuple(pa.nulls(len(rows), kind) for kind in types)
+    return Delta((*rows.columns, *nulls) if at_end else (*nulls, *rows.columns), rows.weights)

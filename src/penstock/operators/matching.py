@@ -1,0 +1,92 @@
+"""Which rows of one side of a join match which rows of the other.
+
+Two rows match when their keys are equal (a NULL in a key that is not NULL-safe equals nothing) and the residual condition, if
+there is one, is TRUE for the pair. A residual condition is evaluated only over pairs with equal keys, a bounded number at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.delta import Delta, Weights
+from penstock.data.view import Bools, Positions, gather, null_mask, true_mask
+from penstock.operators.base import Tick
+from penstock.state.arrangement import Arrangement
+from penstock.state.spine import Match, Reader, collect
+
+# The residual condition over the columns of the left side, then of the right side; NULL does not match.
+Residual = Callable[[Sequence[pa.Array], Tick], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One side of a join (`own`) looking for its matches on the `other` side.
+
+    `crossing` means that the keys are part of the residual condition, and every pair is looked at.
+    """
+
+    own: Arrangement
+    other: Arrangement
+    null_safe: tuple[bool, ...]
+    residual: Residual | None
+    own_is_left: bool = True
+    crossing: bool = False
+
+    def mirrored(self) -> Matcher:
+        """The same join seen from the other side."""
+        return Matcher(
+            self.other, self.own, self.null_safe, self.residual, not self.own_is_left, self.crossing
+        )
+
+    def matchable(self, keys: Sequence[pa.Array]) -> Bools | None:
+        """Which keys can match at all: those without NULL where it matters; None means all of them."""
+        found: Bools | None = None
+        for key, safe in zip(keys, self.null_safe, strict=True):
+            nulls = None if safe or self.crossing else null_mask(key)
+            if nulls is not None:
+                found = ~nulls if found is None else found & ~nulls
+        return found
+
+    def matches(self, delta: Delta, reader: Reader, tick: Tick) -> Iterator[Match]:
+        """Pairs of rows of `delta`, which is of the own side, and rows of a version of the other side."""
+        for match in self._candidates(delta, reader):
+            if self.residual is None:
+                yield match
+                continue
+            own = gather(delta.columns, match.left)
+            other = [view.gather(match.right) for view in match.run.views]
+            columns = (*own, *other) if self.own_is_left else (*other, *own)
+            passed = true_mask(self.residual(columns, tick))
+            if passed.all():
+                yield match
+            elif passed.any():
+                yield Match(match.left[passed], match.run, match.right[passed])
+
+    def pairs(self, delta: Delta, reader: Reader, tick: Tick) -> tuple[Positions, Delta]:
+        """The matches of `delta`: (positions in it, the rows found)."""
+        return collect(list(self.matches(delta, reader, tick)), self.other.types)
+
+    def counts(self, delta: Delta, reader: Reader, tick: Tick) -> Weights:
+        """How many rows of the other side each row of `delta` matches."""
+        counts = np.zeros(len(delta), np.int64)
+        for match in self.matches(delta, reader, tick):
+            np.add.at(counts, match.left, match.run.weights.take(match.right))
+        return counts
+
+    def _candidates(self, delta: Delta, reader: Reader) -> Iterator[Match]:
+        if self.crossing:
+            yield from reader.cross(len(delta))
+            return
+        keys = self.own.key_of(delta)
+        possible = self.matchable(keys)
+        if possible is None or possible.all():
+            yield from reader.probe(keys, len(delta))
+            return
+        chosen = np.flatnonzero(possible)
+        for match in reader.probe(gather(keys, chosen), len(chosen)):
+            yield Match(chosen[match.left], match.run, match.right)

@@ -1,0 +1,89 @@
+"""How the rows of one side that have a match, or have none, change: the core of semi, anti and outer joins.
+
+Rule, with m(a) the number of matches of row a on the other side, and [m] whether that is as wanted:
+
+    d = dA * [m+] + A- * ([m+] - [m-])
+
+Only rows of A- whose m goes from zero to positive or back are read. Without a residual condition m depends on the key alone and
+is kept as a count per key, so the cost is the delta plus the rows of keys that appear or disappear. With a residual condition
+m is counted for the touched rows: the cost is the delta times the rows per key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.data.delta import Delta, Weights
+from penstock.data.view import Bools, Positions
+from penstock.operators.base import Tick
+from penstock.operators.matching import Matcher
+from penstock.state.run import Run
+from penstock.state.spine import collect
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The rows of the matcher's own side that have a match (`wanted`) or have none."""
+
+    matcher: Matcher
+    wanted: bool
+
+    def change(self, own: Delta, other: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
+        """The change for these changes of the two sides; `filling` says that both were empty before."""
+        parts = []
+        if len(own):
+            chosen = np.flatnonzero(self._has_match(own, tick) == self.wanted)
+            parts.append(own if len(chosen) == len(own) else own.take(chosen))
+        if len(other) and not filling:
+            parts += self._flipped_rows(other, tick) if self.matcher.residual else self._flipped_keys()
+        return parts
+
+    def _has_match(self, own: Delta, tick: Tick) -> Bools:
+        matcher = self.matcher
+        if matcher.residual:
+            found: Bools = matcher.counts(own, matcher.other.after(), tick) > 0
+            return found
+        keys = matcher.own.key_of(own)
+        has = matcher.other.count_keys().after(keys, len(own)) > 0
+        possible = matcher.matchable(keys)
+        return has if possible is None else has & possible
+
+    def _flipped_keys(self) -> list[Delta]:
+        matcher = self.matcher
+        flipped = matcher.other.count_keys().flipped()
+        possible = matcher.matchable(flipped.columns)
+        if possible is not None and not possible.all():
+            flipped = flipped.take(np.flatnonzero(possible))
+        matches = list(matcher.own.before().probe(flipped.columns, len(flipped)))
+        if not matches:
+            return []
+        of_key, rows = collect(matches, matcher.own.types)
+        signs = flipped.weights if self.wanted else -flipped.weights
+        return [Delta(rows.columns, rows.weights * signs[of_key])]
+
+    def _flipped_rows(self, other: Delta, tick: Tick) -> list[Delta]:
+        matcher = self.matcher
+        changes: dict[int, tuple[Run, list[Positions], list[Weights]]] = {}
+        for match in matcher.mirrored().matches(other, matcher.own.before(), tick):
+            _, rows, weights = changes.setdefault(id(match.run), (match.run, [], []))
+            rows.append(match.right)
+            weights.append(other.weights[match.left])
+        parts = []
+        for run, rows, weights in changes.values():
+            at, place = np.unique(np.concatenate(rows), return_inverse=True)
+            change = np.zeros(len(at), np.int64)
+            np.add.at(change, place, np.concatenate(weights))
+            touched = np.flatnonzero(change)
+            at, change = at[touched], change[touched]
+            columns = tuple(view.gather(at) for view in run.views)
+            own = Delta(columns, run.weights.take(at).astype(np.int64))
+            before = matcher.counts(own, matcher.other.before(), tick)
+            signs = np.sign(before + change) - np.sign(before)
+            flips = np.flatnonzero(signs)
+            chosen = own.take(flips)
+            parts.append(
+                Delta(chosen.columns, chosen.weights * (signs[flips] if self.wanted else -signs[flips]))
+            )
+        return parts

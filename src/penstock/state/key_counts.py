@@ -1,0 +1,71 @@
+"""How many rows each key has: a spine of keys, whose weights are the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.delta import Delta, Weights, empty
+from penstock.data.equality import group_rows
+from penstock.data.hashing import hash_rows
+from penstock.state.spine import Reader, Spine
+
+
+class KeyCounts:
+    """Key -> number of rows, before and after the tick. Keys are compared as keys: NULL-safe, -0.0 equals 0.0."""
+
+    __slots__ = ("_change", "_spine")
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._spine = Spine(types)
+        self._change = empty(types)
+
+    def stage(self, keys: Sequence[pa.Array], weights: Weights) -> None:
+        """Add rows of the given keys; called at most once per tick."""
+        order, starts = group_rows(hash_rows(keys, len(weights)), keys)
+        if len(order) == 0:
+            return
+        sums = np.add.reduceat(weights[order], starts)
+        kept = sums != 0
+        self._change = Delta(Delta(tuple(keys), weights).take(order[starts][kept]).columns, sums[kept])
+        self._spine.stage(self._change)
+
+    def before(self, keys: Sequence[pa.Array], rows: int) -> Weights:
+        """The rows of each of these keys without the change of this tick."""
+        return _count(self._spine.before(), keys, rows)
+
+    def after(self, keys: Sequence[pa.Array], rows: int) -> Weights:
+        """The rows of each of these keys with the change of this tick."""
+        return _count(self._spine.after(), keys, rows)
+
+    def total(self, *, after: bool) -> int:
+        """The rows of all keys, without or with the change of this tick."""
+        return self._spine.count + (int(self._change.weights.sum()) if after else 0)
+
+    def flipped(self) -> Delta:
+        """The keys that appear (weight 1) or disappear (weight -1) in this tick."""
+        change = self._change
+        before = self.before(change.columns, len(change))
+        signs = np.sign(before + change.weights) - np.sign(before)
+        flips = np.flatnonzero(signs)
+        return Delta(change.take(flips).columns, signs[flips])
+
+    def commit(self) -> None:
+        """Make the change of this tick final."""
+        self._spine.commit()
+        self._change = empty(self._spine.types)
+
+    def rollback(self) -> None:
+        """Forget the change of this tick."""
+        self._spine.rollback()
+        self._change = empty(self._spine.types)
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return self._spine.memory()
+
+
+def _count(reader: Reader, keys: Sequence[pa.Array], rows: int) -> Weights:
+    return reader.multiplicity(Delta(tuple(keys), np.zeros(rows, np.int64)), as_rows=False)
