@@ -228,6 +228,15 @@ class FloatSums:
         else:
             self._outside.pop(slot, None)
 
+    def put(self, limbs: Ints, outside: dict[int, int]) -> None:
+        """Set the sums of the first slots: settled limbs, and by slot what lies outside of them."""
+        self.sums.rows.data[: len(limbs)] = limbs
+        self._outside = outside
+
+    def outside(self, slot: int) -> int:
+        """What is held of a slot outside of its limbs, in units of 2**-unit."""
+        return self._outside.get(slot, 0)
+
     @property
     def crowded(self) -> bool:
         """Whether numbers outside of the window are held."""

@@ -95,6 +95,12 @@ def selection(
     return Selection(chosen, call.filter, call.distinct, needed)
 
 
+def eval_mode(call: AggregateCall) -> str:
+    """What an overflow or a division by zero means: "ANSI" (an error), "TRY" (NULL) or "LEGACY"."""
+    given = str(call.option("evalMode", "ANSI")).upper()
+    return next((mode for mode in ("TRY", "LEGACY") if mode in given), "ANSI")
+
+
 def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
     """Return the values of a number column without NULL as doubles."""
     values = view(column).values

@@ -86,6 +86,14 @@ class FloatSumPart:
         which = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
         np.add.at(self._odd.data.reshape(-1), rows.slots[odd] * 3 + which, rows.weights[odd])
 
+    def put(self, limbs: Ints, odd: Ints | None, outside: dict[int, int]) -> None:
+        """Set the sums of the first slots: their limbs, how often NaN, +inf and -inf count, and what lies outside of the limbs."""
+        self.sums.put(limbs, outside)
+        if odd is not None:
+            self._odd = Dense(np.int64, 3)
+            self._odd.reserve(max(self._size, len(odd)))
+            self._odd.data[: len(odd)] = odd
+
     def doubles(self, slots: Positions, divisors: Ints | None = None) -> npt.NDArray[np.float64]:
         """The sums at slots, or the sums over positive divisors, rounded once."""
         result = self.sums.doubles(slots, divisors)

@@ -57,6 +57,7 @@ class _Percentile:
             )
         else:
             self._held = multiset_of(parts, chosen)
+        self._times = int(call.option("frequency", 1))
         wanted = call.option("percentage", 0.5)
         self._many = isinstance(wanted, list | tuple)
         self._wanted = [float(value) for value in (wanted if self._many else [wanted])]
@@ -65,10 +66,11 @@ class _Percentile:
 
     def result(self, slots: Positions) -> pa.Array:
         read = self._held.read(slots)
-        totals = np.bincount(read.groups, read.counts, len(slots)).astype(np.int64)
+        counts = read.counts * self._times
+        totals = np.bincount(read.groups, counts, len(slots)).astype(np.int64)
         some = totals > 0
         begin = np.cumsum(totals) - totals
-        ends = np.cumsum(read.counts)
+        ends = np.cumsum(counts)
         results = [self._at(read, ends, begin[some], totals[some], share) for share in self._wanted]
         kind = pa.float64()
         if pa.types.is_duration(self._kind):
@@ -123,7 +125,7 @@ class _Mode:
 
 
 def make_percentile(call: AggregateCall, parts: Parts) -> Function:
-    """Spark's `percentile`, `median` and `percentile_cont`; options `percentage`, `reverse`; a second argument is the frequency."""
+    """Spark's `percentile`, `median` and `percentile_cont`; options `percentage`, `frequency`, `reverse`; or a second argument is the frequency."""
     return _Percentile(call, parts, discrete=False)
 
 

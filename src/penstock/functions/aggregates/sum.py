@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.data.view import Bools, Positions
 from penstock.errors import SqlError
-from penstock.functions.aggregates.base import Function, Parts, numbers, selection
+from penstock.functions.aggregates.base import Function, Parts, eval_mode, numbers, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
     IntegerSumPart,
@@ -35,7 +35,7 @@ def overflow(what: str, function: str) -> SqlError:
 def tolerate(wide: Bools, valid: Bools, call: AggregateCall, what: str) -> Bools:
     """Return where a result is valid, given where it overflows: an error, or NULL for the TRY functions."""
     if (wide & valid).any():
-        if str(call.option("evalMode", "ANSI")).upper() == "ANSI":
+        if eval_mode(call) == "ANSI":
             raise overflow(what, "try_sum")
         return valid & ~wide
     return valid
@@ -54,7 +54,7 @@ class _IntegerSum:
         values, wide = self._sum.words(slots)
         valid = self._count.at(slots) > 0
         # Without ANSI a BIGINT wraps around, which is what its words do.
-        if str(self._call.option("evalMode", "ANSI")).upper() != "LEGACY":
+        if eval_mode(self._call) != "LEGACY":
             valid = tolerate(wide, valid, self._call, "SUM")
         return numbers(values, valid, self._kind)
 

@@ -1,0 +1,130 @@
+"""Window functions: the input columns, then one column per call.
+
+Rule: d(out) = the touched partitions after the tick minus before, where rows differ. Rows of a partition are sorted by the window's order,
+the whole row breaking ties. Old and new partitions are sorted once, together.
+
+Cost: the touched partitions: a partition of a million rows is a million rows per tick that touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.delta import Delta, concat, empty
+from penstock.data.equality import equal_rows, group_rows
+from penstock.data.hashing import expand, hash_rows
+from penstock.data.ordering import Key, rank_rows
+from penstock.data.view import Positions, gather
+from penstock.errors import DataError
+from penstock.functions.windows import WINDOWS
+from penstock.functions.windows.layout import lay_out
+from penstock.operators.base import Operator, Tick
+from penstock.plan.node import WindowCall
+from penstock.state.arrangement import Arrangement
+from penstock.state.slots import group_keys
+
+Ints = npt.NDArray[np.int64]
+
+
+class Window(Operator):
+    """Rows with what window functions say about them.
+
+    `arrangement` holds the input by partition when another operator keeps it up to date; otherwise this one does.
+    """
+
+    def __init__(
+        self,
+        types: Sequence[pa.DataType],
+        partition: Sequence[int],
+        order: Sequence[Key],
+        calls: Sequence[WindowCall],
+        arrangement: Arrangement | None = None,
+    ) -> None:
+        self._partition = tuple(partition)
+        self._order = tuple(order)
+        self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
+        self._owned = arrangement is None
+        self._rows = Arrangement(types, partition) if arrangement is None else arrangement
+        nothing = empty(types).columns
+        none = np.zeros(0, np.int64)
+        self.types = (*types, *(column.type for column in self._computed(nothing, none, none)))
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        (delta,) = inputs
+        if len(delta) == 0:
+            return empty(self.types)
+        keys = [delta.columns[index] for index in self._partition]
+        leaders, groups = group_keys(keys, hash_rows(keys, len(delta)), as_rows=False)
+        owners, before = self._rows.before().lookup(gather(keys, leaders), len(leaders))
+        if self._owned:
+            self._rows.apply(delta)
+        columns, partitions, old, new = self._together(before, owners, delta, groups)
+        order, peers = rank_rows(columns, self._order, partitions)
+        columns, partitions, old, new = gather(columns, order), partitions[order], old[order], new[order]
+        return self._difference(columns, partitions, peers, old, new)
+
+    def commit(self) -> None:
+        if self._owned:
+            self._rows.commit()
+
+    def rollback(self) -> None:
+        if self._owned:
+            self._rows.rollback()
+
+    def memory(self) -> int:
+        return self._rows.memory() if self._owned else 0
+
+    def _together(
+        self, before: Delta, owners: Positions, delta: Delta, groups: Positions
+    ) -> tuple[tuple[pa.Array, ...], Positions, Ints, Ints]:
+        """Every different row of the touched partitions, its partition, and how often it was and is there."""
+        both = concat([before, delta])
+        partitions = np.concatenate([owners, groups])
+        order, starts = group_rows(hash_rows(both.columns, len(both)), both.columns, as_rows=True)
+        was = np.where(np.arange(len(both)) < len(before), both.weights, 0)
+        old = np.add.reduceat(was[order], starts)
+        new = np.add.reduceat(both.weights[order], starts)
+        if (new < 0).any() or (old < 0).any():
+            raise DataError("rows are retracted that were never inserted", code="DATA_NEGATIVE_COUNT")
+        kept = (old > 0) | (new > 0)
+        rows = order[starts[kept]]
+        return gather(both.columns, rows), partitions[rows], old[kept], new[kept]
+
+    def _computed(
+        self, columns: Sequence[pa.Array], partitions: Positions, peers: Positions
+    ) -> tuple[pa.Array, ...]:
+        """The result columns of all calls over rows in order."""
+        rows = lay_out(columns, self._order, partitions, peers)
+        return tuple(function(call, rows) for call, function in self._calls)
+
+    def _difference(
+        self, columns: tuple[pa.Array, ...], partitions: Positions, peers: Positions, old: Ints, new: Ints
+    ) -> Delta:
+        sides = []
+        for counts in (old, new):
+            # Rows of weight n lie n times in a row.
+            copies = np.repeat(np.arange(len(counts)), counts)
+            results = self._computed(gather(columns, copies), partitions[copies], peers[copies])
+            sides.append((copies, results, np.cumsum(counts) - counts))
+        (old_copies, old_results, old_first), (new_copies, new_results, new_first) = sides
+        # The n-th copy before meets the n-th copy after; where their results are the same nothing has changed.
+        shared = np.minimum(old, new)
+        place, _ = expand(shared)
+        row = np.repeat(np.arange(len(shared)), shared)
+        one, other = old_first[row] + place, new_first[row] + place
+        same = equal_rows(old_results, one, new_results, other, as_rows=True)
+        gone, come = np.ones(len(old_copies), np.bool_), np.ones(len(new_copies), np.bool_)
+        gone[one[same]] = False
+        come[other[same]] = False
+        changes = []
+        for copies, results, chosen, sign in (
+            (old_copies, old_results, np.flatnonzero(gone), -1),
+            (new_copies, new_results, np.flatnonzero(come), 1),
+        ):
+            shown = (*gather(columns, copies[chosen]), *gather(results, chosen))
+            changes.append(Delta(shown, np.full(len(chosen), sign, np.int64)))
+        return concat(changes)
