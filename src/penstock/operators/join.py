@@ -19,7 +19,6 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.view import Positions
 from penstock.operators.base import Operator, Tick
 from penstock.operators.matching import Matcher, Residual
 from penstock.operators.presence import Presence
@@ -31,7 +30,8 @@ OuterKind = Literal["inner", "left", "right", "full"]
 class Join(Operator):
     """Left rows with their right rows: left columns, then right columns.
 
-    The arrangements are keyed by the join keys, pair by pair in the same order, and have been stepped when the join steps.
+    The arrangements are keyed by the join keys, pair by pair in the same order, and have been stepped with the join's inputs
+    when the join steps: the inner part reads the changes from them, where they are sorted already.
     `null_safe` says for each pair whether NULL equals NULL.
     """
 
@@ -63,7 +63,7 @@ class Join(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         left, right = inputs
-        parts = self._inner(left, right, tick)
+        parts = self._inner(tick)
         if self._left_lacking:
             lacking = self._left_lacking.change(left, right, tick, filling=self._filling)
             parts += [_padded(part, self._matcher.other.types, at_end=True) for part in lacking]
@@ -83,23 +83,14 @@ class Join(Operator):
         """Nothing: the rows belong to the arrangements."""
         return 0
 
-    def _inner(self, left: Delta, right: Delta, tick: Tick) -> list[Delta]:
+    def _inner(self, tick: Tick) -> list[Delta]:
         matcher = self._matcher
+        left, right = matcher.own, matcher.other
         if self._filling:
-            return [_joined(left, *matcher.pairs(left, matcher.other.after(), tick))]
-        parts = []
-        if len(left):
-            parts.append(_joined(left, *matcher.pairs(left, matcher.other.before(), tick)))
-        if len(right):
-            at, found = matcher.mirrored().pairs(right, matcher.own.after(), tick)
-            rows = right.take(at)
-            parts.append(Delta((*found.columns, *rows.columns), found.weights * rows.weights))
-        return parts
-
-
-def _joined(left: Delta, at: Positions, found: Delta) -> Delta:
-    rows = left.take(at)
-    return Delta((*rows.columns, *found.columns), rows.weights * found.weights)
+            return [matcher.joined(run, right.after(), tick) for run in left.changed(filling=True)]
+        parts = [matcher.joined(run, right.before(), tick) for run in left.changed(filling=False)]
+        mirrored = matcher.mirrored()
+        return parts + [mirrored.joined(run, left.after(), tick) for run in right.changed(filling=False)]
 
 
 def _padded(rows: Delta, types: Sequence[pa.DataType], *, at_end: bool) -> Delta:

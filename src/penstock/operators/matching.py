@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.delta import Delta, Weights
-from penstock.data.view import Bools, Positions, gather, null_mask, true_mask
+from penstock.data.hashing import Hashes
+from penstock.data.view import Bools, gather, null_mask, true_mask
 from penstock.operators.base import Tick
 from penstock.state.arrangement import Arrangement
+from penstock.state.run import Run
 from penstock.state.spine import Match, Reader, collect
 
 # The residual condition over the columns of the left side, then of the right side; NULL does not match.
@@ -52,9 +54,14 @@ class Matcher:
                 found = ~nulls if found is None else found & ~nulls
         return found
 
-    def matches(self, delta: Delta, reader: Reader, tick: Tick) -> Iterator[Match]:
-        """Pairs of rows of `delta`, which is of the own side, and rows of a version of the other side."""
-        for match in self._candidates(delta, reader):
+    def matches(
+        self, delta: Delta, reader: Reader, tick: Tick, words: Hashes | None = None
+    ) -> Iterator[Match]:
+        """Pairs of rows of `delta`, which is of the own side, and rows of a version of the other side.
+
+        `words` are those of the delta's rows when they are the rows of a run of the own side.
+        """
+        for match in self._candidates(delta, reader, words):
             if self.residual is None:
                 yield match
                 continue
@@ -67,9 +74,13 @@ class Matcher:
             elif passed.any():
                 yield Match(match.left[passed], match.run, match.right[passed])
 
-    def pairs(self, delta: Delta, reader: Reader, tick: Tick) -> tuple[Positions, Delta]:
-        """The matches of `delta`: (positions in it, the rows found)."""
-        return collect(list(self.matches(delta, reader, tick)), self.other.types)
+    def joined(self, run: Run, reader: Reader, tick: Tick) -> Delta:
+        """The rows of a run of the own side with those that they match: left columns, then right columns."""
+        own = run.delta()
+        at, found = collect(list(self.matches(own, reader, tick, run.words)), self.other.types)
+        rows = own.take(at)
+        columns = (rows.columns, found.columns) if self.own_is_left else (found.columns, rows.columns)
+        return Delta((*columns[0], *columns[1]), rows.weights * found.weights)
 
     def counts(self, delta: Delta, reader: Reader, tick: Tick) -> Weights:
         """How many rows of the other side each row of `delta` matches."""
@@ -78,15 +89,16 @@ class Matcher:
             np.add.at(counts, match.left, match.run.weights.take(match.right))
         return counts
 
-    def _candidates(self, delta: Delta, reader: Reader) -> Iterator[Match]:
+    def _candidates(self, delta: Delta, reader: Reader, words: Hashes | None) -> Iterator[Match]:
         if self.crossing:
             yield from reader.cross(len(delta))
             return
         keys = self.own.key_of(delta)
         possible = self.matchable(keys)
         if possible is None or possible.all():
-            yield from reader.probe(keys, len(delta))
+            yield from reader.probe(keys, len(delta), words)
             return
         chosen = np.flatnonzero(possible)
-        for match in reader.probe(gather(keys, chosen), len(chosen)):
+        some = None if words is None else words[chosen]
+        for match in reader.probe(gather(keys, chosen), len(chosen), some):
             yield Match(chosen[match.left], match.run, match.right)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
+from penstock.state.run import Run
 from penstock.state.spine import Reader, Spine
 
 
@@ -68,9 +69,12 @@ class Arrangement:
         """The rows with the change of this tick."""
         return self._spine.after()
 
-    def nothing(self) -> Reader:
-        """No rows: what a reader that joins in later has seen so far."""
-        return Reader(self.types, self.keys, ())
+    def changed(self, *, filling: bool) -> tuple[Run, ...]:
+        """The change of this tick as runs; for a reader that joins in later (`filling`) that is everything."""
+        if filling:
+            return self._spine.after().runs
+        staged = self._spine.staged()
+        return () if staged is None or len(staged) == 0 else (staged,)
 
     def commit(self) -> None:
         """Make the change of this tick final."""

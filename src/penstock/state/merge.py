@@ -17,7 +17,7 @@ from penstock.data.hashing import Hashes
 from penstock.data.view import Positions, View, null_mask
 from penstock.state.run import TABLE_FROM, Run, SmallWeights, TableBuilder, make_run, narrow
 
-_CHUNK = 16_384  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
+_CHUNK = 4_096  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
 
 
 def merge_runs(left: Run, right: Run) -> Run:
@@ -197,7 +197,7 @@ class _FixedWriter:
         assert self._right.values is not None
         both = np.concatenate([self._left.values[i], self._right.values[j]])
         end = start + len(order)
-        self._out[start:end] = both.take(order)
+        both.take(order, out=self._out[start:end], mode="clip")
         if self._validity.valid is not None:
             valid = np.concatenate([_valid(self._left.array, i), _valid(self._right.array, j)])
             self._validity.valid[start:end] = valid.take(order)

@@ -25,8 +25,9 @@ SmallWeights = npt.NDArray[np.signedinteger]
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
 _ROW_SHIFT = np.uint64(40)
-TABLE_FROM = 100_000  # rows from which the table of high bits pays
-_ROWS_PER_BUCKET = 8
+TABLE_FROM = 200_000  # rows from which the table of high bits pays
+_ROWS_PER_BUCKET = 4
+_LOOKUP_BELOW = 50_000  # searches from which plain binary search is faster, because neighbours share its path
 _NEAR = 3  # rows of one key looked at one by one before a binary search for its end
 
 
@@ -75,10 +76,11 @@ def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int
 
 
 def word_range(hashes: Hashes, whole_row: bool) -> tuple[Hashes, Hashes]:
-    """The first and last word that rows with these key hashes may have."""
+    """The first and last word that rows with these key hashes, or the keys of rows with these words, may have."""
     if whole_row:
         return hashes, hashes
-    return hashes & _KEY_BITS, hashes | _ROW_BITS
+    low = hashes & _KEY_BITS
+    return low, low | _ROW_BITS
 
 
 def sort_run(words: Hashes, delta: Delta) -> Run:
@@ -153,7 +155,8 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
     if len(words) == 0 or len(low) == 0:
         none = np.zeros(0, np.int64)
         return none, none, none
-    begin = np.searchsorted(words, low) if run.table is None else _lookup(run.table, words, low)
+    table = run.table if len(low) < _LOOKUP_BELOW else None
+    begin = np.searchsorted(words, low) if table is None else _lookup(table, words, low)
     last = len(words) - 1
     found = np.flatnonzero((begin <= last) & (words.take(np.minimum(begin, last)) <= high))
     begin, high = begin[found], high[found]

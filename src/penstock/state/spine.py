@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
-from penstock.data.hashing import expand, hash_order, hash_rows
+from penstock.data.hashing import Hashes, expand, hash_order, hash_rows
 from penstock.data.view import Positions, views
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, row_words, sort_run, word_range
@@ -47,24 +47,28 @@ class Reader:
     keys: tuple[int, ...] | None
     runs: tuple[Run, ...]
 
-    def probe(self, columns: Sequence[pa.Array], rows: int) -> Iterator[Match]:
+    def probe(self, columns: Sequence[pa.Array], rows: int, words: Hashes | None = None) -> Iterator[Match]:
         """Find the rows whose key equals the key given by `columns`, for each of so many probing rows.
 
         NULL finds NULL. A row may be found several times with weights that cancel. Matches come in pieces of bounded size.
+        Probing rows that are rows of a run with the same key need not be hashed and sorted again: `words` are theirs.
         """
         if not self.runs or rows == 0:
             return
-        hashes = hash_rows(columns, rows)
-        order = hash_order(hashes)
-        ordered = hashes[order]
-        fresh = np.empty(rows, np.bool_)
-        fresh[0] = True
-        np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-        starts = np.flatnonzero(fresh)
-        sizes = np.diff(starts, append=rows)
-        low, high = word_range(ordered[starts], self.keys is None)
         as_rows = self.keys is None
         keys = range(len(self.types)) if self.keys is None else self.keys
+        low, high = word_range(hash_rows(columns, rows) if words is None else words, as_rows)
+        order = None
+        if words is None:
+            order = hash_order(low)
+            low, high = low[order], high[order]
+        fresh = np.empty(rows, np.bool_)
+        fresh[0] = True
+        np.not_equal(low[1:], low[:-1], out=fresh[1:])
+        starts = np.flatnonzero(fresh)
+        sizes = np.diff(starts, append=rows)
+        if len(starts) < rows:
+            low, high = low[starts], high[starts]
         own = views(columns)
         for run in self.runs:
             found, begin, end = find(run, low, high)
@@ -72,7 +76,8 @@ class Reader:
                 continue
             stored = [run.views[key] for key in keys]
             for left, right in _pairs(starts[found], sizes[found], begin, end):
-                left = order[left]
+                if order is not None:
+                    left = order[left]
                 same = equal_rows(own, left, stored, right, as_rows=as_rows)
                 if not same.all():
                     left, right = left[same], right[same]
@@ -164,6 +169,10 @@ class Spine:
         self._pending = sort_run(row_words(delta.columns, self._keys, len(delta)), delta)
         return self._pending
 
+    def staged(self) -> Run | None:
+        """The staged delta, if there is one."""
+        return self._pending
+
     def before(self) -> Reader:
         """The rows without the staged delta."""
         return Reader(self._types, self._keys, self._runs)
@@ -244,9 +253,14 @@ def _pairs(
     """All pairs of [left_start, left_start + left_size) x [right_start, right_end), group by group, in bounded pieces."""
     right_size = right_end - right_start
     counts = left_size * right_size
-    if counts.max() == 1:
-        yield left_start, right_start
-        return
+    several = counts > 1
+    if not several.all():
+        if not several.any():
+            yield left_start, right_start
+            return
+        yield left_start[~several], right_start[~several]
+        left_start, left_size, counts = left_start[several], left_size[several], counts[several]
+        right_start, right_end, right_size = right_start[several], right_end[several], right_size[several]
     total = np.cumsum(counts)
     begin, count = 0, len(counts)
     while begin < count:

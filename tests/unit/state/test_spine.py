@@ -119,23 +119,23 @@ def big_run(count: int, *, first: int = 0, step: int = 1, weight: int = 1) -> Ru
 
 
 def test_a_merge_stops_when_its_fuel_is_spent() -> None:
-    older, newer = big_run(120_000), big_run(30_000, first=60_000, step=4, weight=-1)
+    older, newer = big_run(180_000), big_run(30_000, first=120_000, step=4, weight=-1)
     merge = Merge(older, newer)
     rounds = 0
-    while not merge.advance(20_000):
+    while not merge.advance(40_000):
         rounds += 1
         assert merge.memory() < older.memory() + newer.memory()
     assert rounds >= 3
     merged = merge.result()
     ids = np.sort(merged.columns[0].to_numpy()[np.asarray(merged.weights) == 1])
-    gone = set(range(60_000, 120_000, 4))
-    assert ids.tolist() == [at for at in range(120_000) if at not in gone]
+    gone = set(range(120_000, 180_000, 4))
+    assert ids.tolist() == [at for at in range(180_000) if at not in gone]
     assert np.count_nonzero(merged.weights == -1) == 30_000 - len(gone)
     assert merged.table is not None
 
 
 def test_offset_tables_find_what_binary_search_finds() -> None:
-    run = big_run(150_000)
+    run = big_run(210_000)
     assert run.table is not None
     plain = Run(run.words, run.columns, run.weights, run.views)
     inside = np.random.default_rng(1).choice(run.words, 500)
