@@ -7,7 +7,9 @@ The commands are Typer's. The top level is not: looking a name up in a table nee
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +21,7 @@ from penstock.errors import ConfigError, PenstockError, SqlError, suggest
 if TYPE_CHECKING:
     import typer
 
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_debug(words)
+    if threading.current_thread() is threading.main_thread():
+        # As an exception, SIGTERM passes every `finally` on its way out, where sessions are stopped.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -68,7 +73,7 @@ def show(error: Exception, *, debug: bool = False) -> int:
 
         traceback.print_exception(error)
     if not isinstance(error, PenstockError):
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = _told(error)
         hint = "" if debug else "\n  hint: this is not expected; --debug shows the trace"
         print(f"{_red('error')}: {text}{hint}", file=sys.stderr)
         return FAILED
@@ -86,10 +91,19 @@ def load(name: str) -> typer.Typer:
         )
     module, _, attribute = COMMANDS[name].target.partition(":")
     found = getattr(import_module(module), attribute)
+    app = typer.Typer(
+        help=COMMANDS[name].help,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     if isinstance(found, typer.Typer):
-        return found
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(found)
+        # Without a name its commands become ours, and are shown as plainly as all others.
+        app.add_typer(found)
+        app.callback(help=COMMANDS[name].help)(lambda: None)
+    else:
+        app.command(name)(found)
     return app
 
 
@@ -135,6 +149,9 @@ def _invoke(name: str, words: list[str]) -> int:
     app = load(name)
     import typer
 
+    if app.registered_groups and not words:
+        _invoke(name, ["--help"])
+        return WRONG_INPUT
     try:
         result = app(words, prog_name=f"penstock {name}", standalone_mode=False)
     except typer.TyperException as error:
@@ -154,6 +171,15 @@ def _take_debug(words: list[str]) -> bool:
     given = "--debug" in words[:end]
     words[:end] = [word for word in words[:end] if word != "--debug"]
     return given
+
+
+def _told(error: Exception) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}" if str(error) else name
+    except Exception:
+        # Py4J asks the JVM for the text of its errors, and the JVM may be gone.
+        return name
 
 
 def _red(text: str) -> str:

@@ -41,7 +41,14 @@ class Format(StrEnum):
 
 Output = Annotated[
     Format,
-    typer.Option("--output", "-o", help="How rows are printed.", show_default="table", case_sensitive=False),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        help="How rows are printed: table, json, csv or arrow.",
+        show_default="table",
+        case_sensitive=False,
+    ),
 ]
 """The type of a command's `--output` option; its default is `Format.TABLE`."""
 

@@ -1,0 +1,45 @@
+"""The options that every command with a session takes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.errors import ConfigError
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[*], spark://host:port, ...",
+        show_default="local[*]",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
+]
+Connectors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--connector", metavar="NAME", help="A connector to load, such as iceberg; may be repeated."
+    ),
+]
+
+
+def as_conf(words: list[str] | None) -> dict[str, str]:
+    """Read `--conf key=value` words."""
+    result = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"'{word}' is not KEY=VALUE",
+                code="USAGE",
+                where="--conf",
+                hint="for example --conf spark.sql.shuffle.partitions=4",
+            )
+        result[key.strip()] = value
+    return result

@@ -1,0 +1,116 @@
+"""Run SQL statements and print what they return: what `sql` and `shell` have in common."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cli.output import Format, Written, write_batches
+from penstock.cli.progress import progress
+from penstock.spark.errors import translate
+from penstock.spark.estimate import expected_bytes
+from penstock.sql.files import rewrite_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.engine.operation import Operation
+    from penstock.engine.session import Session
+
+COLLECTED_BYTES = 64 << 20
+"""Results that may be larger are fetched partition by partition, so that neither Spark's driver nor we hold them."""
+
+TERMINAL_ROWS = 100
+"""How many rows of a table a terminal shows unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """How results are printed.
+
+    `limit` is the most rows (0 is all, None is what suits the place), `timeout` the seconds that a statement may take,
+    and `summary` whether a line under the result counts its rows (None: on a terminal).
+    """
+
+    output: Format = Format.TABLE
+    limit: int | None = None
+    timeout: float | None = None
+    summary: bool | None = None
+
+    def rows(self) -> int | None:
+        """The most rows to print, or None for all."""
+        if self.limit is not None:
+            return self.limit or None
+        return TERMINAL_ROWS if self.output is Format.TABLE and sys.stdout.isatty() else None
+
+
+def run_statement(session: Session, statement: str, printing: Printing) -> bool:
+    """Run one statement and print its rows; False says that it returns none, as it does on a terminal's stderr."""
+    started = time.monotonic()
+    limit = printing.rows()
+    with progress(session.spark):
+        found = _result(session, statement, limit, printing.timeout)
+        if found is not None:
+            schema, batches = found
+            # The first rows are fetched while progress is still shown; the table is written after it is gone.
+            first = next(batches, None)
+    if found is None:
+        _say(f"ok in {time.monotonic() - started:.2f} s", printing)
+        return False
+    written = write_batches(schema, _chain(first, batches), output=printing.output, limit=limit)
+    sys.stdout.flush()
+    _say(summary(written, time.monotonic() - started), printing)
+    return True
+
+
+def summary(written: Written, seconds: float) -> str:
+    """The line under a table.
+
+    >>> summary(Written(100, more=True), 0.251)
+    'first 100 rows in 0.25 s; there are more (--limit 0 shows all)'
+    """
+    rows = "1 row" if written.rows == 1 else f"{written.rows:,} rows"
+    if written.more:
+        return f"first {rows} in {seconds:.2f} s; there are more (--limit 0 shows all)"
+    return f"{rows} in {seconds:.2f} s"
+
+
+def _result(
+    session: Session, statement: str, limit: int | None, timeout: float | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
+    if timeout is not None:
+        table = session.sql_with_timeout(statement, round(timeout * 1000))
+        return (table.schema, iter(table.to_batches())) if table.schema.names else None
+    frame = session.sql(statement)
+    if not frame.columns:
+        return None
+    try:
+        if limit is None and expected_bytes(frame) > COLLECTED_BYTES:
+            operation = session.submit(frame)
+            return operation.schema, _by_ticket(operation)
+        table = (frame if limit is None else frame.limit(limit + 1)).toArrow()
+    except Exception as error:
+        raise translate(
+            error, sql=statement, locate=rewrite_files(statement).original, spark=session.spark
+        ) from error
+    return table.schema, iter(table.to_batches())
+
+
+def _by_ticket(operation: Operation) -> Iterator[pa.RecordBatch]:
+    for ticket in operation.tickets:
+        yield from operation.fetch(ticket)
+
+
+def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first
+    yield from rest
+
+
+def _say(text: str, printing: Printing) -> None:
+    on_terminal = sys.stdout.isatty() and sys.stderr.isatty() and printing.output is Format.TABLE
+    if on_terminal if printing.summary is None else printing.summary:
+        print(text, file=sys.stderr)

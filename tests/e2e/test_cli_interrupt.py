@@ -1,0 +1,81 @@
+"""Ctrl-C and SIGTERM end `penstock sql` at once, and leave no JVM behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+ENDLESS = "SELECT count(*) FROM range(1000000000000) a CROSS JOIN range(1000000)"
+SECONDS = 2.0
+
+
+@contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "sql", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
+            child.kill()
+        process.kill()
+        process.communicate()
+
+
+def wait_for_java(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = [
+            child for child in psutil.Process(process.pid).children(recursive=True) if "java" in child.name()
+        ]
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("no JVM started")
+
+
+def end(process: subprocess.Popen[str], number: int) -> tuple[int, float]:
+    started = time.monotonic()
+    process.send_signal(number)
+    code = process.wait(timeout=60)
+    return code, time.monotonic() - started
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_running_query(number: int, code: int) -> None:
+    with running(f"SELECT 'ready'; {ENDLESS}", "-o", "csv") as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != "ready":
+            assert process.poll() is None
+        java = wait_for_java(process)
+        time.sleep(1)
+        got, seconds = end(process, number)
+        assert got == code
+        assert seconds < SECONDS
+        _, alive = psutil.wait_procs(java, timeout=2)
+        assert alive == []
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_ctrl_c_while_spark_starts() -> None:
+    with running("SELECT 1") as process:
+        java = wait_for_java(process)
+        got, seconds = end(process, signal.SIGINT)
+        assert got == 130
+        assert seconds < SECONDS
+        _, alive = psutil.wait_procs(java, timeout=2)
+        assert alive == []
