@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +79,42 @@ def _imported(*words: str) -> set[str]:
 
 def test_help_imports_nothing_heavy_and_not_even_typer() -> None:
     assert _imported("--help") == set()
+
+
+def test_the_list_of_connectors_imports_nothing_heavy() -> None:
+    assert _imported("connectors", "list") == set()
+
+
+def test_the_help_of_sql_imports_nothing_heavy() -> None:
+    assert _imported("sql", "--help") == set()
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_itself_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert cli.COMMANDS[name].help in shown
+    if "Commands:" not in shown:
+        assert "Examples:" in shown
+    assert f"penstock {name}" in shown
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_reference_names_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    cli.main([name, "--help"])
+    options = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert options
+    assert f"## `penstock {name}`" in page
+    assert [
+        option
+        for option in sorted(options)
+        if f"`{option}`" not in page and f"`{option}," not in page and f"`{option} " not in page
+    ] == []
+
+
+def test_an_unknown_option_is_wrong_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--outptu", "json"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: no such option")
+    assert "penstock doctor --help" in shown
