@@ -157,8 +157,9 @@ def _invoke(name: str, words: list[str]) -> int:
     except typer.TyperException as error:
         # Typer's own refusals: an unknown option, a missing argument, a value of the wrong type.
         message = error.format_message().rstrip(".") or "wrong usage"
+        quotes = "what has spaces needs quotes around it; " if "extra argument" in message else ""
         raise ConfigError(
-            message[:1].lower() + message[1:], code="USAGE", hint=f"see penstock {name} --help"
+            message[:1].lower() + message[1:], code="USAGE", hint=f"{quotes}see penstock {name} --help"
         ) from error
     except typer.Abort:
         return INTERRUPTED

@@ -118,3 +118,8 @@ def test_an_unknown_option_is_wrong_input(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().err
     assert shown.startswith("error: no such option")
     assert "penstock doctor --help" in shown
+
+
+def test_a_query_without_quotes_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sql", "SELECT", "1"]) == 2
+    assert "needs quotes" in capsys.readouterr().err
