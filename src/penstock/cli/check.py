@@ -16,8 +16,11 @@ from pathlib import Path
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import defaults, jars
+from penstock.spark import archive, defaults, jars
+from penstock.spark.classpath import class_path, spark_home
 from penstock.spark.java import find_java
+from penstock.spark.options import java_options
+from penstock.spark.session import ARCHIVE_KEY, LOG4J
 
 GIGABYTE = 10**9
 PORTS = {
@@ -124,6 +127,28 @@ def check_home(settings: Settings) -> list[Finding]:
     return [Finding("Home", Status.OK, detail)]
 
 
+def check_archive(settings: Settings) -> list[Finding]:
+    """The class archive that makes Spark start quickly."""
+    chosen = {key: item.value for key, item in defaults.effective(settings).items()}
+    if chosen.get(ARCHIVE_KEY) == "false":
+        return [
+            Finding(
+                "Class archive", Status.WARN, f"turned off by {ARCHIVE_KEY}", "unset it for a quicker start"
+            )
+        ]
+    try:
+        java = find_java(settings)
+    except ConfigError:
+        return []  # told by the check of Java
+    path = class_path(spark_home(), chosen)
+    place = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
+    if archive.usable(place, path) is None:
+        detail = "not there yet: it is made in the background of the first session"
+        return [Finding("Class archive", Status.OK, detail)]
+    size = place.classes.stat().st_size
+    return [Finding("Class archive", Status.OK, f"{size / 10**6:.0f} MB at {place.classes}")]
+
+
 def check_connectors(settings: Settings) -> list[Finding]:
     """The installed connector jars, every byte of them."""
     broken = {path.name for path in jars.altered(settings)}
@@ -184,6 +209,7 @@ CHECKS: tuple[Callable[[Settings], list[Finding]], ...] = (
     check_packages,
     check_machine,
     check_home,
+    check_archive,
     check_connectors,
     check_network,
     check_ports,

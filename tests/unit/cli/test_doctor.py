@@ -71,3 +71,11 @@ def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest
 )
 def test_memory_sizes(text: str, size: int) -> None:
     assert memory_of(text) == size
+
+
+def test_the_class_archive_is_made_later_or_turned_off(tmp_path: Path) -> None:
+    (found,) = check.check_archive(Settings(home=tmp_path))
+    assert found.status is Status.OK
+    assert "not there yet" in found.detail
+    (found,) = check.check_archive(Settings(home=tmp_path, conf={"spark.penstock.archive": "false"}))
+    assert found.status is Status.WARN
