@@ -44,6 +44,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     state: str | None = None
     java_home: str | None = None
+    conf_folders: tuple[Path, ...] = ()
     files: tuple[Path, ...] = ()
 
     def with_arguments(
@@ -76,6 +77,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         token=env.get("PENSTOCK_TOKEN"),
         state=env.get("PENSTOCK_STATE"),
         java_home=env.get("JAVA_HOME") or None,
+        conf_folders=_conf_folders(env),
     )
     for path in _files(env, home, directory or Path.cwd()):
         settings = _with_file(settings, path)
@@ -123,6 +125,13 @@ def as_catalogs(given: Mapping[str, Mapping[str, Any]], *, where: str) -> dict[s
             )
         result[name] = {str(key): str(value) for key, value in options.items()}
     return result
+
+
+def _conf_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders with Spark's and Hadoop's own configuration that the user keeps."""
+    named = (env.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    folders = dict.fromkeys(Path(name).expanduser().absolute() for name in named if name)
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 def _files(env: Mapping[str, str], home: Path, directory: Path) -> list[Path]:

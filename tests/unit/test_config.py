@@ -64,3 +64,14 @@ def test_words_that_are_not_settings_are_refused(tmp_path: Path) -> None:
 def test_the_token_is_not_shown(tmp_path: Path) -> None:
     settings = config.load({"PENSTOCK_TOKEN": "secret", "PENSTOCK_HOME": str(tmp_path)}, directory=tmp_path)
     assert "secret" not in repr(settings)
+
+
+def test_configuration_folders_of_spark_and_hadoop_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "spark").mkdir()
+    env = {
+        "PENSTOCK_HOME": str(tmp_path),
+        "SPARK_CONF_DIR": str(tmp_path / "spark"),
+        "HADOOP_CONF_DIR": str(tmp_path / "none"),
+        "YARN_CONF_DIR": str(tmp_path / "spark"),
+    }
+    assert config.load(env, directory=tmp_path).conf_folders == (tmp_path / "spark",)

@@ -54,8 +54,8 @@ def locate(home: Path, java: Java, class_path: ClassPath, options: Sequence[str]
 
 
 def shapes_classes(option: str) -> bool:
-    """Whether a JVM option may decide if an archive fits; sizes and properties do not."""
-    return not option.startswith(("-D", "-Xmx", "-Xms"))
+    """Whether a JVM option may decide if an archive fits; sizes, properties and logging do not."""
+    return not option.startswith(("-D", "-Xmx", "-Xms", "-Xlog"))
 
 
 def stamp(path: Path) -> list[int]:

@@ -35,8 +35,8 @@ def session(jvm: gateway.Jvm, conf: Mapping[str, str]) -> SparkSession:
     java = gateway.connect(jvm)
     SparkContext._gateway, SparkContext._jvm = java, java.jvm
     spark_conf = SparkConf(_jvm=java.jvm)
-    if jvm.launch.submit is None:
-        spark_conf.setAll(list(conf.items()))
+    told = jvm.launch.submit or {}
+    spark_conf.setAll([(key, value) for key, value in conf.items() if told.get(key) != value])
     with interrupt.kept():
         context = SparkContext(conf=spark_conf)
     interrupt.install(context)

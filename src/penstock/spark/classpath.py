@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import ConfigError
+
+# The jars that most classes come from are searched first.
+FIRST = ("spark-", "scala-library", "hadoop-client-api")
+# Native parts of libraries, by system: those of other systems can never be loaded.
+NATIVE = re.compile(r"-(linux|osx|windows)-(x86_64|aarch_64|riscv64)\.jar$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +64,25 @@ def class_path(
 
     `spark.driver.extraClassPath` comes first, as under spark-submit, so that it can replace classes of Spark.
     """
-    base = tuple(sorted((home / "jars").glob("*.jar")))
+    names = sorted(entry.name for entry in os.scandir(home / "jars") if entry.name.endswith(".jar"))
+    base = tuple(home / "jars" / name for name in sorted(names, key=_rank) if not _foreign(name))
     extra = conf.get("spark.driver.extraClassPath", "")
     return ClassPath(
         base=base,
         before=tuple(Path(entry) for entry in extra.split(":") if entry),
         after=(*jars, *folders),
     )
+
+
+def _rank(name: str) -> int:
+    return 0 if name.startswith(FIRST) else 1
+
+
+def _foreign(name: str) -> bool:
+    """Whether a jar holds only native code of another system."""
+    match = NATIVE.search(name)
+    machine = {"arm64": "aarch_64", "aarch64": "aarch_64", "AMD64": "x86_64"}.get(
+        platform.machine(), platform.machine()
+    )
+    system = {"Darwin": "osx", "Windows": "windows"}.get(platform.system(), "linux")
+    return match is not None and match.groups() != (system, machine)

@@ -83,10 +83,14 @@ def effective(
     settings: Settings, *, conf: Mapping[str, str] | None = None, machine: Machine | None = None
 ) -> dict[str, Setting]:
     """Return every setting that Spark will get, by key: defaults, then connectors' and catalogs' (`conf`), then the user's."""
-    master = settings.conf.get("spark.master") or settings.master or DEFAULT_MASTER
-    if settings.master and settings.conf_origin.get("spark.master") != "conf=":
-        master = settings.master
+    master = settings.master or settings.conf.get("spark.master") or DEFAULT_MASTER
+    if settings.conf_origin.get("spark.master") == "conf=":
+        master = settings.conf["spark.master"]
     result = {item.key: item for item in defaults(master, machine or this_machine())}
+    for folder in settings.conf_folders:
+        path = folder / "spark-defaults.conf"
+        for key, value in properties(path).items():
+            result[key] = Setting(key, value, str(path))
     for key, value in (conf or {}).items():
         result[key] = Setting(key, value, "connectors")
     for key, value in settings.conf.items():
@@ -98,6 +102,19 @@ def effective(
         known = result["spark.sql.extensions"]
         result["spark.sql.extensions"] = Setting(known.key, extensions, known.origin)
     return dict(sorted(result.items()))
+
+
+def properties(path: Path) -> dict[str, str]:
+    """Read a spark-defaults.conf: a key, then blanks, "=" or ":", then its value; # begins a comment.
+
+    A file that is not there has no settings.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    found = (re.match(r"\s*(spark\.[^\s=:]+)\s*[=:]?\s*(.*?)\s*$", line) for line in lines)
+    return {match[1]: match[2] for match in found if match}
 
 
 def _joined(*lists: str | None) -> str:

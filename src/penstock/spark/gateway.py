@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import struct
 import subprocess
@@ -252,11 +253,20 @@ _started: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_close_pipes)
 
 
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run as a number without a name
+        return str(os.getuid())
+
+
 def python_environment(*, local: bool, spark_home: Path) -> dict[str, str]:
     """What the JVM's environment must say about Python and this Spark."""
     result = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable}
     if local:
+        # Both spare a look-up: of this machine's name, and of the user through Hadoop's login.
         result["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+        result["SPARK_USER"] = os.environ.get("SPARK_USER") or _user()
     else:
         result["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
     return result

@@ -7,7 +7,6 @@ brought up for it. They are reachable only through `pyspark.ml`, so its import i
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -31,6 +30,8 @@ def imported() -> bool:
 
 def brings_extensions(jars: Iterable[Path]) -> bool:
     """Whether one of the jars adds to every session by being on the class path; only the stock way loads these."""
+    import zipfile
+
     for jar in jars:
         try:
             with zipfile.ZipFile(jar) as content:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import archive, archive_build, attach, gateway, ml
+from penstock.spark import archive, attach, gateway, ml
 from penstock.spark.classpath import class_path, spark_home
 from penstock.spark.defaults import effective, is_local
 from penstock.spark.java import find_java
@@ -117,7 +117,7 @@ def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) ->
         return None
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = SparkSession.getActiveSession() or SparkSession.builder.config(map={**wanted}).getOrCreate()
     _adapt(spark, wanted, list(jars))
     return spark
 
@@ -163,16 +163,17 @@ def _launch(settings: Settings, conf: dict[str, str], jars: Sequence[Path]) -> _
     local = is_local(conf["spark.master"])
     orderly = not local or any(map(conf.get, ORDERLY_KEYS)) or conf.get(HIVE[0]) == HIVE[1]
     submit = not local or any(map(conf.get, SUBMIT_KEYS))
-    path = class_path(home, conf, jars=jars)
+    path = class_path(home, conf, jars=jars, folders=settings.conf_folders)
+    own_log = any((folder / LOG4J.name).is_file() for folder in settings.conf_folders)
     launch = gateway.Launch(
         java=find_java(settings),
         class_path=path,
-        options=java_options(conf, log4j=LOG4J),
+        options=java_options(conf, log4j=None if own_log else LOG4J),
         submit=conf if submit else None,
         environment=gateway.python_environment(local=local, spark_home=home),
     )
     plain = not submit and not path.before
-    lean = plain and not (conf.get("spark.plugins") or ml.imported() or ml.brings_extensions(path.after))
+    lean = plain and not (conf.get("spark.plugins") or ml.imported() or ml.brings_extensions(jars))
     if lean:
         conf.setdefault(ml.LOAD_KEY, "false")
     jvm, spark = _boot(settings, launch, conf, own_scratch=not orderly, archived=plain)
@@ -198,6 +199,8 @@ def _boot(
             archive.discard(place)
     made = _session(settings, launch, conf, own_scratch=own_scratch)
     if place is not None:
+        from penstock.spark import archive_build
+
         archive_build.start(place, launch, home=settings.home)
     return made
 

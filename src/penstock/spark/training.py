@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,10 @@ QUERIES = (
 )
 
 
-def run(launch: gateway.Launch, *, home: Path) -> None:
-    """Run the training in a JVM of its own."""
+def run(launch: gateway.Launch, *, home: Path, started: Callable[[gateway.Jvm], None]) -> None:
+    """Run the training in a JVM of its own, which `started` sees first."""
     jvm = gateway.start(launch, home=home)
+    started(jvm)
     try:
         spark = attach.session(jvm, {**CONF, "spark.local.dir": str(jvm.scratch.path)})
         exercise(spark, jvm.scratch.path)

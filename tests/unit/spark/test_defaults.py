@@ -90,3 +90,16 @@ def test_bad_options_are_refused() -> None:
         user_options({"spark.driver.extraJavaOptions": "-Xmx4g"})
     with pytest.raises(ConfigError, match="quotation"):
         user_options({"spark.driver.extraJavaOptions": "-Da='b"})
+
+
+def test_spark_defaults_are_read_below_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\nspark.executor.memory   3g\nspark.ui.enabled=true\nspark.a: b c \nnothing\n"
+    )
+    settings = Settings(home=Path("/none"), conf_folders=(tmp_path,)).with_arguments(
+        conf={"spark.ui.enabled": False}
+    )
+    conf = effective(settings, machine=MACHINE)
+    assert (conf["spark.executor.memory"].value, conf["spark.a"].value) == ("3g", "b c")
+    assert conf["spark.a"].origin == str(tmp_path / "spark-defaults.conf")
+    assert conf["spark.ui.enabled"].value == "false"

@@ -1,0 +1,127 @@
+"""The class archive as it is made and used: killed builds, damage, and the proof that the JVM maps it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.spark.archive import stamp
+
+PROGRAM = """
+import penstock as ps
+with ps.Session.embedded(master="local[1]") as session:
+    answer = session.spark.range(4).selectExpr("sum(id) AS s").toArrow().to_pylist()
+    jvm = session.spark._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    mapped = any(".jsa" in line and "cds" in line for line in open(f"/proc/{pid}/maps"))
+    print(answer, mapped)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home of our own; builds that are still at work in the end are killed."""
+    path = tmp_path_factory.mktemp("home")
+    yield path
+    for process in builders(path):
+        process.kill()
+
+
+def builders(home: Path) -> list[psutil.Process]:
+    """The processes that make an archive in this home."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if "penstock.spark.archive_build" in process.cmdline() and process.environ().get(
+                "PENSTOCK_HOME"
+            ) == str(home):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def run(home: Path, **environment: str) -> str:
+    """Start a session in a fresh process; it must answer and say nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PENSTOCK_HOME": str(home), **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def kill_builders(home: Path) -> None:
+    for process in builders(home):
+        process.kill()
+        process.wait(10)
+
+
+def wait_for(condition: object, what: str, seconds: float = 400) -> None:
+    deadline = time.monotonic() + seconds
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} after {seconds} s"
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(900)
+def test_an_archive_survives_a_killed_build_and_damage(home: Path) -> None:
+    cds = home / "cds"
+    # The first use has no archive, works, and starts a build, which is killed half way.
+    assert run(home) == "[{'s': 6}] False"
+    wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training")
+    [builder] = builders(home)
+    jvms = builder.children()
+    builder.kill()
+    builder.wait(10)
+    _, alive = psutil.wait_procs(jvms, timeout=10)
+    assert alive == []
+    assert list(cds.glob("*.json")) == []
+
+    # The next one is not disturbed by what is left, and its build completes.
+    assert run(home) == "[{'s': 6}] False"
+    wait_for(lambda: list(cds.glob("*.json")), "archive")
+    wait_for(lambda: not builders(home), "end of the build")
+    assert list(cds.glob("build-*")) == []
+    assert run(home) == "[{'s': 6}] True"
+    assert builders(home) == []
+
+    # Another Java has another archive.
+    java = {"JAVA_HOME": str(home), "PATH": str(home), "PENSTOCK_CONF": "spark.penstock.archive=true"}
+    assert run(home, **java) == "[{'s': 6}] False"
+    kill_builders(home)
+
+    # A cut archive is not used.
+    [archive] = cds.glob("*.jsa")
+    [card] = cds.glob("*.json")
+    good = home / "good"
+    shutil.copy2(archive, good)
+    os.chmod(archive, 0o600)
+    os.truncate(archive, archive.stat().st_size // 2)
+    assert run(home) == "[{'s': 6}] False"
+    kill_builders(home)
+
+    # Something else under its name, of which even the card is convinced, is refused by the JVM without a word.
+    archive.unlink(missing_ok=True)
+    archive.write_bytes(os.urandom(1 << 20))
+    content = json.loads(card.read_text()) if card.exists() else None
+    if content is not None:
+        content["files"][str(archive)] = stamp(archive)
+        card.write_text(json.dumps(content))
+    assert run(home) == "[{'s': 6}] False"
+    kill_builders(home)
