@@ -89,7 +89,8 @@ def test_an_archive_survives_a_killed_build_and_damage(home: Path) -> None:
     jvms = builder.children()
     builder.kill()
     builder.wait(10)
-    _, alive = psutil.wait_procs(jvms, timeout=10)
+    # A JVM that is still booting notices when it has come to reading its input.
+    _, alive = psutil.wait_procs(jvms, timeout=120)
     assert alive == []
     assert list(cds.glob("*.json")) == []
 
