@@ -21,6 +21,7 @@ from penstock.spark import reader
 from penstock.spark import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
+from penstock.spark.stages import Stages, stages_of
 from penstock.sql.files import FileReference, rewrite_files
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Session:
         self._spark = spark
         self._lock = threading.Lock()
         self._runs: set[TaggedRun[Any]] = set()
+        # The last query, so that it can be explained after its run.
+        self._latest: tuple[str, DataFrame | None] = ("", None)
         self._stopped = False
         self.settings = settings
         self.operation_registry = OperationRegistry()
@@ -98,7 +101,10 @@ class Session:
         spark = self.spark
         rewritten, files = resolve_files(query)
         self._with_connector(lambda: register_views(spark, rewritten, files))
-        return self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query)
+        frame = self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query)
+        with self._lock:
+            self._latest = (query, frame)
+        return frame
 
     def sql_with_timeout(
         self,
@@ -154,6 +160,15 @@ class Session:
         self.operation_registry.add(operation)
         return operation
 
+    def explain_stages(self, query: str | DataFrame | Operation) -> Stages:
+        """Return the stages of a query, a DataFrame or an operation; `print` draws them.
+
+        Of what has run already, these are the stages as they ran, with the executors that computed their partitions.
+        """
+        _ = self.spark  # refuses when the session is stopped
+        frame, result_rdd = self._explained(query)
+        return self._guard(lambda: stages_of(frame, result_rdd=result_rdd))
+
     def read_parquet(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
         """Read Parquet files: a file, a folder, a pattern or several of them; `options` are Spark's."""
         return self._read("parquet", path, schema=schema, **options)
@@ -206,6 +221,7 @@ class Session:
                 return
             self._stopped = True
             runs, self._runs = self._runs, set()
+            self._latest = ("", None)
         self.operation_registry.close()
         for run in runs:
             run.cancel()
@@ -224,6 +240,26 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<penstock session {self.id}{', stopped' if self._stopped else ''}>"
+
+    def _explained(self, query: str | DataFrame | Operation) -> tuple[DataFrame, int | None]:
+        """The frame to explain, as it ran if it ran, and the RDD of its result if that is known."""
+        if isinstance(query, Operation):
+            found = _plan_of(query)
+            if found is None:
+                raise StateError(
+                    f"operation {query.id} has no plan to show: it is {query.state}",
+                    code="OPERATION_WITHOUT_PLAN",
+                    hint="explain its query instead",
+                )
+            return found
+        if not isinstance(query, str):
+            return query, None
+        for operation in reversed(self.operation_registry.list()):
+            if operation.sql == query and (found := _plan_of(operation)) is not None:
+                return found
+        with self._lock:
+            text, frame = self._latest
+        return (frame if frame is not None and text == query else self.sql(query)), None
 
     def _collect(self, query: str, args: dict[str, Any] | list[Any] | None) -> pa.Table:
         frame = self.sql(query, args)
@@ -265,6 +301,13 @@ class Session:
     def _told(self, error: BaseException, query: str | None) -> PenstockError:
         locate = rewrite_files(query).original if query else None
         return spark_errors.translate(error, sql=query, locate=locate, spark=self._spark)
+
+
+def _plan_of(operation: Operation) -> tuple[DataFrame, int | None] | None:
+    execution = operation.execution
+    if not isinstance(execution, SparkExecution) or execution.frame is None:
+        return None
+    return execution.frame, execution.result_rdd
 
 
 def _one_document(path: Paths) -> bool:

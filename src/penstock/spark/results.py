@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 class HeldResult:
     """The partitions of one result; `materialise` computes them, `read` gives their batches, `release` lets them go."""
 
-    def __init__(self, frame: DataFrame, *, tag: str) -> None:
+    def __init__(self, frame: DataFrame, *, tag: str, released: Callable[[], None] = lambda: None) -> None:
         from pyspark import StorageLevel
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._spark = frame.sparkSession
         self._tag = tag
+        self._released = released
         context = self._spark.sparkContext
         # With adaptive execution this call runs all stages but the last: only then is the number of partitions known.
         self._rdd: Any = frame._jdf.toArrowBatchRdd().toJavaRDD()
         self._rdd.persist(context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
         self.partitions: int = self._rdd.getNumPartitions()
+        self.rdd_id: int = self._rdd.id()
         large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
         self.schema: pa.Schema = to_arrow_schema(frame.schema, prefers_large_types=large)
 
@@ -58,6 +60,7 @@ class HeldResult:
         """Let Spark forget the partitions; a Spark that has ended has forgotten them."""
         from py4j.protocol import Py4JError
 
+        self._released()
         with contextlib.suppress(Py4JError, ConnectionError, AttributeError):
             self._rdd.unpersist(False)
 
@@ -83,6 +86,7 @@ class SparkExecution:
         self._run = TaggedRun(spark, lambda: self._work(), tag=tag)
         self.tag = tag
         self.frame: DataFrame | None = None
+        self.result_rdd: int | None = None
 
     def start(self, work: Callable[[], None]) -> None:
         """Run `work` in the execution's thread."""
@@ -92,7 +96,9 @@ class SparkExecution:
     def hold(self) -> HeldResult:
         """Make the DataFrame and run all of its stages but the last."""
         self.frame = self._make()
-        return HeldResult(self.frame, tag=self.tag)
+        held = HeldResult(self.frame, tag=self.tag, released=self._forget)
+        self.result_rdd = held.rdd_id
+        return held
 
     def cancel(self) -> None:
         """End all jobs of the tag."""
@@ -102,6 +108,10 @@ class SparkExecution:
     def translate(self, error: BaseException) -> PenstockError:
         """Return what the user is told."""
         return self._failed(error)
+
+    def _forget(self) -> None:
+        # As long as Python holds the plan, Spark keeps the files of its shuffles.
+        self.frame = None
 
 
 @contextlib.contextmanager

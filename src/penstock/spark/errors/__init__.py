@@ -6,6 +6,7 @@ who ask for it. Codes are stable: docs/reference/errors.md lists them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -49,11 +50,19 @@ def missing_connector_of(error: BaseException) -> str | None:
 
 
 def quiet() -> None:
-    """Stop PySpark's habit of logging every error with its Java stack trace on stderr."""
+    """Stop PySpark's habit of logging with Java's and Python's stack traces what it raises anyway."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(100)
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    root = logging.getLogger()
+    root.removeFilter(_not_from_py4j)
+    root.addFilter(_not_from_py4j)
+
+
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    """py4j writes to the root logger when a connection ends, as it does whenever Spark is stopped."""
+    return not record.pathname.replace("\\", "/").endswith(("/py4j/java_gateway.py", "/py4j/clientserver.py"))
 
 
 def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
