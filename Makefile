@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.dev-installed
 COMPILE := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
-.PHONY: help demo test unit check lint types docs soak bench lock clean
+.PHONY: help demo test unit check lint types docs soak bench golden lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -40,6 +40,9 @@ docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
 
 bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (minutes)
 	@$(BIN)/python benchmarks/cold_start.py
+
+golden: $(DEV_STAMP) ## Check that the recorded answers to the golden cases are still Spark's; RECORD=1 records them again
+	@PYTHONPATH=tests $(BIN)/python -m golden.record $(if $(RECORD),,--check)
 
 lock: $(DEV_STAMP) ## Pin the requirements again, with hashes
 	@$(COMPILE) --group dev -o requirements/dev.txt
