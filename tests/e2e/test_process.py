@@ -282,3 +282,28 @@ with ps.Session.embedded(master="local[1]") as session:
     print(rows.select(vector_to_array("v").alias("a")).collect()[0].a)
 """
     assert lines_of(python(program)) == ["[1.0, 2.0]"]
+
+
+def test_a_prepared_jvm_is_taken_or_ended(python: Callable[..., subprocess.Popen[str]]) -> None:
+    program = """
+import psutil
+from penstock import config
+from penstock.spark import session
+
+def jvms():
+    return {child.pid for child in psutil.Process().children() if child.name() == "java"}
+
+settings = config.load().with_arguments(master="local[1]")
+session.prepare(settings)
+[first] = jvms()
+spark = session.start(settings)
+print(jvms() == {first})
+session.stop(spark)
+session.prepare(settings)
+[second] = jvms()
+spark = session.start(settings.with_arguments(conf={"spark.driver.memory": "600m"}))
+print(len(jvms()), second in jvms())
+session.stop(spark)
+session.prepare(settings)
+"""
+    assert lines_of(python(program)) == ["True", "1 False"]

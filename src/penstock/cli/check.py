@@ -20,7 +20,7 @@ from penstock.spark import archive, defaults, jars
 from penstock.spark.classpath import class_path, spark_home
 from penstock.spark.java import find_java
 from penstock.spark.options import java_options
-from penstock.spark.session import ARCHIVE_KEY, LOG4J
+from penstock.spark.startup import ARCHIVE_KEY, LOG4J
 
 GIGABYTE = 10**9
 PORTS = {

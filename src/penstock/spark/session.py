@@ -7,37 +7,19 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import archive, attach, gateway, ml
-from penstock.spark.classpath import class_path, spark_home
-from penstock.spark.defaults import effective, is_local
-from penstock.spark.java import find_java
-from penstock.spark.options import java_options
+from penstock.spark import archive, attach, gateway, ml, startup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOG4J = Path(__file__).with_name("log4j2.properties")
-# With one of these, spark-submit's own code must prepare the driver: it fetches, distributes and logs in.
-SUBMIT_KEYS = (
-    "spark.jars",
-    "spark.jars.packages",
-    "spark.submit.pyFiles",
-    "spark.kerberos.keytab",
-    "spark.kerberos.principal",
-)
-# With one of these, something waits for a proper end of Spark.
-ORDERLY_KEYS = ("spark.eventLog.enabled", "spark.extraListeners", "spark.plugins", "spark.local.dir")
 # A Unix socket's path has at most 107 bytes; Spark adds 42 to the folder's.
 SOCKET_FOLDER_LENGTH = 64
-# Set to false, no class archive is used or made.
-ARCHIVE_KEY = "spark.penstock.archive"
-HIVE = ("spark.sql.catalogImplementation", "hive")
 
 
 @dataclass(slots=True)
@@ -52,6 +34,19 @@ class _Running:
 
 _lock = threading.RLock()
 _running: _Running | None = None
+_prepared: gateway.Jvm | None = None
+
+
+def prepare(settings: Settings) -> None:
+    """Let the JVM boot while the caller still does other things; `start` with the same settings takes it.
+
+    Only a command that will surely start a session gains by this.
+    """
+    global _prepared
+    with _lock:
+        if _running is None and _prepared is None and not _foreign():
+            plan = startup.decide(settings)
+            _prepared = gateway.start(plan.quick or plan.launch, home=settings.home)
 
 
 def start(
@@ -71,10 +66,12 @@ def start(
         alive = _alive(settings, jars, conf or {})
         if alive is not None:
             return alive
-        items = {key: item.value for key, item in effective(settings, conf=conf).items()}
-        items.setdefault("spark.app.name", app_name)
-        _running = _launch(settings, items, jars)
-        return _running.spark
+        plan = startup.decide(settings, app_name=app_name, jars=jars, conf=conf)
+        jvm, spark = _boot(settings.home, plan)
+        if plan.lean:
+            ml.register_on_import(spark)
+        _running = _Running(jvm, spark, plan.orderly)
+        return spark
 
 
 def stop(spark: SparkSession) -> None:
@@ -158,67 +155,47 @@ def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path])
     add_jars(spark, jars)
 
 
-def _launch(settings: Settings, conf: dict[str, str], jars: Sequence[Path]) -> _Running:
-    home = spark_home()
-    local = is_local(conf["spark.master"])
-    orderly = not local or any(map(conf.get, ORDERLY_KEYS)) or conf.get(HIVE[0]) == HIVE[1]
-    submit = not local or any(map(conf.get, SUBMIT_KEYS))
-    path = class_path(home, conf, jars=jars, folders=settings.conf_folders)
-    own_log = any((folder / LOG4J.name).is_file() for folder in settings.conf_folders)
-    launch = gateway.Launch(
-        java=find_java(settings),
-        class_path=path,
-        options=java_options(conf, log4j=None if own_log else LOG4J),
-        submit=conf if submit else None,
-        environment=gateway.python_environment(local=local, spark_home=home),
-    )
-    plain = not submit and not path.before
-    lean = plain and not (conf.get("spark.plugins") or ml.imported() or ml.brings_extensions(jars))
-    if lean:
-        conf.setdefault(ml.LOAD_KEY, "false")
-    jvm, spark = _boot(settings, launch, conf, own_scratch=not orderly, archived=plain)
-    if lean:
-        ml.register_on_import(spark)
-    return _Running(jvm, spark, orderly)
-
-
-def _boot(
-    settings: Settings, launch: gateway.Launch, conf: dict[str, str], *, own_scratch: bool, archived: bool
-) -> tuple[gateway.Jvm, SparkSession]:
+def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
     """Start the JVM, with the class archive when there is one, and a session in it."""
-    place = quick = None
-    if archived and conf.get(ARCHIVE_KEY, "true") != "false":
-        place = archive.locate(settings.home, launch.java, launch.class_path, launch.options)
-        path = archive.usable(place, launch.class_path)
-        quick = replace(launch, class_path=path, archive_options=archive.use(place)) if path else None
-    if quick is not None and place is not None:
+    suspect = False
+    if plan.quick is not None:
         try:
-            return _session(settings, quick, conf, own_scratch=own_scratch)
+            return _session(home, plan.quick, plan)
         except gateway.JvmDied:
-            # Most likely for another reason, which the second attempt will show; but no archive is worth a start.
-            archive.discard(place)
-    made = _session(settings, launch, conf, own_scratch=own_scratch)
-    if place is not None:
+            suspect = True  # if it does better without the archive, the archive was to blame
+    made = _session(home, plan.launch, plan)
+    if plan.place is not None:
         from penstock.spark import archive_build
 
-        archive_build.start(place, launch, home=settings.home)
+        if suspect:
+            archive.discard(plan.place)
+        archive_build.start(plan.place, plan.launch, home=home)
     return made
 
 
-def _session(
-    settings: Settings, launch: gateway.Launch, conf: Mapping[str, str], *, own_scratch: bool
-) -> tuple[gateway.Jvm, SparkSession]:
-    jvm = gateway.start(launch, home=settings.home)
+def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
+    jvm = _take(launch) or gateway.start(launch, home=home)
+    conf = dict(plan.conf)
+    if not plan.orderly:
+        conf["spark.local.dir"] = str(jvm.scratch.path)
+    if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
+        conf["spark.python.unix.domain.socket.enabled"] = "false"
     try:
-        if own_scratch:
-            conf = {**conf, "spark.local.dir": str(jvm.scratch.path)}
-        if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
-            conf = {**conf, "spark.python.unix.domain.socket.enabled": "false"}
         return jvm, attach.session(jvm, conf)
     except BaseException:
         attach.forget()
         jvm.kill()
         raise
+
+
+def _take(launch: gateway.Launch) -> gateway.Jvm | None:
+    """The JVM that `prepare` started, if it is the one that is needed now; otherwise it is ended."""
+    global _prepared
+    jvm, _prepared = _prepared, None
+    if jvm is None or (jvm.launch == launch and jvm.alive):
+        return jvm
+    jvm.kill()
+    return None
 
 
 def _end(running: _Running) -> None:
@@ -240,6 +217,8 @@ def _at_exit() -> None:
     """No JVM outlives Python, whatever was forgotten."""
     global _running
     with _lock:
+        if _prepared is not None:
+            _prepared.kill()
         if _running is not None:
             ended, _running = _running, None
             _end(ended)
