@@ -285,7 +285,7 @@ class Session:
             raise
         except Exception as error:
             name = spark_errors.missing_connector_of(error)
-            if name is None:
+            if name is None or connectors_of.ADDITIONS[name].extension is not None:
                 raise self._told(error, query) from None
         connectors_of.add_to_running(self.spark, name, self.settings)
         return self._guard(action, query)
