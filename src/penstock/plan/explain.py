@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.plan.expression import Call, Column, Expression, uses_time
+from penstock.plan.expression import Call, Column, Expression, conjuncts, time_bound, uses_time
 from penstock.plan.expression import Literal as Constant
 from penstock.plan.node import (
     Aggregate,
+    AggregateCall,
     Expand,
     Filter,
     Generate,
@@ -69,31 +70,29 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(
-    view: View, *, static: frozenset[str] = frozenset(), aggregate_costs: Mapping[str, str] | None = None
-) -> Explanation:
-    """Return the operators of a view with tier, cost and reason; `static` names tables of the session."""
-    return Explanation(view.name, tuple(_lines(view.root, 0, static, aggregate_costs or {})))
+def explain(view: View, *, cost: Callable[[AggregateCall], str]) -> Explanation:
+    """Return the operators of a view with tier, cost and reason; `cost` says what an aggregate function costs per tick."""
+    return Explanation(view.name, tuple(_lines(view.root, 0, frozenset(view.statics), cost)))
 
 
 def _lines(
-    node: Node, depth: int, static: frozenset[str], aggregate_costs: Mapping[str, str]
+    node: Node, depth: int, static: frozenset[str], cost: Callable[[AggregateCall], str]
 ) -> Iterator[OperatorLine]:
     tier: Tier = "kernel"
     reason = ""
-    detail, cost = _describe(node, static, aggregate_costs)
+    detail, price = _describe(node, static, cost)
     if isinstance(node, Spark):
         tier = "spark" if node.stateless else "recompute"
         reason = node.reason
     elif _timed(node):
         reason = "depends on the time of the tick"
     name = node.operator if isinstance(node, Spark) else type(node).__name__
-    yield OperatorLine(depth, name, detail, tier, cost, reason)
+    yield OperatorLine(depth, name, detail, tier, price, reason)
     for child in children(node):
-        yield from _lines(child, depth + 1, static, aggregate_costs)
+        yield from _lines(child, depth + 1, static, cost)
 
 
-def _describe(node: Node, static: frozenset[str], aggregate_costs: Mapping[str, str]) -> tuple[str, str]:
+def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall], str]) -> tuple[str, str]:
     """What an operator does, in words, and what a tick costs it."""
     match node:
         case Scan():
@@ -102,7 +101,7 @@ def _describe(node: Node, static: frozenset[str], aggregate_costs: Mapping[str, 
         case Values():
             return f"{len(node.rows)} rows", "none after the first tick"
         case Filter():
-            return show(node.condition, node.input), "data" if _timed(node) else "delta"
+            return show(node.condition, node.input), _filter_cost(node)
         case Project():
             return ", ".join(field.name for field in node.fields), "data" if _timed(node) else "delta"
         case Union():
@@ -114,7 +113,7 @@ def _describe(node: Node, static: frozenset[str], aggregate_costs: Mapping[str, 
         case Join():
             return _describe_join(node)
         case Aggregate():
-            return _describe_aggregate(node, aggregate_costs)
+            return _describe_aggregate(node, cost)
         case TopK():
             limit = "all rows" if node.limit is None else f"{node.limit} rows"
             within = f" per {_names(node.input, node.partition)}" if node.partition else ""
@@ -129,6 +128,17 @@ def _describe(node: Node, static: frozenset[str], aggregate_costs: Mapping[str, 
             return node.name, "delta per level of the recursion"
         case Spark():
             return "", "delta" if node.stateless else "data"
+
+
+def _filter_cost(node: Filter) -> str:
+    timed = [part for part in conjuncts(node.condition) if uses_time(part)]
+    if not timed:
+        return "delta"
+    return (
+        "data"
+        if any(time_bound(part) is None for part in timed)
+        else "delta, and the rows that enter or leave"
+    )
 
 
 def _describe_join(node: Join) -> tuple[str, str]:
@@ -146,7 +156,7 @@ def _describe_join(node: Join) -> tuple[str, str]:
     return f"{kind} {'on ' + ' and '.join(pairs) if pairs else '(cross)'}", reason
 
 
-def _describe_aggregate(node: Aggregate, costs: Mapping[str, str]) -> tuple[str, str]:
+def _describe_aggregate(node: Aggregate, cost: Callable[[AggregateCall], str]) -> tuple[str, str]:
     by = _names(node.input, node.keys)
     if not node.calls:
         return f"distinct {by}", "delta"
@@ -154,7 +164,7 @@ def _describe_aggregate(node: Aggregate, costs: Mapping[str, str]) -> tuple[str,
         f"{call.function.lower()}({'distinct ' if call.distinct else ''}{_names(node.input, call.args) or '*'})"
         for call in node.calls
     )
-    groups = any(costs.get(call.function) == "touched groups" for call in node.calls)
+    groups = any(cost(call) == "touched groups" for call in node.calls)
     return f"{calls}{f' by {by}' if by else ''}", "touched groups" if groups else "delta"
 
 

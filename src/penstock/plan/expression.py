@@ -7,7 +7,7 @@ knows reads like Spark's source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,9 @@ class Call:
 
 Expression = Column | Literal | Call
 
+_COMPARISONS = frozenset({"LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "EqualTo"})
+_ORDERED = frozenset({"timestamp", "timestamp_ntz", "date", "bigint", "int", "smallint", "tinyint"})
+
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything below it."""
@@ -71,3 +74,38 @@ def shift(expression: Expression, mapping: dict[int, int]) -> Expression:
 def uses_time(expression: Expression) -> bool:
     """Whether an expression reads the time of the tick; every function of the time is one of `CurrentTimestamp`."""
     return any(isinstance(part, Call) and part.name == "CurrentTimestamp" for part in walk(expression))
+
+
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """Yield the conditions that all must hold."""
+    if isinstance(condition, Call) and condition.name == "And":
+        for part in condition.args:
+            yield from conjuncts(part)
+    else:
+        yield condition
+
+
+def conjunction(parts: Sequence[Expression]) -> Expression:
+    """Return the condition that one or more conditions all hold."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = Call("And", (whole, part), "boolean", whole.nullable or part.nullable)
+    return whole
+
+
+def time_bound(condition: Expression) -> tuple[Expression, Expression] | None:
+    """Return the two sides of a comparison of something of the row with something of the time alone, else None.
+
+    Such a condition can be indexed: when time moves, only the rows between the old and the new bound change sides.
+    """
+    if not isinstance(condition, Call) or condition.name not in _COMPARISONS:
+        return None
+    of_row = [side for side in condition.args if _reads_row(side) and not uses_time(side)]
+    of_time = [side for side in condition.args if uses_time(side) and not _reads_row(side)]
+    if len(of_row) != 1 or len(of_time) != 1 or of_row[0].type not in _ORDERED:
+        return None
+    return of_row[0], of_time[0]
+
+
+def _reads_row(expression: Expression) -> bool:
+    return any(isinstance(part, Column) for part in walk(expression))

@@ -1,0 +1,207 @@
+"""From a plan to operators: one case per node kind, and arrangements shared by all who join on the same key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.circuit.circuit import Circuit
+from penstock.circuit.time import filter_operators, project_operator
+from penstock.data.delta import Delta
+from penstock.data.types import kernel_type
+from penstock.functions import evaluate
+from penstock.functions.generate import compile_generator
+from penstock.operators.aggregate import Aggregate
+from penstock.operators.arrange import Arrange
+from penstock.operators.base import Operator, Tick
+from penstock.operators.join import Join
+from penstock.operators.linear import Expand, Generate, Select, Union, Values
+from penstock.operators.semijoin import SemiJoin, not_in
+from penstock.operators.single import Single
+from penstock.operators.topk import TopK
+from penstock.operators.window import Window
+from penstock.plan import node as plan
+from penstock.plan.expression import Expression, Literal
+from penstock.state.arrangement import Arrangement
+
+# Makes the operator for what only Spark can do, and says whether it must step in every tick; given by the engine.
+Fragment = Callable[[plan.Spark], tuple[Operator, bool]]
+
+
+@dataclass(slots=True)
+class Shared:
+    """What later views may use again: the place of every compiled node, and of every arrangement of a node by keys."""
+
+    nodes: dict[plan.Node, int] = field(default_factory=dict)
+    arrangements: dict[tuple[int, tuple[int, ...]], tuple[int, Arrangement]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles the plan of one view into a circuit; `added` are the places that are new."""
+
+    circuit: Circuit
+    relations: Mapping[str, int]
+    shared: Shared
+    owner: str
+    fragment: Fragment
+    added: list[int] = field(default_factory=list)
+
+    def compile(self, node: plan.Node) -> int:
+        """Return the place that gives the rows of a node."""
+        known = self.shared.nodes.get(node)
+        if known is not None and self._reusable(known):
+            return known
+        place = self._place(node)
+        self.shared.nodes[node] = place
+        return place
+
+    def add(
+        self,
+        operator: Operator,
+        inputs: Sequence[int],
+        fields: plan.Fields,
+        *,
+        timed: bool = False,
+        contents: Callable[[], Delta] | None = None,
+    ) -> int:
+        """Put an operator into the circuit."""
+        place = self.circuit.add(
+            operator, inputs, types_of(fields), owner=self.owner, timed=timed, contents=contents
+        )
+        self.added.append(place)
+        return place
+
+    def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
+        """Return the place and the arrangement of a node's rows by keys."""
+        below = self.compile(node)
+        known = self.shared.arrangements.get((below, keys))
+        if known is not None:
+            return known
+        arrangement = Arrangement(types_of(node.fields), keys)
+        place = self.add(
+            Arrange(arrangement), (below,), node.fields, contents=lambda: arrangement.before().rows()
+        )
+        self.shared.arrangements[(below, keys)] = (place, arrangement)
+        return place, arrangement
+
+    def forget(self) -> None:
+        """Take everything that was added out again."""
+        gone = set(self.added)
+        self.circuit.remove(self.added)
+        self.shared.nodes = {node: place for node, place in self.shared.nodes.items() if place not in gone}
+        self.shared.arrangements = {
+            key: entry for key, entry in self.shared.arrangements.items() if entry[0] not in gone
+        }
+        self.added.clear()
+
+    def _reusable(self, place: int) -> bool:
+        """Whether a new reader can have all rows of a place: it keeps them, or is new too, or has never given any."""
+        entry = self.circuit.places[place]
+        return place in self.added or not entry.gave or entry.contents is not None
+
+    def _place(self, node: plan.Node) -> int:
+        match node:
+            case plan.Scan():
+                return self._scan(node)
+            case plan.Values():
+                return self.add(Values(constant_rows(node)), (), node.fields)
+            case plan.Filter():
+                return self._filter(node)
+            case plan.Project():
+                project, timed = project_operator(node.expressions, types_of(node.input.fields))
+                return self.add(project, (self.compile(node.input),), node.fields, timed=timed)
+            case plan.Union():
+                return self.add(Union(), [self.compile(child) for child in node.inputs], node.fields)
+            case plan.Expand():
+                projections = [[evaluate.compile(item) for item in row] for row in node.projections]
+                return self.add(Expand(projections), (self.compile(node.input),), node.fields)
+            case plan.Generate():
+                made = types_of(node.fields[len(node.required) :])
+                generator = compile_generator(node.generator, made, outer=node.outer)
+                return self.add(Generate(generator, node.required), (self.compile(node.input),), node.fields)
+            case plan.Join():
+                return self._join(node)
+            case plan.Aggregate():
+                operator = Aggregate(types_of(node.input.fields), node.keys, node.calls)
+                return self.add(operator, (self.compile(node.input),), node.fields)
+            case plan.TopK():
+                topk = TopK(
+                    types_of(node.input.fields),
+                    node.partition,
+                    node.order,
+                    node.limit,
+                    offset=node.offset,
+                    rank_field=node.rank_field,
+                )
+                return self.add(topk, (self.compile(node.input),), node.fields)
+            case plan.Window():
+                window = Window(types_of(node.input.fields), node.partition, node.order, node.calls)
+                return self.add(window, (self.compile(node.input),), node.fields)
+            case plan.Single():
+                return self.add(Single(types_of(node.fields)), (self.compile(node.input),), node.fields)
+            case plan.Recursive():
+                from penstock.circuit.recursive import compile_recursive
+
+                return compile_recursive(self, node)
+            case plan.Spark():
+                fragment, timed = self.fragment(node)
+                inputs = [self.compile(child) for child in node.inputs]
+                return self.add(fragment, inputs, node.fields, timed=timed)
+
+    def _scan(self, node: plan.Scan) -> int:
+        """A relation, with the columns that are read."""
+        place = self.relations[node.name]
+        width = len(self.circuit.places[place].nothing.columns)
+        if node.columns == tuple(range(width)):
+            return place
+        return self.add(Select(node.columns), (place,), node.fields)
+
+    def _join(self, node: plan.Join) -> int:
+        left, by_left = self.arrange(node.left, node.left_keys)
+        right, by_right = self.arrange(node.right, node.right_keys)
+        residual = None if node.residual is None else residual_of(node.residual)
+        operator: Operator
+        if node.null_aware:
+            operator = not_in(by_left, by_right, residual=residual)
+        elif node.kind == "semi" or node.kind == "anti":
+            operator = SemiJoin(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
+        else:
+            operator = Join(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
+        return self.add(operator, (left, right), node.fields)
+
+    def _filter(self, node: plan.Filter) -> int:
+        """Conditions on the row first, then those on the time, each with an index of its own where it can have one."""
+        place = self.compile(node.input)
+        for operator, timed in filter_operators(node.condition, types_of(node.input.fields)):
+            place = self.add(operator, (place,), node.fields, timed=timed)
+        return place
+
+
+def types_of(fields: plan.Fields) -> tuple[pa.DataType, ...]:
+    """The kernel's column types of some fields."""
+    return tuple(kernel_type(field.type) for field in fields)
+
+
+def constant_rows(node: plan.Values) -> Delta:
+    """The rows of VALUES as columns."""
+    columns = tuple(
+        pa.concat_arrays(
+            [pa.array([], kernel_type(field.type))]
+            + [
+                pa.array([evaluate.literal(Literal(row[index], field.type)).as_py()], kernel_type(field.type))
+                for row in node.rows
+            ]
+        )
+        for index, field in enumerate(node.fields)
+    )
+    return Delta(columns, np.ones(len(node.rows), np.int64))
+
+
+def residual_of(condition: Expression) -> Callable[[Sequence[pa.Array], Tick], pa.Array]:
+    """The condition of a join over pairs of rows."""
+    test = evaluate.compile(condition)
+    return lambda columns, tick: test(columns, len(columns[0]), tick)

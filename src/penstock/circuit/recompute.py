@@ -1,0 +1,35 @@
+"""A view computed again from all rows of what it reads, in a circuit made for that and thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.circuit.circuit import Circuit
+from penstock.circuit.compile import Compiler, Fragment, Shared
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, empty
+from penstock.operators.base import Tick
+from penstock.operators.linear import Stateless
+from penstock.plan.node import View
+
+
+class Feed(Stateless):
+    """Gives what it is fed."""
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        return inputs[0]
+
+
+def recompute(view: View, rows: Mapping[str, Delta], fragment: Fragment, tick: Tick) -> Delta:
+    """Return all rows of a view over the given rows of its relations. Cost: data."""
+    circuit = Circuit()
+    feeds = {
+        name: circuit.add(Feed(), (), [column.type for column in delta.columns], owner=f"view '{view.name}'")
+        for name, delta in rows.items()
+    }
+    compiler = Compiler(circuit, feeds, Shared(), f"view '{view.name}'", fragment, added=list(feeds.values()))
+    root = compiler.compile(view.root)
+    stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
+    if root not in stepped.outputs:
+        return empty([column.type for column in circuit.places[root].nothing.columns])
+    return consolidate(stepped.outputs[root])

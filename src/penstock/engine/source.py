@@ -1,0 +1,141 @@
+"""What a flow knows of one source: its declaration, and the rows that were fed and not yet stepped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.batch import DeltaBatch
+from penstock.data.conform import conform
+from penstock.data.delta import Delta
+from penstock.data.hashing import hash_rows
+from penstock.data.schema import to_arrow_schema, type_to_ddl
+from penstock.data.types import kernel_type
+from penstock.errors import ConfigError, suggest
+from penstock.plan.node import Field
+
+DEDUP_CAPACITY = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """A source as it was registered."""
+
+    name: str
+    fields: tuple[Field, ...]
+    primary_key: tuple[str, ...] = ()
+    dedup: bool = False
+    retain: Literal["all", "used"] = "all"
+    on_missing_delete: Literal["reject", "quarantine"] = "reject"
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return tuple(kernel_type(field.type) for field in self.fields)
+
+    def positions(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Where the named columns stand."""
+        known = [field.name for field in self.fields]
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"source '{self.name}' has no column '{name}'",
+                    code="FLOW_UNKNOWN_COLUMN",
+                    hint=suggest(name, known, what="column"),
+                )
+        return tuple(known.index(name) for name in names)
+
+
+def declare(
+    name: str, schema: Any, *, primary_key: Any = None, dedup: bool, retain: str, on_missing_delete: str
+) -> SourceSpec:
+    """Check a declaration and return it as a spec."""
+    if not name or not isinstance(name, str):
+        raise ConfigError("a source needs a name", code="FLOW_NAME")
+    _one_of("retain", retain, ("all", "used"))
+    _one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
+    fields = tuple(
+        Field(field.name, type_to_ddl(field.type, column=field.name).lower(), field.nullable)
+        for field in to_arrow_schema(schema)
+    )
+    names = [field.name for field in fields]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double or not fields or "_weight" in names:
+        raise ConfigError(
+            f"column '{double}' is there twice"
+            if double
+            else ("'_weight' is reserved" if fields else "a source needs at least one column"),
+            code="FLOW_SCHEMA",
+            where=f"source '{name}'",
+        )
+    keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
+    spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete)  # type: ignore[arg-type]  # checked above
+    spec.positions(keys)
+    return spec
+
+
+def _one_of(what: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise ConfigError(
+            f"{what}={given!r} is not known",
+            code="FLOW_OPTION",
+            hint=suggest(str(given), choices, what="choice"),
+        )
+
+
+@dataclass(slots=True)
+class SeenBatches:
+    """The content of insert-only batches that were accepted, for coalescing replays of the same batch.
+
+    It empties when a batch with retractions is accepted, so that an insert, its delete and the same insert again all count.
+    """
+
+    capacity: int = DEDUP_CAPACITY
+    dropped: int = 0
+    _seen: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._seen
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, digest: bytes) -> None:
+        """Remember a batch, forgetting the oldest one when there are too many."""
+        self._seen[digest] = None
+        if len(self._seen) > self.capacity:
+            self._seen.popitem(last=False)
+            self.dropped += 1
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._seen.clear()
+
+
+def content_digest(delta: Delta) -> bytes:
+    """A wide hash of the rows and weights of a batch, in their order."""
+    rows = hash_rows(delta.columns)
+    return hashlib.blake2b(
+        rows.tobytes() + delta.weights.tobytes(), digest_size=16, salt=len(delta).to_bytes(8, "little")
+    ).digest()
+
+
+def to_delta(spec: SourceSpec, batch: DeltaBatch) -> Delta:
+    """Return a fed batch as kernel rows of the source's schema, or say what does not fit."""
+    where = f"source '{spec.name}'"
+    table = batch.table
+    wanted = [(field.name, kind, field.nullable) for field, kind in zip(spec.fields, spec.types, strict=True)]
+    if spec.primary_key and len(batch) and not (batch.weights > 0).any():
+        # A retraction by key needs only the key: the row itself is known.
+        absent = [
+            name for name, _, _ in wanted if name not in table.column_names and name not in spec.primary_key
+        ]
+        for name in absent:
+            table = table.append_column(name, pa.nulls(table.num_rows))
+        wanted = [(name, kind, nullable or name in absent) for name, kind, nullable in wanted]
+    return Delta(conform(table, wanted, where=where), np.ascontiguousarray(batch.weights, np.int64))

@@ -1,0 +1,98 @@
+"""Operators that ask Spark for what the kernel lacks: over the delta (tier b), or over all rows of their inputs (tier c)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, concat, empty
+from penstock.data.types import kernel_type
+from penstock.operators.base import Operator, Tick
+from penstock.operators.linear import Stateless
+from penstock.operators.output import expanded
+from penstock.operators.temporal import Timed
+from penstock.plan import node as plan
+from penstock.spark.catalyst.planner import Planned
+from penstock.spark.fragment import Fragments
+from penstock.state.spine import Spine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def operator_maker(spark: SparkSession, planned: Planned) -> Callable[[plan.Spark], tuple[Operator, bool]]:
+    """Return what makes the operators of one view: each with whether it must step in every tick."""
+    fragments = Fragments(spark, planned)
+
+    def make(node: plan.Spark) -> tuple[Operator, bool]:
+        if not node.stateless:
+            return Recomputed(fragments, node), planned.view.uses_time
+        mapped = Mapped(fragments, node)
+        if not any(-1 in binding for binding in node.bindings):
+            return mapped, False
+        types = [kernel_type(field.type) for field in node.inputs[0].fields]
+        return Timed(types, lambda rows, tick: mapped.step([rows], tick)), True
+
+    return make
+
+
+class Mapped(Stateless):
+    """Expressions or a generator that only Spark knows, row by row. Rule: d(out) = f(dA). Cost: delta, and a call to Spark."""
+
+    def __init__(self, fragments: Fragments, node: plan.Spark) -> None:
+        self._fragments = fragments
+        self._node = node
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        (delta,) = inputs
+        if not len(delta):
+            return empty([kernel_type(field.type) for field in self._node.fields])
+        if self._node.bindings:
+            made = self._fragments.expressions(self._node, delta.columns, len(delta), tick.micros)
+            return Delta((*delta.columns, *made), delta.weights)
+        parents, columns = self._fragments.generated(self._node, delta.columns, len(delta), tick.micros)
+        return Delta(tuple(columns), delta.weights[np.asarray(parents)])
+
+
+class Recomputed(Operator):
+    """One operator that only Spark knows. Rule: d(out) = f(A+) - f(A-). Cost: data.
+
+    The kernel keeps the rows of its inputs and its last output; Spark sees the inputs whole, each row as often as it occurs.
+    """
+
+    def __init__(self, fragments: Fragments, node: plan.Spark) -> None:
+        self._fragments = fragments
+        self._node = node
+        self._inputs = [Spine([kernel_type(field.type) for field in child.fields]) for child in node.inputs]
+        self._rows = empty([kernel_type(field.type) for field in node.fields])
+        self._pending: Delta | None = None
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        for spine, delta in zip(self._inputs, inputs, strict=True):
+            spine.stage(delta)
+        rows = [spine.after().rows() for spine in self._inputs]
+        lengths = [int(part.weights.sum()) for part in rows]
+        columns = self._fragments.operator(
+            self._node, [expanded(part) for part in rows], lengths, tick.micros
+        )
+        count = len(columns[0]) if columns else 0
+        self._pending = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
+        return consolidate(concat([self._pending, -self._rows]))
+
+    def commit(self) -> None:
+        for spine in self._inputs:
+            spine.commit()
+        if self._pending is not None:
+            self._rows, self._pending = self._pending, None
+
+    def rollback(self) -> None:
+        for spine in self._inputs:
+            spine.rollback()
+        self._pending = None
+
+    def memory(self) -> int:
+        held = int(sum(column.nbytes for column in self._rows.columns))
+        return sum(spine.memory() for spine in self._inputs) + held
