@@ -343,7 +343,12 @@ MISTAKES: list[tuple[str, Callable[[IncrementalFlow], object], str, str]] = [
     ("no lookup", lambda flow: flow.lookup("ids"), "FLOW_LOOKUP", "id"),
     ("key", lambda flow: flow.register_source("s", "a INT", primary_key="b"), "FLOW_UNKNOWN_COLUMN", "a"),
     ("option", lambda flow: flow.register_source("s", "a INT", retain="some"), "FLOW_OPTION", "used"),
-    ("twice", lambda flow: flow.register_source("s", pa.schema([("a", "int32")] * 2)), "FLOW_SCHEMA", "twice"),
+    (
+        "twice",
+        lambda flow: flow.register_source("s", pa.schema([("a", "int32")] * 2)),
+        "FLOW_SCHEMA",
+        "twice",
+    ),
     ("static", lambda flow: flow.reload_static("orders"), "FLOW_UNKNOWN_STATIC", "orders"),
     ("explain", lambda flow: flow.explain("orders"), "FLOW_UNKNOWN_VIEW", "ids"),
 ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.data.types import kernel_type
 from penstock.errors import InternalError, SqlError
-from penstock.functions.scalars import arithmetic, cast, datetimes, logic, strings
+from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
 
@@ -25,6 +25,8 @@ FUNCTIONS: dict[str, Scalar] = {
     **cast.FUNCTIONS,
     **strings.FUNCTIONS,
     **datetimes.FUNCTIONS,
+    **math.FUNCTIONS,
+    **collections.FUNCTIONS,
 }
 
 Evaluator = Callable[[Sequence[pa.Array], int, TickLike], pa.Array]

@@ -235,8 +235,8 @@ class Spark:
     only (tier b); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
     inputs that the kernel keeps and diffed (tier c); inputs beyond the operator's children are the one-row plans of its
     scalar subqueries. `path` holds places in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
-    operator's, or one per expression. `bindings` names, per expression, the input columns of its attributes in the order of
-    their first use (-1 is the tick's time).
+    operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
+    `bindings` has, per expression, the places inside it that are input columns, with the column (-1 is the tick's time).
     """
 
     fields: Fields
@@ -245,7 +245,7 @@ class Spark:
     operator: str
     stateless: bool
     reason: str
-    bindings: tuple[tuple[int, ...], ...] = ()
+    bindings: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 Node = (

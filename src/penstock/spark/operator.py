@@ -31,7 +31,7 @@ def operator_maker(spark: SparkSession, planned: Planned) -> Callable[[plan.Spar
         if not node.stateless:
             return Recomputed(fragments, node), planned.view.uses_time
         mapped = Mapped(fragments, node)
-        if not any(-1 in binding for binding in node.bindings):
+        if not any(column < 0 for binding in node.bindings for _, column in binding):
             return mapped, False
         types = [kernel_type(field.type) for field in node.inputs[0].fields]
         return Timed(types, lambda rows, tick: mapped.step([rows], tick)), True

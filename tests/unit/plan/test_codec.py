@@ -35,7 +35,9 @@ def _view(*expressions: Expression) -> node.View:
     )
     expanded = node.Expand(fields, generated, ((Column(0, "bigint"), Literal(None, "bigint")),))
     filtered = node.Filter(fields, expanded, Call("Not", (Literal(False, "boolean"),), "boolean"))
-    fragment = node.Spark(fields, (filtered,), (4, 2), "Project", True, "the function Exp", ((0, -1), ()))
+    fragment = node.Spark(
+        fields, (filtered,), (4, 2), "Project", True, "the function Exp", (((4, 0), (5, -1)), ())
+    )
     recursive = node.Recursive(fields, "loop", fragment, scan, max_depth=100)
     values = node.Values(fields, ((1, 2.5), (None, math.inf)))
     return node.View(

@@ -311,7 +311,9 @@ def _over_numbers(
         if low is not None and ((one == low) & (two == -1)).any():
             return rows_of(call, twin, values, length, kind)
         valid = valid_mask(values[0], length) & valid_mask(values[1], length) & ~bad
-        return from_numbers(fast(one, np.where(two == 0, 1, two)), valid, kind)
+        with np.errstate(invalid="ignore"):
+            found = fast(one, np.where(two == 0, 1, two))
+        return from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
 
     return run
 
@@ -332,7 +334,7 @@ def _remainder_twin(call: Call) -> Callable[[int, int], int | None]:
 
 def _pmod_twin(call: Call) -> Callable[[int, int], int | None]:
     remainder = _remainder_twin(call)
-    bits = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}.get(call.type)
+    bits = {"int": 32, "bigint": 64}.get(call.type)  # narrower ones are added as int
 
     def pmod(one: int, two: int) -> int | None:
         value = remainder(one, two)
@@ -347,6 +349,8 @@ def _pmod_twin(call: Call) -> Callable[[int, int], int | None]:
 
 
 def _numpy_pmod(one: Any, two: Any) -> Any:
+    if one.dtype in (np.int8, np.int16):
+        one, two = one.astype(np.int32), two.astype(np.int32)
     rest = np.fmod(one, two)
     return np.where(rest < 0, np.fmod(rest + two, two), rest)
 

@@ -182,6 +182,26 @@ def _decimal_to_double(call: Call, value: Datum, length: int) -> Datum:
     return found[0] if constant else found
 
 
+def _floating_to_decimal(call: Call, value: Datum, length: int) -> Datum:
+    """Through the shortest decimal form, as Java writes the number."""
+    kind = kernel_type(call.type)
+    ansi = eval_mode(call) == "ANSI"
+
+    def exact(number: float) -> int | None:
+        if number != number or number in (float("inf"), float("-inf")):
+            return None
+        sign, digits, exponent = Decimal(repr(number)).as_tuple()
+        assert isinstance(exponent, int)
+        whole = int("".join(map(str, digits))) * (-1 if sign else 1)
+        if exponent >= 0:
+            whole, exponent = whole * decimals.power(min(exponent, 110)), 0
+        return decimals.bounded(
+            decimals.rescale(whole, min(-exponent, 110), kind.scale), kind.precision, ansi
+        )
+
+    return _whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
+
+
 # ------------------------------------------------------------------ text
 
 
@@ -203,7 +223,8 @@ def _text_rows(twin: Callable[[str], Any]) -> Convert:
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _WHOLE_LEGACY = re.compile(r"([+-]?[0-9]+)(?:\.[0-9]*)?")
 _FLOATING = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+# Java's BigDecimal takes the digits of every script.
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _SPECIAL = {
     "nan": float("nan"),
     "inf": float("inf"),
@@ -384,6 +405,7 @@ _CASTS: dict[tuple[str, str], Convert] = {
     ("boolean", "floating"): _boolean_to_number,
     ("integral", "decimal"): _integral_to_decimal,
     ("boolean", "decimal"): _integral_to_decimal,
+    ("floating", "decimal"): _floating_to_decimal,
     ("decimal", "decimal"): _decimal_to_decimal,
     ("decimal", "integral"): _decimal_to_integral,
     ("decimal", "floating"): _decimal_to_double,
@@ -422,6 +444,11 @@ def _conversion(call: Call) -> Convert | str:
         return f"CAST from {source} to {target}"
     if target == "float" and one in {"decimal", "string"}:
         return f"CAST from {source} to {target}"
+    if one == "floating" and two == "decimal":
+        # Java before 19 writes numbers from 2^53 on with digits of its own; those overflow the types below.
+        precision, scale = decimal_parts(target) or (0, 0)
+        if precision - scale > 15 or scale > 11:
+            return f"CAST from {source} to {target}"
     legacy = eval_mode(call) == "LEGACY"
     if legacy and (two == "integral" and one != "boolean"):
         return f"CAST from {source} to {target} outside ANSI mode"

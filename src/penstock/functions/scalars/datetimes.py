@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import kernel_type
-from penstock.functions.scalars import zones
+from penstock.functions.scalars import decimals, zones
 from penstock.functions.scalars.base import (
     INVALID,
     OVERFLOW,
@@ -67,8 +67,7 @@ def _seconds_with_fraction(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         value = _local(call, one(columns, length, tick))
         micros = np.mod(numbers(pc.cast(value, pa.int64()), length), 60_000_000)
-        whole = pa.array(micros, pa.decimal128(19, 0), mask=~valid_mask(value, length))
-        return pc.cast(pc.multiply(whole, pa.scalar("0.000001").cast(pa.decimal128(6, 6))), kind)
+        return decimals.from_small(micros, valid_mask(value, length), kind)
 
     return run
 

@@ -16,6 +16,7 @@ from penstock.functions.scalars.base import (
     Datum,
     Scalar,
     TickLike,
+    array,
     both,
     constant,
     literal_args,
@@ -26,6 +27,27 @@ from penstock.functions.scalars.base import (
 from penstock.plan.expression import Call, Literal
 
 _TEXT = only("string")
+
+
+# Letters that got a case with Unicode 16, which Spark's ICU knows and an older Python does not: lower, upper.
+_NEW_PAIRS = [
+    (0x019B, 0xA7DC),
+    (0x0264, 0xA7CB),
+    (0x1C8A, 0x1C89),
+    (0xA7CD, 0xA7CC),
+    (0xA7DB, 0xA7DA),
+    *((0x10D70 + index, 0x10D50 + index) for index in range(22)),
+]
+_NEW_UPPER = dict(_NEW_PAIRS)
+_NEW_LOWER = {upper: lower for lower, upper in _NEW_PAIRS}
+
+
+def _upper(text: str) -> str:
+    return text.translate(_NEW_UPPER).upper()
+
+
+def _lower(text: str) -> str:
+    return text.lower().translate(_NEW_LOWER)
 
 
 def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
@@ -108,16 +130,16 @@ def _concat(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _concat_ws(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    glue_of, *parts = args
-    nothing = pa.scalar(None, pa.large_string())
+    """Row by row: Arrow's join loses rows in which every part is NULL."""
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        glue = glue_of(columns, length, tick)
-        if not parts:
-            return pc.if_else(pc.is_valid(glue), pa.scalar("", pa.large_string()), nothing)
-        values = [item(columns, length, tick) for item in parts]
-        joined = pc.binary_join_element_wise(*values, glue, null_handling="skip")
-        return pc.if_else(pc.is_valid(glue), joined, nothing)
+        glue, *parts = (array(item(columns, length, tick), length).to_pylist() for item in args)
+        rows = zip(*parts, strict=True) if parts else [()] * length
+        joined = [
+            None if between is None else between.join(part for part in row if part is not None)
+            for between, row in zip(glue, rows, strict=True)
+        ]
+        return pa.array(joined, pa.large_string())
 
     return run
 
@@ -209,7 +231,7 @@ def _locate(search: str, text: str, start: int) -> int:
     if start < 1:
         return 0
     if search == "":
-        return 1 if start == 1 or start <= len(text) else 0
+        return 1
     return text.find(search, start - 1) + 1
 
 
@@ -259,8 +281,8 @@ def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 FUNCTIONS: dict[str, Scalar] = {
-    "Upper": Scalar(_case_mapping(pc.ascii_upper, str.upper), _TEXT),
-    "Lower": Scalar(_case_mapping(pc.ascii_lower, str.lower), _TEXT),
+    "Upper": Scalar(_case_mapping(pc.ascii_upper, _upper), _TEXT),
+    "Lower": Scalar(_case_mapping(pc.ascii_lower, _lower), _TEXT),
     "Substring": Scalar(_substring, only("string", first=1)),
     "Length": Scalar(_length, only("string", "binary")),
     "OctetLength": Scalar(_octet_length, only("string", "binary")),
@@ -285,7 +307,7 @@ FUNCTIONS: dict[str, Scalar] = {
     "StringLPad": Scalar(row_wise(_pad(True)), only("string", first=1)),
     "StringRPad": Scalar(row_wise(_pad(False)), only("string", first=1)),
     "StringInstr": Scalar(row_wise(lambda text, part: text.find(part) + 1), _TEXT),
-    "StringLocate": Scalar(row_wise(_locate), only("string", first=2)),
+    "StringLocate": Scalar(row_wise(_locate), both(only("string", first=2), literal_args(2))),
     "Reverse": Scalar(_reverse, _TEXT),
     "StringRepeat": Scalar(row_wise(lambda text, times: text * max(times, 0)), only("string", first=1)),
     "StringSpace": Scalar(row_wise(lambda count: " " * max(count, 0)), only("int")),

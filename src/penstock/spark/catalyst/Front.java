@@ -178,6 +178,186 @@ public class Front {
     return false;
   }
 
+  // ---------------------------------------------------------------- running a part of a plan
+
+  private static boolean isNow(Object node) {
+    if (!(node instanceof ScalarSubquery)) return false;
+    LogicalPlan leaf = (LogicalPlan) ((ScalarSubquery) node).plan();
+    while (!leaf.children().isEmpty()) leaf = (LogicalPlan) leaf.children().apply(0);
+    return isOurs(leaf) && ((Attribute) leaf.output().apply(0)).metadata().getString(RELATION).equals("penstock.now");
+  }
+
+  /** Expressions over a batch of rows, evaluated in this JVM without a Spark job. */
+  public static class Projection {
+    private final org.apache.spark.sql.classic.SparkSession session;
+    private final StructType input;
+    private final StructType output;
+    private final UnsafeProjection projection;
+
+    Projection(org.apache.spark.sql.classic.SparkSession session, StructType input, StructType output, UnsafeProjection projection) {
+      this.session = session;
+      this.input = input;
+      this.output = output;
+      this.projection = projection;
+    }
+
+    /** An Arrow record batch message in, the messages of the result out. */
+    public List run(final byte[] batch) {
+      return (List) session.withActive(new scala.runtime.AbstractFunction0() {
+        public Object apply() {
+          return messages(batch);
+        }
+      });
+    }
+
+    private List messages(byte[] batch) {
+      List one = new ArrayList();
+      one.add(batch);
+      scala.collection.Iterator rows = org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.fromBatchIterator(
+          scala.jdk.javaapi.CollectionConverters.asScala(one.iterator()), input, "UTC", false, true, null);
+      List results = new ArrayList();
+      while (rows.hasNext()) results.add(((UnsafeRow) projection.apply((InternalRow) rows.next())).copy());
+      scala.collection.Iterator made = (scala.collection.Iterator) org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toBatchIterator(
+          scala.jdk.javaapi.CollectionConverters.asScala(results.iterator()), output, (long) results.size() + 1, "UTC", false, true, null);
+      List messages = new ArrayList();
+      while (made.hasNext()) messages.add(made.next());
+      return messages;
+    }
+  }
+
+  /**
+   * The expressions at some places as functions of input rows. Per expression, pairs holds the place of each part that is an
+   * input column and the position of that column: place, position, place, position, ...
+   */
+  public Projection projection(
+      final org.apache.spark.sql.classic.SparkSession session, final List places, final List pairs, final String ddl) {
+    return (Projection) session.withActive(new scala.runtime.AbstractFunction0() {
+      public Object apply() {
+        StructType input = StructType.fromDDL(ddl);
+        List references = new ArrayList();
+        for (int i = 0; i < input.fields().length; i++) {
+          references.add(new BoundReference(i, input.fields()[i].dataType(), true));
+        }
+        List bound = new ArrayList();
+        StructField[] fields = new StructField[places.size()];
+        for (int i = 0; i < fields.length; i++) {
+          Expression expression = bind(places.get(i), (List) pairs.get(i), references);
+          bound.add(expression);
+          fields[i] = new StructField("c" + i, expression.dataType(), true, Metadata.empty());
+        }
+        return new Projection(session, input, new StructType(fields), UnsafeProjection.create(seq(bound)));
+      }
+    });
+  }
+
+  /** An expression with the parts that are columns replaced by references to them. */
+  private Expression bind(Object place, List pairs, final List references) {
+    final List parts = new ArrayList();
+    final List columns = new ArrayList();
+    for (int i = 0; i < pairs.size(); i += 2) {
+      parts.add(at(((Number) pairs.get(i)).intValue()));
+      columns.add(references.get(((Number) pairs.get(i + 1)).intValue()));
+    }
+    Expression whole = (Expression) at(((Number) place).intValue());
+    return (Expression) whole.transformDown(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return place(node, parts) >= 0;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        return isDefinedAt(node) ? columns.get(place(node, parts)) : otherwise.apply(node);
+      }
+    });
+  }
+
+  /** Whether one of the expressions can only be evaluated by a Spark job. */
+  public boolean needsJob(List places) {
+    for (Object place : places) if (holdsPython((Expression) at(((Number) place).intValue()))) return true;
+    return false;
+  }
+
+  private static boolean holdsPython(Expression node) {
+    if (node instanceof PythonFuncExpression) return true;
+    for (Object child : list(node.children())) if (holdsPython((Expression) child)) return true;
+    return false;
+  }
+
+  /** The same expressions as a Spark job over a relation. The last column of the input is kept. */
+  public LogicalPlan projectPlan(List places, List pairs, LogicalPlan input) {
+    List columns = new ArrayList();
+    List output = list(input.output());
+    for (int i = 0; i < places.size(); i++) {
+      Expression bound = bind(places.get(i), (List) pairs.get(i), output);
+      columns.add(alias(bound, "c" + i, NamedExpression$.MODULE$.newExprId()));
+    }
+    columns.add(output.get(output.size() - 1));
+    return new Project(seq(columns), input);
+  }
+
+  private static Alias alias(Expression child, String name, ExprId id) {
+    return new Alias(child, name, id, seq(new ArrayList()), scala.Option.empty(), seq(new ArrayList()));
+  }
+
+  /**
+   * An operator over other inputs, which have the columns of its children in their order; columns beyond those are kept.
+   * values are one-row relations for its scalar subqueries, micros the tick's time.
+   */
+  public LogicalPlan graft(LogicalPlan operator, List inputs, List values, final long micros) {
+    List children = new ArrayList();
+    List old = list(operator.children());
+    for (int i = 0; i < old.size(); i++) {
+      List output = list(((LogicalPlan) old.get(i)).output());
+      LogicalPlan input = (LogicalPlan) inputs.get(i);
+      List columns = new ArrayList();
+      List given = list(input.output());
+      for (int c = 0; c < given.size(); c++) {
+        Attribute attribute = (Attribute) given.get(c);
+        if (c < output.size()) {
+          Attribute wanted = (Attribute) output.get(c);
+          columns.add(alias(attribute, wanted.name(), wanted.exprId()));
+        } else {
+          columns.add(attribute);
+        }
+      }
+      children.add(new Project(seq(columns), input));
+    }
+    final List constants = values;
+    final List ids = new ArrayList();
+    LogicalPlan grafted = (LogicalPlan) operator.withNewChildren(seq(children));
+    return (LogicalPlan) grafted.transformExpressions(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof ScalarSubquery;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        if (isNow(node)) return new Literal(Long.valueOf(micros), DataTypes.TimestampType);
+        ExprId id = ((ScalarSubquery) node).exprId();
+        if (!ids.contains(id)) ids.add(id);
+        LocalRelation relation = (LocalRelation) constants.get(ids.indexOf(id));
+        DataType type = ((Expression) node).dataType();
+        InternalRow row = (InternalRow) relation.data().apply(0);
+        return new Literal(row.isNullAt(0) ? null : row.get(0, type), type);
+      }
+    });
+  }
+
+  /** The groups of an Aggregate with some of its calls only: keys, then the calls. */
+  public LogicalPlan narrowed(LogicalPlan operator, List places) {
+    Aggregate aggregate = (Aggregate) operator;
+    List columns = new ArrayList();
+    int index = 0;
+    for (Object key : list(aggregate.groupingExpressions())) {
+      columns.add(alias((Expression) key, "k" + index++, NamedExpression$.MODULE$.newExprId()));
+    }
+    index = 0;
+    for (Object place : places) {
+      Expression call = (Expression) at(((Number) place).intValue());
+      columns.add(alias(call, "c" + index++, NamedExpression$.MODULE$.newExprId()));
+    }
+    return new Aggregate(aggregate.groupingExpressions(), seq(columns), aggregate.child(), scala.Option.empty());
+  }
+
   // ---------------------------------------------------------------- describing
 
   /** A plan as JSON: per node its class c, its output o, its children k and the other constructor arguments a. */
@@ -195,9 +375,8 @@ public class Front {
   /** What describe has met so far: the place of a node is its position here. */
   private List met = new ArrayList();
 
-  /** The plan node or expression at a place that describe numbered in the same plan. */
-  public Object find(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, int place) {
-    describe(session, plan);
+  /** The plan node or expression at a place of the plan that was described last. */
+  public Object at(int place) {
     return met.get(place);
   }
 

@@ -16,6 +16,8 @@ from penstock.spark.catalyst.placed import (
     fields_of,
     prepare,
     project,
+    refuse_random,
+    select,
 )
 from penstock.spark.catalyst.relations import with_columns
 
@@ -58,12 +60,12 @@ def aggregate(context: Context, node: Json) -> Placed:
     grouping: list[Json] = [item["e"] for item in node["a"]["groupingExpressions"]]
     results: list[Json] = [item["e"] for item in node["a"]["aggregateExpressions"]]
     calls = [item for result in results for item in walk(result) if item["c"] == "AggregateExpression"]
-    for call in calls:
-        if call["k"][0]["c"] not in KNOWN:
-            raise Unsupported(f"the kernel does not know the aggregate {call['k'][0]['c']}")
+    foreign = [call for call in calls if call["k"][0]["c"] not in KNOWN]
+    calls = [call for call in calls if call["k"][0]["c"] in KNOWN]
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
     inner = [argument for call in calls for argument in (*call["k"][0]["k"], *call["k"][1:])]
-    child = prepare(context, context.plan(node["k"][0], below), [*grouping, *inner])
+    source = context.plan(node["k"][0], None if foreign else below)
+    child = prepare(context, source, [*grouping, *inner])
     key_expressions = [translate(item, child.scope) for item in grouping]
     wanted = [normalised(item) for item in key_expressions]
     taken = [_call(call, child, wanted) for call in calls]
@@ -80,11 +82,46 @@ def aggregate(context: Context, node: Json) -> Placed:
     for index, spec in enumerate(unique):
         nullable = spec.function not in {"Count", "CollectList", "CollectSet"}
         fields.append(plan.Field(f"{spec.function.lower()}_{index}", spec.type, nullable))
-    whole = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
-    scope = {("k", index): (index, item) for index, item in enumerate(fields)}
+    whole: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
     slots = {call["at"]: len(keys) + unique.index(one) for call, one in zip(calls, made, strict=True)}
-    above = Placed(whole, tuple(scope))
+    if foreign:
+        whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
+    above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
+
+
+def _with_foreign(
+    context: Context,
+    node: Json,
+    source: Placed,
+    known: plan.Node,
+    keys: int,
+    foreign: list[Json],
+    slots: dict[int, int],
+) -> plan.Node:
+    """Spark's groups with the calls that the kernel lacks, next to the kernel's own groups."""
+    if any(item["c"] == "ScalarSubquery" for call in foreign for item in walk(call)):
+        raise Unsupported(f"the aggregate {foreign[0]['k'][0]['c']} over a scalar subquery")
+    for call in foreign:
+        for item in walk(call):
+            refuse_random(item)
+    fields = tuple(plan.Field(f"spark_{call['at']}", call["t"], call.get("n", True)) for call in foreign)
+    names = dict.fromkeys(call["k"][0]["c"] for call in foreign)
+    spark = plan.Spark(
+        (*known.fields[:keys], *fields),
+        (select(source, attribute_keys(node["k"][0])).node,),
+        (node["at"], *(call["at"] for call in foreign)),
+        "Aggregate",
+        stateless=False,
+        reason=f"the aggregate {', '.join(names)}",
+    )
+    if len(known.fields) == keys:
+        slots.update({call["at"]: keys + index for index, call in enumerate(foreign)})
+        return spark
+    width = len(known.fields)
+    slots.update({call["at"]: width + keys + index for index, call in enumerate(foreign)})
+    same = tuple(range(keys))
+    return plan.Join((*known.fields, *spark.fields), known, spark, "inner", same, same, (True,) * keys)
 
 
 def _results(

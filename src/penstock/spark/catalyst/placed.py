@@ -190,13 +190,12 @@ def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]]) -> Placed:
     return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
 
 
-def _bindings(item: Json, scope: Scope) -> tuple[int, ...]:
-    """The input columns that stand for the attributes and subqueries of an expression, by first occurrence."""
-    order: dict[tuple[str, int], int] = {}
+def _bindings(item: Json, scope: Scope) -> tuple[tuple[int, int], ...]:
+    """The places inside an expression that are columns of the input: attributes, subqueries, the time."""
+    found: list[tuple[int, int]] = []
     for leaf in walk(item):
         if leaf["c"] == "AttributeReference":
-            order.setdefault(("a", leaf["id"]), scope[("a", leaf["id"])][0])
+            found.append((leaf["at"], scope[("a", leaf["id"])][0]))
         elif leaf["c"] == "ScalarSubquery":
-            key = ("s", leaf["id"])
-            order.setdefault(key, -1 if is_now(leaf) else scope[key][0])
-    return tuple(order.values())
+            found.append((leaf["at"], -1 if is_now(leaf) else scope[("s", leaf["id"])][0]))
+    return tuple(found)

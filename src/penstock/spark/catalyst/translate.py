@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.errors import SqlError
 from penstock.plan import node as plan
 from penstock.spark.catalyst import aggregates, joins, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
@@ -116,8 +117,9 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
         case "Deduplicate":
             return windows.deduplicate(context, node)
         case "WithCTE":
-            for definition in node["k"][:-1] if node["k"][-1]["c"] != "CTERelationDef" else node["k"][1:]:
-                context.shared[definition["a"]["id"]] = definition
+            for definition in node["k"]:
+                if definition["c"] == "CTERelationDef":
+                    context.shared[definition["a"]["id"]] = definition
             return _plan(context, _main(node), needed)
         case "CTERelationRef":
             return _shared(context, node)
@@ -127,6 +129,12 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             return _loop_reference(node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
+        case "Sample":
+            raise SqlError(
+                "the view takes a sample, which is another one every time",
+                code="SQL_NONDETERMINISTIC",
+                hint="filter by a hash of a column, as in WHERE pmod(hash(id), 10) = 0",
+            )
         case "DomainJoin" | "LateralJoin":
             raise Unsupported("a correlated subquery that Catalyst could not turn into a join")
         case name:

@@ -1,0 +1,234 @@
+"""Run the parts of a view that the kernel leaves to Spark: single expressions, or one operator, never the whole view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.data.types import kernel_type
+from penstock.errors import PenstockError, SqlError
+from penstock.plan import node as plan
+from penstock.spark import errors
+from penstock.spark.catalyst import bridge
+from penstock.spark.catalyst.planner import Planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_ROWS = 65_536  # of one Arrow message through py4j
+_NOW = "timestamp"
+
+# Spark's data errors under the codes that the kernel gives to the same mistakes.
+_CODES = {
+    "DATA_DIVIDE_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
+    "DATA_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
+    "DATA_CAST": "SQL_CAST",
+    "DATA_RAISED": "SQL_RAISED",
+}
+
+
+class Fragments:
+    """The Spark side of one planned view; what it prepares is kept for the next tick."""
+
+    def __init__(self, spark: SparkSession, planned: Planned) -> None:
+        self._spark = spark
+        self._planned = planned
+        self._front = bridge.front(spark)
+        self._front.describe(planned.session, planned.optimized)  # numbers the places
+        self._projections: dict[tuple[int, ...], Any] = {}
+
+    def expressions(
+        self, node: plan.Spark, columns: Sequence[pa.Array], length: int, micros: int
+    ) -> list[pa.Array]:
+        """Evaluate the expressions of a stateless node over rows; the result has one column per expression.
+
+        Costs a few milliseconds and no Spark job, except for Python functions.
+        """
+        kinds = [item.type for item in node.fields[len(columns) :]]
+        used = sorted({index for binding in node.bindings for _, index in binding if index >= 0})
+        position = {index: count for count, index in enumerate(used)}
+        pairs = [
+            [number for place, index in binding for number in (place, position.get(index, len(used)))]
+            for binding in node.bindings
+        ]
+        fields = node.inputs[0].fields
+        given = [columns[index] for index in used]
+        given.append(pa.repeat(pa.scalar(micros, kernel_type(_NOW)), length))
+        names = [fields[index].type for index in used] + [_NOW]
+        try:
+            if self._front.needsJob(_java_list(self._spark, node.path)):
+                return self._by_job(node, pairs, given, kinds, length)
+            return self._in_place(node, pairs, given, names, kinds, length)
+        except Exception as error:
+            raise _refused(error, node) from None
+
+    def operator(
+        self, node: plan.Spark, inputs: Sequence[Sequence[pa.Array]], lengths: Sequence[int], micros: int
+    ) -> list[pa.Array]:
+        """Run an operator over all rows of its inputs, each row as often as it occurs, and return the rows it gives."""
+        try:
+            return self._columns(self._grafted(node, inputs, lengths, micros, rows=False), node.fields)
+        except Exception as error:
+            raise _refused(error, node) from None
+
+    def generated(
+        self, node: plan.Spark, columns: Sequence[pa.Array], length: int, micros: int
+    ) -> tuple[pa.Array, list[pa.Array]]:
+        """Run a stateless operator over rows: for each row it gives, the position of the input row, and its columns."""
+        try:
+            frame = self._grafted(node, [columns], [length], micros, rows=True)
+            table = frame.toArrow()
+        except Exception as error:
+            raise _refused(error, node) from None
+        extra = table.column_names.index(_ROW)
+        kept = [index for index in range(table.num_columns) if index != extra]
+        values = [
+            _kernel(table.column(index), item.type) for index, item in zip(kept, node.fields, strict=True)
+        ]
+        return _whole(table.column(extra)), values
+
+    # ------------------------------------------------------------------ inside
+
+    def _in_place(
+        self,
+        node: plan.Spark,
+        pairs: Sequence[Sequence[int]],
+        given: Sequence[pa.Array],
+        names: Sequence[str],
+        kinds: Sequence[str],
+        length: int,
+    ) -> list[pa.Array]:
+        if node.path not in self._projections:
+            ddl = bridge.ddl((f"c{index}", kind, True) for index, kind in enumerate(names))
+            lists = [_java_list(self._spark, items) for items in pairs]
+            self._projections[node.path] = self._front.projection(
+                self._planned.session,
+                _java_list(self._spark, node.path),
+                _java_list(self._spark, lists),
+                ddl,
+            )
+        projection = self._projections[node.path]
+        schema = pa.schema([(f"c{index}", spark_type(kernel_type(kind))) for index, kind in enumerate(kinds)])
+        batch = pa.record_batch(
+            [_cast(column, spark_type(column.type)) for column in given], [f"c{i}" for i in range(len(given))]
+        )
+        made: list[pa.RecordBatch] = []
+        for start in range(0, length, _MOST_ROWS):
+            message = batch.slice(start, _MOST_ROWS).serialize().to_pybytes()
+            made.extend(
+                pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema)
+                for part in projection.run(message)
+            )
+        table = pa.Table.from_batches(made, schema)
+        return [_kernel(table.column(index), kind) for index, kind in enumerate(kinds)]
+
+    def _by_job(
+        self,
+        node: plan.Spark,
+        pairs: Sequence[Sequence[int]],
+        given: Sequence[pa.Array],
+        kinds: Sequence[str],
+        length: int,
+    ) -> list[pa.Array]:
+        numbered = [*given, pa.array(range(length), pa.int64())]
+        source = self._relation(numbered, length)
+        lists = [_java_list(self._spark, items) for items in pairs]
+        grown = self._front.projectPlan(
+            _java_list(self._spark, node.path), _java_list(self._spark, lists), source
+        )
+        table = self._frame(grown).toArrow()
+        order = _whole(table.column(len(kinds)))
+        ranked = table.take(pa.compute.sort_indices(order))
+        return [_kernel(ranked.column(index), kind) for index, kind in enumerate(kinds)]
+
+    def _grafted(
+        self,
+        node: plan.Spark,
+        inputs: Sequence[Sequence[pa.Array]],
+        lengths: Sequence[int],
+        micros: int,
+        *,
+        rows: bool,
+    ) -> Any:
+        operator = self._front.at(node.path[0])
+        if len(node.path) > 1:
+            operator = self._front.narrowed(operator, _java_list(self._spark, node.path[1:]))
+        count = operator.children().size()
+        relations = []
+        for columns, length in zip(inputs, lengths, strict=True):
+            numbered = [*columns, pa.array(range(length), pa.int64())] if rows else list(columns)
+            relations.append(self._relation(numbered, length, last=_ROW if rows else None))
+        grown = self._front.graft(
+            operator,
+            _java_list(self._spark, relations[:count]),
+            _java_list(self._spark, relations[count:]),
+            micros,
+        )
+        return self._frame(grown)
+
+    def _relation(self, columns: Sequence[pa.Array], length: int, *, last: str | None = None) -> Any:
+        """Rows as a Catalyst relation."""
+        given = list(columns) or [pa.nulls(length, pa.int8())]
+        names = [f"c{index}" for index in range(len(given))]
+        if last is not None:
+            names[-1] = last
+        table = pa.table([_cast(column, spark_type(column.type)) for column in given], names)
+        frame: Any = self._spark.createDataFrame(table)
+        return frame._jdf.queryExecution().optimizedPlan()
+
+    def _frame(self, grown: Any) -> Any:
+        from pyspark.sql import DataFrame
+
+        jvm: Any = self._spark._jvm
+        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, grown)
+        return DataFrame(made, self._spark)
+
+    def _columns(self, frame: Any, fields: plan.Fields) -> list[pa.Array]:
+        table = frame.toArrow()
+        return [_kernel(table.column(index), item.type) for index, item in enumerate(fields)]
+
+
+_ROW = "penstock_row"
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large."""
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(item.name, spark_type(item.type)) for item in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(spark_type(kind.key_type), spark_type(kind.item_type))
+    return kind
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+
+
+def _kernel(column: pa.ChunkedArray, kind: str) -> pa.Array:
+    return _cast(_whole(column), kernel_type(kind))
+
+
+def _java_list(spark: SparkSession, items: Sequence[Any]) -> Any:
+    jvm: Any = spark._jvm
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _refused(error: BaseException, node: plan.Spark) -> PenstockError:
+    """Spark's error for a tick, with the codes of the kernel."""
+    found = errors.translate(error)
+    code = _CODES.get(found.code)
+    if code is None:
+        return found
+    return SqlError(found.message, code=code, hint=found.hint, where=found.where)

@@ -1,0 +1,150 @@
+"""Spark's own answer for an expression, row by row where it raises, next to the kernel's."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from penstock.data.types import kernel_type
+from penstock.errors import PenstockError
+from penstock.functions import evaluate
+from penstock.plan import node
+from penstock.spark.catalyst import Relation, bridge, plan_view
+from penstock.spark.catalyst.expressions import walk
+from penstock.spark.fragment import spark_type
+
+Table = Mapping[str, tuple[str, Sequence[Any]]]  # column -> Spark type, values
+
+
+@dataclass(frozen=True)
+class Tick:
+    micros: int = 0
+
+
+def grid(**columns: tuple[str, Sequence[Any]]) -> Table:
+    """Every combination of the columns' values."""
+    rows = list(product(*(values for _, values in columns.values())))
+    return {
+        name: (kind, [row[index] for row in rows]) for index, (name, (kind, _)) in enumerate(columns.items())
+    }
+
+
+class Judge:
+    """Both answers for expressions over one table."""
+
+    def __init__(self, spark: SparkSession, table: Table, expressions: Sequence[str]) -> None:
+        fields = tuple(node.Field(name, kind) for name, (kind, _) in table.items())
+        text = ", ".join(f"{expression} AS e{index}" for index, expression in enumerate(expressions))
+        planned = plan_view(spark, "v", f"SELECT {text} FROM t", {"t": Relation("t", fields)})
+        front = bridge.front(spark)
+        described = bridge.described(front.describe(planned.session, planned.optimized))
+        assert described["c"] == "Project", described["c"]
+        self.root = planned.view.root
+        self.arrays = [pa.array(values, kernel_type(kind)) for kind, values in table.values()]
+        self.length = len(self.arrays[0])
+        places = {name: index for index, name in enumerate(table)}
+        ddl = bridge.ddl((f"c{index}", kind, True) for index, (kind, _) in enumerate(table.values()))
+        self.projections = []
+        for item in described["a"]["projectList"]:
+            expression = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
+            one, pairs, all_pairs = (spark._jvm.java.util.ArrayList() for _ in range(3))
+            one.add(expression["at"])
+            for leaf in walk(expression):
+                if leaf["c"] == "AttributeReference":
+                    pairs.add(leaf["at"])
+                    pairs.add(places[leaf["name"]])
+            all_pairs.add(pairs)
+            self.projections.append(front.projection(planned.session, one, all_pairs, ddl))
+        self.batch = pa.record_batch(
+            [array.cast(spark_type(array.type)) for array in self.arrays],
+            [f"c{i}" for i in range(len(places))],
+        )
+
+    def spark(self, index: int, start: int, count: int) -> list[Any]:
+        """Spark's values for some rows; raises what Spark raises."""
+        message = self.batch.slice(start, count).serialize().to_pybytes()
+        kind = kernel_type(self.root.fields[index].type)
+        schema = pa.schema([("c", spark_type(kind))])
+        parts = [
+            pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema).column(0).cast(kind)
+            for part in self.projections[index].run(message)
+        ]
+        return [exact(value) for part in parts for value in part.to_pylist()]
+
+    def kernel(self, index: int, start: int, count: int) -> list[Any]:
+        """The kernel's values for some rows; raises PenstockError."""
+        assert isinstance(self.root, node.Project), self.root
+        assert isinstance(self.root.input, node.Scan), self.root.input
+        scan = self.root.input
+        columns = [self.arrays[position].slice(start, count) for position in scan.columns]
+        found = evaluate.compile(self.root.expressions[index])(columns, count, Tick())
+        assert found.type == kernel_type(self.root.fields[index].type)
+        return [exact(value) for value in found.to_pylist()]
+
+    def differences(self, index: int) -> list[str]:
+        """What differs between the two answers for one expression."""
+        theirs = self._attempt(self.spark, index, 0, self.length)
+        ours = self._attempt(self.kernel, index, 0, self.length)
+        if not isinstance(theirs, str) and not isinstance(ours, str):
+            return [
+                f"{self._row(row)}: Spark {theirs[row]!r}, kernel {ours[row]!r}"
+                for row in range(self.length)
+                if theirs[row] != ours[row]
+            ][:5]
+        found = []
+        for row in range(self.length):
+            one = self._attempt(self.spark, index, row, 1)
+            two = self._attempt(self.kernel, index, row, 1)
+            if one != two:
+                found.append(f"{self._row(row)}: Spark {one!r}, kernel {two!r}")
+        return found[:5]
+
+    def _attempt(self, answer: Any, index: int, start: int, count: int) -> list[Any] | str:
+        try:
+            values: list[Any] = answer(index, start, count)
+        except PenstockError as error:
+            return error.code
+        except Exception as error:
+            return _code(error)
+        return values
+
+    def _row(self, row: int) -> str:
+        return f"({', '.join(repr(array[row].as_py()) for array in self.arrays)})"
+
+
+def _code(error: Exception) -> str:
+    """The kernel's code for the same mistake in Spark's words."""
+    condition = getattr(error, "getCondition", lambda: None)()
+    known = {
+        "DIVIDE_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
+        "REMAINDER_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
+        "ARITHMETIC_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
+        "BINARY_ARITHMETIC_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
+        "CAST_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
+        "NUMERIC_VALUE_OUT_OF_RANGE": "SQL_NUMERIC_OUT_OF_RANGE",
+        "NUMERIC_OUT_OF_SUPPORTED_RANGE": "SQL_NUMERIC_OUT_OF_RANGE",
+        "CAST_INVALID_INPUT": "SQL_CAST",
+        "DATETIME_FIELD_OUT_OF_BOUNDS": "SQL_INVALID_ARGUMENT",
+        "INVALID_ARRAY_INDEX": "SQL_INVALID_INDEX",
+        "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": "SQL_INVALID_INDEX",
+        "INVALID_INDEX_OF_ZERO": "SQL_INVALID_INDEX",
+    }
+    name = (condition or "").partition(".")[0]
+    return known.get(name, f"{condition or type(error).__name__}: {str(error)[:300]}")
+
+
+def exact(value: Any) -> Any:
+    """A value that equals another only when every bit does, NaN apart."""
+    if isinstance(value, float):
+        return "nan" if value != value else struct.pack(">d", value).hex()
+    if isinstance(value, list | tuple):
+        return [exact(item) for item in value]
+    if isinstance(value, dict):
+        return {key: exact(item) for key, item in value.items()}
+    return (type(value).__name__, value)

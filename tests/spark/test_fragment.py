@@ -1,0 +1,123 @@
+"""What the kernel leaves to Spark, run on rows that Spark has never seen before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from test_catalyst import RELATIONS, of_kind, planned
+
+from penstock.data.types import kernel_type
+from penstock.errors import SqlError
+from penstock.plan import node
+from penstock.spark.fragment import Fragments
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def _fragment(spark: SparkSession, sql: Any, position: int = 0) -> tuple[Fragments, node.Spark]:
+    found = planned(spark, sql)
+    return Fragments(spark, found), of_kind(found.view.root, node.Spark)[position]
+
+
+def _columns(source: node.Node, **values: list[Any]) -> list[pa.Array]:
+    return [pa.array(values[item.name], kernel_type(item.type)) for item in source.fields]
+
+
+@pytest.mark.smoke
+def test_expressions_over_a_delta(spark: SparkSession) -> None:
+    sql = (
+        "SELECT exp(x) AS p, date_format(ts, 'EEEE') AS q, transform(arr, z -> z + 1) AS r, from_json(s, 'a INT').a AS j, "
+        "months_between(now(), ts) AS m, a FROM t"
+    )
+    fragments, fragment = _fragment(spark, sql)
+    columns = _columns(
+        fragment.inputs[0],
+        a=[1, 2],
+        s=['{"a": 7}', None],
+        x=[0.0, None],
+        ts=[NOON, None],
+        arr=[[1, None], None],
+    )
+    micros = int(NOON.timestamp()) * 1_000_000
+    found = fragments.expressions(fragment, columns, 2, micros)
+    assert [column.type for column in found] == [
+        kernel_type(item.type) for item in fragment.fields[len(columns) :]
+    ]
+    assert {repr(column.to_pylist()) for column in found} == {
+        "[1.0, None]",
+        "['Wednesday', None]",
+        "[[2, None], None]",
+        "[7, None]",
+        "[0.0, None]",
+    }
+    assert [
+        column.to_pylist() for column in fragments.expressions(fragment, [c[:0] for c in columns], 0, 0)
+    ] == [[]] * 5
+
+
+def test_an_expression_over_aggregates_and_keys(spark: SparkSession) -> None:
+    fragments, fragment = _fragment(spark, "SELECT exp(sum(x) + b % 7) AS z FROM t GROUP BY b % 7")
+    assert isinstance(fragment.inputs[0], node.Aggregate)
+    columns = [
+        pa.array([1 if item.type == "int" else 2.0], kernel_type(item.type))
+        for item in fragment.inputs[0].fields
+    ]
+    assert fragments.expressions(fragment, columns, 1, 0)[0].to_pylist() == [20.085536923187668]
+
+
+def test_an_error_has_the_kernels_code(spark: SparkSession) -> None:
+    fragments, fragment = _fragment(spark, "SELECT exp(1 / b) AS z FROM t")
+    with pytest.raises(SqlError) as caught:
+        fragments.expressions(
+            fragment, [pa.array([1.0, 0.0]) if False else pa.array([1, 0], pa.int32())], 2, 0
+        )
+    assert caught.value.code == "SQL_DIVIDE_BY_ZERO"
+
+
+def test_a_python_function(spark: SparkSession) -> None:
+    @F.udf("int")
+    def plus(value: int | None) -> int | None:
+        return None if value is None else value + 1
+
+    from penstock.spark.catalyst import table
+
+    frame = table(spark, RELATIONS["t"]).select(plus("b").alias("z"), "a")
+    fragments, fragment = _fragment(spark, frame)
+    columns = _columns(fragment.inputs[0], a=[1, 2, 3], b=[3, None, 5])
+    assert fragments.expressions(fragment, columns, 3, 0)[0].to_pylist() == [4, None, 6]
+
+
+def test_an_aggregate_that_only_spark_has(spark: SparkSession) -> None:
+    sql = "SELECT b, sum(x) AS total, approx_count_distinct(s) AS n FROM t GROUP BY b"
+    fragments, fragment = _fragment(spark, sql)
+    assert not fragment.stateless
+    columns = _columns(fragment.inputs[0], b=[1, 1, None], s=["a", "b", "a"], x=[1.0, 2.0, 3.0])
+    found = fragments.operator(fragment, [columns], [3], 0)
+    rows = sorted(zip(*(column.to_pylist() for column in found), strict=True), key=repr)
+    assert rows == [(1, 2), (None, 1)]
+
+
+def test_a_generator_gives_the_row_it_came_from(spark: SparkSession) -> None:
+    fragments, fragment = _fragment(
+        spark, "SELECT a, p, q FROM t LATERAL VIEW json_tuple(s, 'p', 'q') AS p, q"
+    )
+    assert fragment.stateless
+    columns = _columns(fragment.inputs[0], a=[5, 6], s=['{"p": 1}', None])
+    parents, found = fragments.generated(fragment, columns, 2, 0)
+    assert parents.to_pylist() == [0, 1]
+    assert [column.to_pylist() for column in found] == [[5, 6], ["1", None], [None, None]]
+
+
+def test_an_operator_with_a_scalar_subquery(spark: SparkSession) -> None:
+    sql = "SELECT approx_count_distinct(s) FILTER (WHERE b > (SELECT max(k) FROM u)) AS n FROM t"
+    fragments, fragment = _fragment(spark, sql)
+    (value,) = of_kind(fragment, node.Single)
+    assert fragment.inputs[1] == value
+    columns = _columns(fragment.inputs[0], b=[1, 5, 9], s=["a", "b", "c"])
+    found = fragments.operator(fragment, [columns, [pa.array([4], pa.int32())]], [3, 1], 0)
+    assert found[0].to_pylist() == [2]
