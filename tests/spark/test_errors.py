@@ -231,3 +231,14 @@ def test_a_script_shows_no_java(tmp_path: Path) -> None:
     assert "org.apache" not in done.stderr
     assert "py4j" not in done.stderr
     assert len(done.stderr.splitlines()) < 25
+
+
+def test_the_caret_is_right_behind_a_file_on_an_earlier_line(session: ps.Session, tmp_path: Path) -> None:
+    (tmp_path / "stores.csv").write_text("id\n1\n")
+    with pytest.raises(ps.SqlError) as caught:
+        session.sql(f"SELECT * FROM '{tmp_path}/stores.csv' s\nWHERE id = = 1")
+    assert caught.value.where is not None
+    first, line, caret = caught.value.where.splitlines()
+    assert first == "line 2, column 12"
+    assert line.strip() == "WHERE id = = 1"
+    assert caret.index("^") - line.index("W") == 11

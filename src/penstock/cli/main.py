@@ -78,6 +78,7 @@ def show(error: Exception, *, debug: bool = False) -> int:
     if debug:
         import traceback
 
+        error.__suppress_context__ = False  # what Spark said is left out only as long as nobody asks
         traceback.print_exception(error)
     if not isinstance(error, PenstockError):
         text = _told(error)

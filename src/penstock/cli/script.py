@@ -12,7 +12,6 @@ from penstock.cli.output import Format, Written, write_batches
 from penstock.cli.progress import progress
 from penstock.spark.errors import translate
 from penstock.spark.estimate import expected_bytes
-from penstock.sql.files import rewrite_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,9 +92,7 @@ def _result(
             return operation.schema, _by_ticket(operation)
         table = (frame if limit is None else frame.limit(limit + 1)).toArrow()
     except Exception as error:
-        raise translate(
-            error, sql=statement, locate=rewrite_files(statement).original, spark=session.spark
-        ) from error
+        raise translate(error, sql=statement, spark=session.spark) from error
     return table.schema, iter(table.to_batches())
 
 

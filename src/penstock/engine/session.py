@@ -22,7 +22,7 @@ from penstock.spark import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
-from penstock.sql.files import FileReference, rewrite_files
+from penstock.sql.files import FileReference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -299,8 +299,7 @@ class Session:
             raise self._told(error, query) from None
 
     def _told(self, error: BaseException, query: str | None) -> PenstockError:
-        locate = rewrite_files(query).original if query else None
-        return spark_errors.translate(error, sql=query, locate=locate, spark=self._spark)
+        return spark_errors.translate(error, sql=query, spark=self._spark)
 
 
 def _plan_of(operation: Operation) -> tuple[DataFrame, int | None] | None:

@@ -7,7 +7,6 @@ who ask for it. Codes are stable: docs/reference/errors.md lists them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, SqlError
@@ -15,6 +14,7 @@ from penstock.spark.errors.condition import BY_CONDITION
 from penstock.spark.errors.shape import BY_SHAPE, connector_for, missing_source
 from penstock.spark.errors.wording import Question, sentence, where
 from penstock.spark.fault import Fault, faults
+from penstock.sql.files import rewrite_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,17 +24,16 @@ def translate(
     error: BaseException,
     *,
     sql: str | None = None,
-    locate: Callable[[int], int] | None = None,
     spark: SparkSession | None = None,
 ) -> PenstockError:
     """Return the penstock error for an exception that came out of PySpark.
 
-    `sql` is the text that the user wrote; `locate` maps an offset in the text that Spark saw to one in `sql`; `spark` is asked
-    for the names of tables and functions when one was not found.
+    `sql` is the text that the user wrote, in which a place is shown; `spark` is asked for the names of tables and functions when
+    one was not found.
     """
     if isinstance(error, PenstockError):
         return error
-    question = Question(sql, locate or int, spark)
+    question = Question(None if sql is None else rewrite_files(sql), sql, spark)
     chain = faults(error)
     translated = _translated(chain, question)
     # The original is there for whoever wants it, and is not printed unasked.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.spark.fault import Fault, Spot
+from penstock.sql.files import Rewritten
 from penstock.sql.place import place
 
 if TYPE_CHECKING:
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked of Spark, for the words of the error: the user's text, and how to find other names."""
+    """What was asked of Spark, for the words of the error: the text that it saw, the user's, and how to find other names."""
 
+    seen: Rewritten | None = None
     sql: str | None = None
-    locate: Callable[[int], int] = int
     spark: SparkSession | None = None
+
+    def locate(self, offset: int) -> int:
+        """The offset in the user's text of one in the text that Spark saw."""
+        return offset if self.seen is None else self.seen.original(offset)
 
 
 def sentence(fault: Fault) -> str:
@@ -34,11 +39,11 @@ def sentence(fault: Fault) -> str:
 def where(fault: Fault, question: Question) -> str | None:
     """The place that Spark blames: in the query, a view, or a Python program."""
     if question.sql is not None and fault.line is not None and fault.column is not None:
-        lines = question.sql.split("\n")
-        offset = sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1
+        lines = (question.sql if question.seen is None else question.seen.sql).split("\n")
+        offset = question.locate(sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1)
         token = fault.parameters.get("error", "").strip("'")
         length = len(token) if question.sql.startswith(token, offset) else 1
-        return place(question.sql, min(question.locate(offset), len(question.sql)), length)
+        return place(question.sql, min(offset, len(question.sql)), length)
     return next((_spot(spot, question) for spot in fault.spots), None)
 
 
