@@ -7,8 +7,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
-from judge import Judge, Table, grid
 from pyspark.sql import SparkSession
+
+from twin.judge import Judge, Table, grid
 
 INTS = [None, 0, 1, -1, 7, -7, 2**31 - 1, -(2**31)]
 LONGS = [None, 0, 1, -1, 3, -10, 2**53 + 1, 2**63 - 1, -(2**63)]

@@ -215,8 +215,13 @@ public class Front {
       one.add(batch);
       scala.collection.Iterator rows = org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.fromBatchIterator(
           scala.jdk.javaapi.CollectionConverters.asScala(one.iterator()), input, "UTC", false, true, null);
+      // Expressions may ask a nested column for elements that are NULL, which only Spark's own row format answers.
+      UnsafeProjection plain = UnsafeProjection.create(input);
       List results = new ArrayList();
-      while (rows.hasNext()) results.add(((UnsafeRow) projection.apply((InternalRow) rows.next())).copy());
+      while (rows.hasNext()) {
+        InternalRow row = (InternalRow) plain.apply((InternalRow) rows.next());
+        results.add(((UnsafeRow) projection.apply(row)).copy());
+      }
       scala.collection.Iterator made = (scala.collection.Iterator) org.apache.spark.sql.execution.arrow.ArrowConverters$.MODULE$.toBatchIterator(
           scala.jdk.javaapi.CollectionConverters.asScala(results.iterator()), output, (long) results.size() + 1, "UTC", false, true, null);
       List messages = new ArrayList();

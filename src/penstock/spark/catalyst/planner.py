@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import SqlError, suggest
+from penstock.errors import suggest
 from penstock.plan import node as plan
+from penstock.spark import errors
 from penstock.spark.catalyst import bridge
 from penstock.spark.catalyst.translate import translate_plan
 
@@ -84,7 +85,7 @@ def _ddl(fields: plan.Fields) -> str:
 def _analyze(
     front: Any, session: Any, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
 ) -> Any:
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import PySparkException
 
     for relation in relations.values():
         # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
@@ -96,28 +97,14 @@ def _analyze(
         if isinstance(query, str):
             return session.sql(query).queryExecution().analyzed()
         return query._jdf.queryExecution().analyzed()
-    except ParseException as error:
-        raise SqlError(_first(error), code="SQL_PARSE", where=f"view '{name}'") from None
-    except AnalysisException as error:
-        hint = None
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            missing = str((error.getMessageParameters() or {}).get("relationName", "")).strip("`")
-            hint = suggest(missing, relations, what="relation")
-            raise SqlError(
-                f"no source, view or table '{missing}'",
-                code="SQL_UNKNOWN_TABLE",
-                hint=hint,
-                where=f"view '{name}'",
-            ) from None
-        raise SqlError(_first(error), code="SQL_ANALYSIS", hint=hint, where=f"view '{name}'") from None
-
-
-def _first(error: Exception) -> str:
-    """The message of a Spark error without the plan that follows it."""
-    text = str(error)
-    for mark in (";\n", "\n\n", "\n'", "\n+-"):
-        text = text.split(mark)[0]
-    return text.strip()
+    except PySparkException as error:
+        text = query if isinstance(query, str) else None
+        found = errors.translate(error, sql=text)
+        if found.code == "SQL_UNKNOWN_TABLE":
+            missing = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
+            found.hint = suggest(missing, relations, what="source or view")
+        found.where = f"view '{name}'" + (f", {found.where}" if found.where else "")
+        raise found from None
 
 
 def _statics(
