@@ -11,6 +11,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def _run_python(page: Path, found: list[Block], folder: Path, env: dict[str, str
 def _run_console(page: Path, block: Block, folder: Path, env: dict[str, str]) -> None:
     for command in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         line, _, expected = command.partition("\n")
-        while line.endswith("\\"):
+        while not _is_whole(line):
             more, _, expected = expected.partition("\n")
             line = f"{line}\n{more}"
         if line.startswith("make "):
@@ -100,6 +101,15 @@ def _run_console(page: Path, block: Block, folder: Path, env: dict[str, str]) ->
         )
         got = done.stdout + done.stderr
         assert _same(expected, got), f"{page.name}:{block.line} shows\n{expected}\nbut `{line}` prints\n{got}"
+
+
+def _is_whole(command: str) -> bool:
+    """Whether a shell would run a command and not ask for more."""
+    try:
+        shlex.split(command)
+    except ValueError:
+        return False
+    return not command.endswith("\\")
 
 
 def _id(page: Path) -> str:

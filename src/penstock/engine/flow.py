@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,7 @@ class IncrementalFlow:
     ) -> None:
         self.name = name
         self._session = session
+        self._own_session = session is None
         self._clock = clock or (lambda: time.time_ns() // 1000)
         self._graph = Graph()
         self._pending: list[Fed] = []
@@ -295,6 +296,21 @@ class IncrementalFlow:
                 "penstock_dedup_entries": sum(len(one) for one in seen),
                 "penstock_dedup_dropped_total": sum(one.dropped for one in seen),
             }
+
+    def close(self) -> None:
+        """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
+        self.stop()
+        for watches in list(self._watches.values()):
+            for watch in tuple(watches):
+                watch.close()
+        if self._own_session and self._session is not None:
+            self._session.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Inside
 
