@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.functions.aggregates import AGGREGATES, known
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
@@ -21,36 +22,12 @@ from penstock.spark.catalyst.placed import (
 )
 from penstock.spark.catalyst.relations import with_columns
 
-# Catalyst's aggregate classes that the kernel keeps, and which of their arguments are constants that become options.
-KNOWN: dict[str, tuple[str, ...]] = {
-    "Count": (),
-    "Sum": (),
-    "Average": (),
-    "Min": (),
-    "Max": (),
-    "First": (),
-    "Last": (),
-    "MinBy": (),
-    "MaxBy": (),
-    "StddevPop": (),
-    "StddevSamp": (),
-    "VariancePop": (),
-    "VarianceSamp": (),
-    "Skewness": (),
-    "Kurtosis": (),
-    "Corr": (),
-    "CovPopulation": (),
-    "CovSample": (),
-    "BitAndAgg": (),
-    "BitOrAgg": (),
-    "BitXorAgg": (),
-    "CollectList": (),
-    "CollectSet": (),
-    "Mode": (),
+# The arguments of aggregates that are constants, and become options of the call.
+_CONSTANTS: dict[str, tuple[str, ...]] = {
+    "ListAgg": ("delimiter",),
     "Percentile": ("percentageExpression", "frequencyExpression"),
     "PercentileCont": ("percentageExpression",),
     "PercentileDisc": ("percentageExpression",),
-    "Median": (),
 }
 _INTERNAL_OPTIONS = {"mutableAggBufferOffset", "inputAggBufferOffset"}
 
@@ -60,10 +37,10 @@ def aggregate(context: Context, node: Json) -> Placed:
     grouping: list[Json] = [item["e"] for item in node["a"]["groupingExpressions"]]
     results: list[Json] = [item["e"] for item in node["a"]["aggregateExpressions"]]
     calls = [item for result in results for item in walk(result) if item["c"] == "AggregateExpression"]
-    foreign = [call for call in calls if call["k"][0]["c"] not in KNOWN]
-    calls = [call for call in calls if call["k"][0]["c"] in KNOWN]
+    foreign = [call for call in calls if not is_known(call["k"][0])]
+    calls = [call for call in calls if is_known(call["k"][0])]
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
-    inner = [argument for call in calls for argument in (*call["k"][0]["k"], *call["k"][1:])]
+    inner = [argument for call in calls for argument in inputs(call)]
     source = context.plan(node["k"][0], None if foreign else below)
     child = prepare(context, source, [*grouping, *inner])
     key_expressions = [translate(item, child.scope) for item in grouping]
@@ -88,6 +65,29 @@ def aggregate(context: Context, node: Json) -> Placed:
         whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
     above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
+
+
+def is_known(function: Json) -> bool:
+    """Say whether the kernel keeps an aggregate function, whose options must be constant."""
+    return function["c"] in AGGREGATES.builtin and all(
+        function["k"][place]["c"] == "Literal" for place in constants(function)
+    )
+
+
+def constants(function: Json) -> dict[int, str]:
+    """The positions of an aggregate's constant arguments, and the names of the options that they become."""
+    places = ((name, function["a"].get(name)) for name in _CONSTANTS.get(function["c"], ()))
+    return {
+        place["k"]: name.removesuffix("Expression")
+        for name, place in places
+        if isinstance(place, dict) and "k" in place
+    }
+
+
+def inputs(call: Json) -> list[Json]:
+    """The expressions that an aggregate call reads: arguments, what orders them, the filter."""
+    parts = [*call["k"][0]["k"], *call["k"][1:]]
+    return [part["k"][0] if part["c"] == "SortOrder" else part for part in parts]
 
 
 def _with_foreign(
@@ -181,47 +181,49 @@ Spec = tuple[str, tuple[int, ...], str, bool, int | None, tuple[tuple[str, Any],
 def _call(call: Json, child: Placed, wanted: list[Expression]) -> Spec:
     """One aggregate call; its arguments are appended to the columns wanted below."""
     function = call["k"][0]
-    name = function["c"]
-    arguments = function["k"]
-    found = dict(options(function.get("a", {})))
-    for internal in _INTERNAL_OPTIONS:
-        found.pop(internal, None)
-    constants = {
-        function["a"][key]["k"]: key
-        for key in KNOWN[name]
-        if isinstance(function["a"].get(key), dict) and "k" in function["a"][key]
-    }
-    places: list[int] = []
-    scope = child.scope
-    for index, argument in enumerate(arguments):
-        expression = translate(argument, scope)
-        if index in constants:
-            if not isinstance(expression, Literal):
-                raise Unsupported(f"{name} with a {constants[index]} that is not constant")
-            value = expression.value
-            found[constants[index].removesuffix("Expression")] = (
-                tuple(value) if isinstance(value, list) else value
-            )
-            continue
-        places.append(len(wanted))
-        wanted.append(expression)
-    if name == "Count":
-        if all(_is_constant(wanted[place]) for place in places):
-            del wanted[len(wanted) - len(places) :]
-            places = []
-        found.clear()
+    places, found = arguments(function, child, wanted)
     condition = None
     if len(call["k"]) > 1:
         condition = len(wanted)
-        wanted.append(translate(call["k"][1], scope))
-    return (
-        name,
-        tuple(places),
-        call["t"],
-        bool(call["a"]["isDistinct"]),
-        condition,
-        tuple(sorted(found.items())),
-    )
+        wanted.append(translate(call["k"][1], child.scope))
+    return function["c"], places, call["t"], bool(call["a"]["isDistinct"]), condition, found
+
+
+def arguments(
+    function: Json, child: Placed, wanted: list[Expression]
+) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
+    """The columns that an aggregate function reads, by their place in `wanted`, and its options."""
+    scope = child.scope
+    found = {key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS}
+    named = constants(function)
+    taken: list[Expression] = []
+    order: list[tuple[int, bool, bool]] = []
+    for index, argument in enumerate(function["k"]):
+        if index in named:
+            value = translate(argument, scope)
+            assert isinstance(value, Literal)
+            plain = tuple(value.value) if isinstance(value.value, list) else value.value
+            found[named[index]] = plain
+        elif argument["c"] == "SortOrder":
+            order.append(
+                (
+                    len(taken),
+                    argument["a"]["direction"]["p"] == "Descending",
+                    argument["a"]["nullOrdering"]["p"] == "NullsFirst",
+                )
+            )
+            taken.append(translate(argument["k"][0], scope))
+        else:
+            taken.append(translate(argument, scope))
+    if order:
+        found["order"] = tuple(order)
+    if function["c"] == "Count":
+        # COUNT(1) and COUNT(*) count rows.
+        taken = [] if all(_is_constant(item) for item in taken) else taken
+        found.clear()
+    places = tuple(range(len(wanted), len(wanted) + len(taken)))
+    wanted.extend(taken)
+    return places, tuple(sorted(found.items()))
 
 
 def _is_constant(expression: Expression) -> bool:
@@ -229,12 +231,16 @@ def _is_constant(expression: Expression) -> bool:
 
 
 def _place(spec: Spec, positions: list[int]) -> plan.AggregateCall:
-    name, arguments, kind, distinct, condition, found = spec
-    return plan.AggregateCall(
+    name, places, kind, distinct, condition, found = spec
+    call = plan.AggregateCall(
         name,
-        tuple(positions[index] for index in arguments),
+        tuple(positions[index] for index in places),
         kind,
         distinct,
         None if condition is None else positions[condition],
         found,
     )
+    why = known(call)
+    if why is not None:
+        raise Unsupported(why)
+    return call

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.functions import windows as window_functions
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
-from penstock.spark.catalyst.aggregates import KNOWN, normalised
-from penstock.spark.catalyst.expressions import Json, conjuncts, options, translate, walk
+from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
+from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.placed import (
     Context,
     Placed,
@@ -132,15 +133,19 @@ def window(context: Context, node: Json) -> Placed:
     placed_calls = tuple(
         plan.WindowCall(
             name,
-            tuple(positions[index] for index in inputs),
+            tuple(positions[index] for index in places_in),
             kind,
             frame,
             distinct,
             None if condition is None else positions[condition],
             found,
         )
-        for name, inputs, kind, frame, distinct, condition, found in specs
+        for name, places_in, kind, frame, distinct, condition, found in specs
     )
+    for made_call in placed_calls:
+        why = window_functions.known(made_call)
+        if why is not None:
+            raise Unsupported(why)
     fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in made]
     whole = plan.Window((*ready.node.fields, *fields), ready.node, places, order, placed_calls)
     keys = (*ready.keys, *(("a", item["id"]) for item in made))
@@ -158,7 +163,7 @@ def _window_expression(item: Json) -> Json:
 
 def _arguments(function: Json) -> list[Json]:
     if function["c"] == "AggregateExpression":
-        return [*function["k"][0]["k"], *function["k"][1:]]
+        return inputs(function)
     if function["c"] in {"Lag", "Lead"}:
         return [function["k"][0], function["k"][2]]
     if function["c"] == "NthValue":
@@ -178,46 +183,27 @@ def _window_call(call: Json, placed: Placed, wanted: list[Expression]) -> tuple[
     name = function["c"]
     if name == "AggregateExpression":
         inner = function["k"][0]
-        name = inner["c"]
-        if name not in KNOWN:
-            raise Unsupported(f"the kernel does not know the aggregate {name}")
-        found = {
-            key: value
-            for key, value in options(inner.get("a", {}))
-            if key not in {"mutableAggBufferOffset", "inputAggBufferOffset"}
-        }
-        constants = {inner["a"][key]["k"]: key for key in KNOWN[name] if "k" in (inner["a"].get(key) or {})}
-        inputs = []
-        for index, argument in enumerate(inner["k"]):
-            expression = translate(argument, scope)
-            if index in constants:
-                if not isinstance(expression, Literal):
-                    raise Unsupported(f"{name} with a {constants[index]} that is not constant")
-                found[constants[index].removesuffix("Expression")] = expression.value
-            elif name == "Count" and isinstance(expression, Literal) and expression.value is not None:
-                continue
-            else:
-                inputs.append(put(argument))
-        if name == "Count":
-            found.clear()
+        if not is_known(inner):
+            raise Unsupported(f"the window function {inner['c']}")
+        places, options_found = arguments(inner, placed, wanted)
         condition = put(function["k"][1]) if len(function["k"]) > 1 else None
         distinct = bool(function["a"]["isDistinct"])
-        return name, tuple(inputs), call["t"], frame, distinct, condition, tuple(sorted(found.items()))
+        return inner["c"], places, call["t"], frame, distinct, condition, options_found
     if name in RANKING:
         extra: tuple[tuple[str, Any], ...] = ()
         if name == "NTile":
             extra = (("buckets", _constant(function["k"][0], "NTILE")),)
         return name, (), call["t"], frame, False, None, extra
     if name in OFFSET:
-        inputs = [put(function["k"][0])]
+        taken = [put(function["k"][0])]
         found = {"offset": _constant(function["k"][1], name)}
         ignore = (function.get("a") or {}).get("ignoreNulls", False)
         found["ignoreNulls"] = bool(ignore)
         if name in {"Lag", "Lead"}:
             default = function["k"][2]
             if not (default["c"] == "Literal" and default["v"] is None):
-                inputs.append(put(default))
-        return name, tuple(inputs), call["t"], frame, False, None, tuple(sorted(found.items()))
+                taken.append(put(default))
+        return name, tuple(taken), call["t"], frame, False, None, tuple(sorted(found.items()))
     raise Unsupported(f"the kernel does not know the window function {name}")
 
 
