@@ -626,6 +626,93 @@ FAMILIES |= {
 }
 
 
+# Instants around changes of the clock: Paris, New York, half an hour on Lord Howe, midnight in São Paulo; and far away.
+CHANGES = [
+    None,
+    *(
+        datetime.fromisoformat(text).replace(tzinfo=UTC)
+        for text in (
+            "2024-03-31T00:59:59.999999",
+            "2024-03-31T01:00:00",
+            "2024-03-31T01:30:00",
+            "2024-10-27T00:30:00",
+            "2024-10-27T01:30:00",
+            "2024-03-10T06:59:59",
+            "2024-03-10T07:00:00",
+            "2024-11-03T05:30:00",
+            "2024-11-03T06:30:00",
+            "2024-04-06T15:15:00",
+            "2024-10-05T15:45:00",
+            "2018-11-04T02:59:59",
+            "2018-11-04T03:30:00",
+            "1970-01-01T00:00:00",
+            "1935-06-01T12:00:00",
+            "1883-11-18T17:00:00",
+            "0001-01-02T00:00:00",
+            "2500-07-01T00:30:00",
+            "9999-01-01T00:00:00",
+        )
+    ),
+]
+ZONED = {
+    "a": ("timestamp", CHANGES),
+    "n": ("timestamp_ntz", [None if value is None else value.replace(tzinfo=None) for value in CHANGES]),
+    "d": ("date", [None if value is None else value.date() for value in CHANGES]),
+    "o": (
+        "timestamp_ntz",
+        [None if value is None else value.replace(tzinfo=None, hour=2, minute=30) for value in CHANGES],
+    ),
+}
+LOCAL = [
+    "CAST(a AS date)",
+    "CAST(a AS timestamp_ntz)",
+    "CAST(n AS timestamp)",
+    "CAST(o AS timestamp)",
+    "CAST(d AS timestamp)",
+    "year(a)",
+    "hour(a)",
+    "minute(a)",
+    "second(a)",
+    "date_trunc('year', a)",
+    "date_trunc('week', a)",
+    "date_trunc('day', a)",
+    "date_trunc('hour', a)",
+    "date_trunc('minute', a)",
+    "date_trunc('second', a)",
+    "a + INTERVAL '1' DAY",
+    "a - INTERVAL '1' DAY",
+    "a + INTERVAL '25' HOUR",
+    "a - INTERVAL '90' MINUTE",
+    "a + INTERVAL '1' MONTH",
+    "a - INTERVAL '7' MONTH",
+    "a - TIMESTAMP'2024-03-30 12:00:00Z'",
+    "date_format(a, 'yyyy-MM-dd HH:mm')",
+    "d + INTERVAL '2' HOUR",
+]
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "Europe/Paris",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "America/Sao_Paulo",
+        "Asia/Kathmandu",
+        "+05:30",
+    ],
+)
+def test_local_time_is_that_of_the_session(spark: SparkSession, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        judge = Judge(spark, ZONED, LOCAL)
+        wrong = {text: found for index, text in enumerate(LOCAL) if (found := judge.differences(index))}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert wrong == {}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_kernel_answers_as_spark_does(spark: SparkSession, family: str) -> None:
     table, expressions = FAMILIES[family]

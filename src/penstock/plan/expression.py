@@ -21,12 +21,22 @@ class Column:
     nullable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant; `value` is a plain Python value (int, float, str, bytes, bool, Decimal, date, datetime, None, list, dict)."""
+    """A constant; `value` is a plain Python value (int, float, str, bytes, bool, Decimal, date, datetime, None, list, dict).
+
+    Constants are equal when they are written alike, because equal plans share their operators: 0.0 and -0.0 are not, NaN is
+    equal to itself, and a list may be a part of a key.
+    """
 
     value: Any
     type: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self.type, repr(self.value)) == (other.type, repr(other.value))
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.value)))
 
     @property
     def nullable(self) -> bool:

@@ -33,12 +33,21 @@ class Scan:
     columns: tuple[int, ...]  # positions in the relation's own schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """Constant rows."""
+    """Constant rows; two are equal when their rows are written alike, as constants are."""
 
     fields: Fields
     rows: tuple[tuple[Any, ...], ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Values) and (self.fields, repr(self.rows)) == (
+            other.fields,
+            repr(other.rows),
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.fields, repr(self.rows)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +300,5 @@ class View:
     order: tuple[SortKey, ...] = ()
     uses_time: bool = False
     statics: tuple[str, ...] = ()  # names of the scans that are tables of the session
+    # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
+    zones: tuple[tuple[str, tuple[int, ...]], ...] = ()

@@ -47,6 +47,7 @@ def _view(*expressions: Expression) -> node.View:
         (node.SortKey(0),),
         uses_time=True,
         statics=("countries",),
+        zones=(("Europe/Paris", (561, -1855958961, 0)),),
     )
 
 

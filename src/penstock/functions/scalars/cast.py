@@ -359,7 +359,7 @@ def _date_to_ntz(call: Call, value: Datum, length: int) -> Datum:
 
 
 def _date_to_timestamp(call: Call, value: Datum, length: int) -> Datum:
-    return zones.to_instant(pc.cast(value, pa.timestamp("us")), call.option("timeZoneId"))
+    return zones.start_of_day(value, call.option("timeZoneId"))
 
 
 def _timestamp_to_ntz(call: Call, value: Datum, length: int) -> Datum:
@@ -460,7 +460,7 @@ def _conversion(call: Call) -> Convert | str:
         ("timestamp_ntz", "timestamp"),
     }
     if (source, target) in zoned:
-        why = zones.reason(zone, to_instant=target == "timestamp")
+        why = zones.reason(zone)
         if why is not None:
             return why
     return found

@@ -39,7 +39,7 @@ _INT32 = pa.int32()
 
 def _zone_check(call: Call) -> str | None:
     if any(item.type == "timestamp" for item in call.args):
-        return zones.reason(call.option("timeZoneId"), to_instant=False)
+        return zones.reason(call.option("timeZoneId"))
     return None
 
 
@@ -177,25 +177,33 @@ def _truncate_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     one = args[1]
     if unit is None:
         return lambda columns, length, tick: pa.scalar(None, kind)
-    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
+    zone = call.option("timeZoneId")
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         value = one(columns, length, tick)
         constant_in = isinstance(value, pa.Scalar)
         count = 1 if constant_in else length
-        local = numbers(pc.cast(value, pa.int64()), count) + offset
-        if unit in _FIXED:
-            found = local - np.mod(local, _FIXED[unit])
-        elif unit == "microsecond":
-            found = local
-        else:
-            whole = np.floor_divide(local, _DAY)
-            firsts = np.fromiter((truncate_days(int(days), unit) for days in whole), np.int64, count)
-            found = firsts * _DAY
-        result = pc.cast(from_numbers(found - offset, valid_mask(value, count), pa.int64()), kind)
+        found = _truncated(numbers(pc.cast(value, pa.int64()), count), unit, zone)
+        result = pc.cast(from_numbers(found, valid_mask(value, count), pa.int64()), kind)
         return result[0] if constant_in else result
 
     return run
+
+
+def _truncated(micros: Any, unit: str, zone: str | None) -> Any:
+    """Instants cut to a unit of local time."""
+    if unit == "microsecond":
+        return micros
+    if unit in {"second", "millisecond"}:
+        return micros - np.mod(micros, _FIXED[unit])
+    offset = zones.offsets_at(micros, zone)
+    local = micros + offset
+    if unit in {"hour", "minute"}:
+        return zones.keeping(local - np.mod(local, _FIXED[unit]), offset, zone)
+    days = np.floor_divide(local, _DAY)
+    if unit != "day":
+        days = np.fromiter((truncate_days(int(day), unit) for day in days), np.int64, len(days))
+    return zones.day_starts(days, zone)
 
 
 def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -215,16 +223,28 @@ def _micros(value: Datum) -> Datum:
 
 
 def _add_duration(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    """A timestamp and a day-time interval, or a calendar interval without months."""
+    """A timestamp and a day-time interval: whole days in local time, the rest in exact time."""
     one_of, two_of = args
     kind = kernel_type(call.type)
+    zone = call.option("timeZoneId") if call.type == "timestamp" else None
+    simple = zones.fixed_offset(zone) is not None
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+        one, two = _micros(one_of(columns, length, tick)), _micros(two_of(columns, length, tick))
         try:
-            return pc.cast(pc.add_checked(_micros(one), _micros(two)), kind)
+            total = pc.add_checked(one, two)
         except pa.ArrowInvalid:
-            return rows_of(call, _overflowing, [_micros(one), _micros(two)], length, pa.int64())
+            return rows_of(call, _overflowing, [one, two], length, pa.int64())
+        if simple:
+            return pc.cast(total, kind)
+        count = 1 if isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar) else length
+        start, added = numbers(one, count), numbers(two, count)
+        rest = np.fmod(added, _DAY)
+        offset = zones.offsets_at(start, zone)
+        moved = zones.keeping(start + offset + (added - rest), offset, zone) + rest
+        valid = valid_mask(one, count) & valid_mask(two, count)
+        result = pc.cast(from_numbers(moved, valid, pa.int64()), kind)
+        return result[0] if isinstance(total, pa.Scalar) else result
 
     return run
 
@@ -241,15 +261,20 @@ def _add_year_month(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = kernel_type(call.type)
     if call.type == "date":
         return _over_days(add_months, pa.date32())(call, args)
-    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
-
-    def twin(micros: int, months: int) -> int:
-        days, rest = divmod(micros + offset, _DAY)
-        return add_months(days, months) * _DAY + rest - offset
+    zone = call.option("timeZoneId") if call.type == "timestamp" else None
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
-        return pc.cast(rows_of(call, twin, [_micros(one), two], length, pa.int64()), kind)
+        one, two = _micros(one_of(columns, length, tick)), two_of(columns, length, tick)
+        constant_in = isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar)
+        count = 1 if constant_in else length
+        start, months = numbers(one, count), numbers(two, count)
+        offset = zones.offsets_at(start, zone)
+        days, rest = np.divmod(start + offset, _DAY)
+        pairs = zip(days.tolist(), months.tolist(), strict=True)
+        moved = np.fromiter((add_months(day, by) for day, by in pairs), np.int64, count) * _DAY + rest
+        valid = valid_mask(one, count) & valid_mask(two, count)
+        result = pc.cast(from_numbers(zones.keeping(moved, offset, zone), valid, pa.int64()), kind)
+        return result[0] if constant_in else result
 
     return run
 
@@ -266,9 +291,13 @@ def _subtract_dates(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _subtract_timestamps(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """The difference in local time."""
     one_of, two_of = args
     return lambda columns, length, tick: pc.cast(
-        pc.subtract_checked(_micros(one_of(columns, length, tick)), _micros(two_of(columns, length, tick))),
+        pc.subtract_checked(
+            _micros(_local(call, one_of(columns, length, tick))),
+            _micros(_local(call, two_of(columns, length, tick))),
+        ),
         pa.duration("us"),
     )
 
@@ -354,16 +383,15 @@ def _format_parts(pattern: str) -> list[str] | None:
 def _date_format(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     parts = _format_parts(constant(call, 1))
     assert parts is not None
-    offset = zones.fixed_offset(call.option("timeZoneId")) or 0
 
     def twin(micros: int) -> str:
-        days, rest = divmod(micros + offset, _DAY)
+        days, rest = divmod(micros, _DAY)
         year, month, day = zones.civil_from_days(days)
         return "".join(_FORMATS[part](year, month, day, rest) if part in _FORMATS else part for part in parts)
 
     (one, *_) = args
     return lambda columns, length, tick: rows_of(
-        call, twin, [_micros(one(columns, length, tick))], length, pa.large_string()
+        call, twin, [_micros(_local(call, one(columns, length, tick)))], length, pa.large_string()
     )
 
 
@@ -390,7 +418,7 @@ def _interval_check(kind: str) -> Check:
         months = "year" in other or "month" in other
         if other == "interval" or months != (kind == "months"):
             return f"{call.name} with {other}"
-        return _zone_check(call) if kind == "months" or "day" in other else None
+        return _zone_check(call)
 
     return check
 

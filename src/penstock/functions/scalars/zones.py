@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.functions.scalars.base import Datum
+from penstock.functions.scalars.base import Datum, from_numbers, numbers, valid_mask
 
 _UTC = {
     "UTC",
@@ -71,25 +76,108 @@ def fixed_offset(zone: str | None) -> int | None:
     return (-1 if found[1] == "-" else 1) * minutes * 60_000_000
 
 
-def reason(zone: str | None, *, to_instant: bool) -> str | None:
-    """Why a conversion in a zone is left to Spark, None when the kernel does it."""
-    if fixed_offset(zone) is None:
-        way = "from" if to_instant else "to"
-        return f"time {way} local time of {zone}, whose offset changes"
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When the offset of a zone changes, as the JVM that planned the view knows it; all in microseconds."""
+
+    instants: npt.NDArray[np.int64]  # of the changes
+    offsets: npt.NDArray[np.int64]  # before the first change, then after each
+    locals: npt.NDArray[np.int64]  # local time from which the offset after a change counts
+
+
+# Facts, not state: what was learnt of a zone holds for every view of this process.
+_RULES: dict[str, Rules] = {}
+_CYCLE = 146_097 * 86_400_000_000  # 400 years, after which weekdays and leap years repeat
+
+
+def learn(zone: str, flat: Sequence[int]) -> None:
+    """Take in a zone's first offset, then pairs of instant and offset after it, in seconds, for 400 years of its last rules."""
+    instants = np.array(flat[1::2], np.int64) * 1_000_000
+    offsets = np.array([flat[0], *flat[2::2]], np.int64) * 1_000_000
+    _RULES[zone] = Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]))
+
+
+def reason(zone: str | None) -> str | None:
+    """Why local time in a zone is left to Spark, None when the kernel knows the zone."""
+    if fixed_offset(zone) is None and zone not in _RULES:
+        return f"local time of {zone}, whose rules are not known"
     return None
+
+
+def _folded(moments: npt.NDArray[np.int64], last: np.int64) -> npt.NDArray[np.int64]:
+    """Moments behind the last known change, moved back by whole cycles into the time that the rules cover."""
+    beyond = moments - last
+    return np.where(beyond > 0, moments - (beyond // _CYCLE + 1) * _CYCLE, moments)
+
+
+def offsets_at(instants: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[np.int64]:
+    """The zone's offset at each instant."""
+    fixed = fixed_offset(zone)
+    if fixed is not None:
+        return np.full(len(instants), fixed, np.int64)
+    rules = _RULES[str(zone)]
+    if len(rules.instants) > 100:
+        instants = _folded(instants, rules.instants[-1])
+    return rules.offsets[np.searchsorted(rules.instants, instants, side="right")]
+
+
+def instants_of(local: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[np.int64]:
+    """The instant of local time: the earlier one where clocks go back, moved on by the gap where they go forward."""
+    fixed = fixed_offset(zone)
+    if fixed is not None:
+        return local - fixed
+    rules = _RULES[str(zone)]
+    inside = _folded(local, rules.locals[-1]) if len(rules.instants) > 100 else local
+    return local - rules.offsets[np.searchsorted(rules.locals, inside, side="right")]
+
+
+def keeping(
+    local: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], zone: str | None
+) -> npt.NDArray[np.int64]:
+    """The instant of local time, with the given offset where that is one of its offsets."""
+    kept = local - offset
+    return np.where(offsets_at(kept, zone) == offset, kept, instants_of(local, zone))
+
+
+def day_starts(days: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[np.int64]:
+    """The first instant of each day, which is not midnight where clocks go forward at midnight."""
+    local = days * 86_400_000_000
+    found = instants_of(local, zone)
+    late = found + offsets_at(found, zone) != local
+    if late.any():
+        rules = _RULES[str(zone)]
+        inside = _folded(found, rules.instants[-1]) if len(rules.instants) > 100 else found
+        changes = rules.instants[np.searchsorted(rules.instants, inside, side="right") - 1] + (found - inside)
+        found = np.where(late, changes, found)
+    return found
 
 
 def to_local(value: Datum, zone: str | None) -> Datum:
     """An instant as local time without a zone."""
-    return _shift(pc.cast(value, pa.timestamp("us")), fixed_offset(zone) or 0)
+    plain = pc.cast(value, pa.timestamp("us"))
+    if fixed_offset(zone) == 0:
+        return plain
+    return _mapped(plain, lambda micros: micros + offsets_at(micros, zone), pa.timestamp("us"))
 
 
 def to_instant(value: Datum, zone: str | None) -> Datum:
     """Local time as an instant."""
-    return pc.cast(_shift(value, -(fixed_offset(zone) or 0)), pa.timestamp("us", tz="UTC"))
+    kind = pa.timestamp("us", tz="UTC")
+    if fixed_offset(zone) == 0:
+        return pc.cast(value, kind)
+    return _mapped(value, lambda micros: instants_of(micros, zone), kind)
 
 
-def _shift(value: Datum, micros: int) -> Datum:
-    if micros == 0:
-        return value
-    return pc.add_checked(value, pa.scalar(micros, pa.duration("us")))
+def start_of_day(value: Datum, zone: str | None) -> Datum:
+    """A date as the instant at which it begins."""
+    days = pc.cast(pc.cast(value, pa.int32()), pa.int64())
+    return _mapped(days, lambda found: day_starts(found, zone), pa.timestamp("us", tz="UTC"))
+
+
+def _mapped(value: Datum, function: Callable[[npt.NDArray[np.int64]], Any], kind: pa.DataType) -> Datum:
+    """Apply a function of 64-bit numbers."""
+    constant = isinstance(value, pa.Scalar)
+    column = pc.cast(pa.array([value.as_py()], value.type) if constant else value, pa.int64())
+    found = function(numbers(column, len(column)))
+    result = pc.cast(from_numbers(found, valid_mask(column, len(column)), pa.int64()), kind)
+    return result[0] if constant else result

@@ -178,6 +178,22 @@ public class Front {
     return false;
   }
 
+  /** The first offset of a zone, then instant and offset after it for each change, in seconds: 400 years of the last rules. */
+  public List zoneRules(String name) {
+    java.time.zone.ZoneRules rules =
+        org.apache.spark.sql.catalyst.util.DateTimeUtils$.MODULE$.getZoneId(name).getRules();
+    List flat = new ArrayList();
+    flat.add(Integer.valueOf(rules.getOffset(java.time.Instant.MIN).getTotalSeconds()));
+    java.time.Instant last = java.time.Instant.ofEpochSecond(15000000000L);
+    java.time.zone.ZoneOffsetTransition change = rules.nextTransition(java.time.Instant.MIN);
+    while (change != null && change.getInstant().isBefore(last)) {
+      flat.add(Long.valueOf(change.toEpochSecond()));
+      flat.add(Integer.valueOf(change.getOffsetAfter().getTotalSeconds()));
+      change = rules.nextTransition(change.getInstant());
+    }
+    return flat;
+  }
+
   // ---------------------------------------------------------------- running a part of a plan
 
   private static boolean isNow(Object node) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import suggest
+from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
@@ -66,7 +68,11 @@ def plan_view(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, session, front, relations)
     optimized = front.optimize(session, analyzed)
-    translated = translate_plan(bridge.described(front.describe(session, optimized)))
+    text = front.describe(session, optimized)
+    rules = _zone_rules(front, text)
+    for zone, flat in rules:
+        zones.learn(zone, flat)
+    translated = translate_plan(bridge.described(text))
     view = plan.View(
         name,
         query if isinstance(query, str) else "",
@@ -74,8 +80,16 @@ def plan_view(
         translated.order,
         translated.uses_time,
         tuple(static.name for static in statics),
+        rules,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The rules of the zones that a plan names, as its JVM has them."""
+    names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
+    moving = [name for name in names if zones.fixed_offset(name) is None]
+    return tuple((name, tuple(int(number) for number in front.zoneRules(name))) for name in moving)
 
 
 def _ddl(fields: plan.Fields) -> str:

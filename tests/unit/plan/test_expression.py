@@ -1,0 +1,44 @@
+"""Expressions as keys: equal plans share operators, so equality must be exact."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from penstock.plan.expression import Call, Column, Literal, shift
+from penstock.plan.node import Field, Values
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        (0.0, -0.0, False),
+        (math.nan, float("nan"), True),
+        ([1, None], [1, None], True),
+        ({"a": 1}, {"a": 2}, False),
+        (Decimal("1.0"), Decimal("1.0"), True),
+        (1, True, False),
+        ("1", 1, False),
+    ],
+)
+def test_constants_are_equal_when_they_are_written_alike(one: Any, two: Any, same: bool) -> None:
+    left, right = Literal(one, "x"), Literal(two, "x")
+    assert (left == right) is same
+    assert (len({left, right}) == 1) is same
+    rows = [Values((Field("a", "x"),), ((value,),)) for value in (one, two)]
+    assert (rows[0] == rows[1]) is same
+    assert (len(set(rows)) == 1) is same
+
+
+def test_a_type_is_part_of_a_constant() -> None:
+    assert Literal(1, "int") != Literal(1, "bigint")
+
+
+def test_shift_moves_columns_and_keeps_the_rest() -> None:
+    call = Call("Add", (Column(0, "int"), Literal(1, "int")), "int", False, (("evalMode", "ANSI"),))
+    assert shift(call, {0: 3}) == Call(
+        "Add", (Column(3, "int"), Literal(1, "int")), "int", False, call.options
+    )
