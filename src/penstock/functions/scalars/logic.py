@@ -294,12 +294,16 @@ def _raise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         if length:
             shown = [item[0].as_py() for item in columns if item is not None and len(item)]
-            message = args[-1 if len(args) == 1 else 0](columns, length, tick)
-            text = array(message, length)[0].as_py()
+            text = array(args[0](columns, length, tick), length)[0].as_py()
             raise ansi_error(call, AnsiError(str(text), "SQL_RAISED"), shown)
         return pa.nulls(0, kind)
 
     return run
+
+
+def _raise_check(call: Call) -> str | None:
+    # Catalyst's own has an error class and a map of parameters, whose words only Spark knows.
+    return None if len(call.args) == 1 else "raise_error"
 
 
 _SAME_KIND = only(*COMPARABLE)
@@ -324,6 +328,6 @@ FUNCTIONS: dict[str, Scalar] = {
     "NaNvl": Scalar(_nan_value, only(*FLOATING)),
     "Least": Scalar(_extreme(True), only(*(kind for kind in COMPARABLE if kind != "interval"))),
     "Greatest": Scalar(_extreme(False), only(*(kind for kind in COMPARABLE if kind != "interval"))),
-    "RaiseError": Scalar(_raise, accept),
+    "RaiseError": Scalar(_raise, _raise_check),
 }
 LAZY = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl"})
