@@ -5,7 +5,7 @@
     tools/lock_connectors.py --lock tests/servers/servers.lock.toml --set kafka --transitive org.apache.kafka:kafka_2.13:4.1.1
 
 The order of the jars is kept; the first one is the connector itself. `--transitive` adds everything that the given jars
-need at run time and that PySpark does not have.
+need at run time, and `--beside-pyspark` leaves out of that what PySpark has in any version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--set", metavar="NAME", help="the entry that gets the given coordinates")
     parser.add_argument("--about", help="what the entry is for")
     parser.add_argument("--transitive", action="store_true", help="add what the coordinates need at run time")
+    parser.add_argument("--beside-pyspark", action="store_true", help="leave out what PySpark has")
     parser.add_argument("coordinates", nargs="*", help="group:name:version[:classifier]")
     given = parser.parse_args()
     entries = dict(jars.Lock(given.lock)) if given.lock.is_file() else {}
@@ -46,7 +47,8 @@ def main() -> int:
     if given.set:
         named = [unmeasured(text) for text in given.coordinates]
         if given.transitive:
-            named = [*named, *(jar for jar in dependencies(named, settings) if jar not in named)]
+            known = names_in_pyspark() if given.beside_pyspark else set()
+            named = [*named, *dependencies(named, settings, known=known)]
         before = entries.get(given.set)
         about = given.about or (before.about if before else given.set)
         entries[given.set] = jars.Connector(given.set, about, tuple(named))
@@ -82,9 +84,15 @@ def measure(wanted: Iterable[jars.Jar], settings: config.Settings) -> dict[str, 
         }
 
 
-def dependencies(roots: Iterable[jars.Jar], settings: config.Settings) -> list[jars.Jar]:
-    """Return what some jars need at run time, as their POMs say, without what PySpark has in any version."""
-    here = {re.sub(r"-\d.*", "", path.name) for path in (spark_home() / "jars").glob("*.jar")}
+def names_in_pyspark() -> set[str]:
+    """Return the names of PySpark's jars without their versions."""
+    return {re.sub(r"-\d.*", "", path.name) for path in (spark_home() / "jars").glob("*.jar")}
+
+
+def dependencies(
+    roots: Sequence[jars.Jar], settings: config.Settings, *, known: Collection[str]
+) -> list[jars.Jar]:
+    """Return what some jars need at run time, as their POMs say, without the jars of known names."""
     found: dict[str, jars.Jar] = {}
     for root in roots:
         with tempfile.TemporaryDirectory() as work:
@@ -93,16 +101,16 @@ def dependencies(roots: Iterable[jars.Jar], settings: config.Settings) -> list[j
                 *("-dependency", root.group, root.name, root.version, "-confs", "default"),
                 *(
                     "-retrieve",
-                    f"{work}/[organisation]!!!![artifact]!!!![revision].[ext]",
+                    f"{work}/[organisation]@[artifact]@[revision].[ext]",
                     "-types",
                     "jar",
                     "bundle",
                 ),
             ]
             subprocess.run(command, check=True, stdout=sys.stderr)
-            for path in sorted(Path(work).glob("*!!!!*.jar")):
-                jar = unmeasured(path.stem.replace("!!!!", ":"))
-                if jar.name not in here:
+            for path in sorted(Path(work).glob("*@*@*.jar")):
+                jar = unmeasured(path.stem.replace("@", ":"))
+                if jar.name not in known and jar not in roots:
                     found[f"{jar.group}:{jar.name}"] = jar
     return list(found.values())
 

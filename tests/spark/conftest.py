@@ -9,11 +9,16 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 
+CONNECTORS = ("kafka", "iceberg", "postgres", "avro", "s3")
+
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[ps.Session]:
-    """An embedded session on two cores, in the user's own home so that its class archive is used."""
-    with ps.Session.embedded(master="local[2]") as running:
+    """An embedded session on two cores, in the user's own home so that its class archive is used.
+
+    It has the connectors that most tests of connectors need, which shows that they get along with each other.
+    """
+    with ps.Session.embedded(master="local[2]", connectors=CONNECTORS) as running:
         yield running
 
 

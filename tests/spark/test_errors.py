@@ -122,11 +122,11 @@ CASES = [
         hint="the folder /nowhere does not exist either",
     ),
     Case(
-        "CREATE TABLE t (id INT) USING iceberg",
+        "CREATE TABLE t (id INT) USING delta",
         "CONNECTOR_AT_START",
-        "'iceberg' brings session extensions",
+        "'delta' brings session extensions",
         kind=ps.ConnectorError,
-        hint='connectors=("iceberg",)',
+        hint='connectors=("delta",)',
     ),
     Case(
         "CREATE TABLE t (id INT) USING parqet",

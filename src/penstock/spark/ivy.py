@@ -97,13 +97,12 @@ def fetch(
 
 
 def module_descriptor(artifacts: Iterable[Artifact]) -> str:
-    """Return the ivy.xml that asks for these artifacts and nothing that they depend on."""
-    lines = []
+    """Return the ivy.xml that asks for these artifacts, in all the versions given, and nothing that they depend on."""
+    modules: dict[tuple[str, str, str], list[str]] = {}
     for artifact in artifacts:
         classifier = f" m:classifier={quoteattr(artifact.classifier)}" if artifact.classifier else ""
-        lines.append(
-            f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.name)} rev={quoteattr(artifact.version)}"
-            f' conf="default->*" transitive="false"><artifact name={quoteattr(artifact.name)} type="jar" ext="jar"{classifier}/></dependency>'
+        modules.setdefault((artifact.group, artifact.name, artifact.version), []).append(
+            f'<artifact name={quoteattr(artifact.name)} type="jar" ext="jar"{classifier}/>'
         )
     return "\n".join(
         [
@@ -111,7 +110,12 @@ def module_descriptor(artifacts: Iterable[Artifact]) -> str:
             '  <info organisation="penstock" module="connectors"/>',
             '  <configurations><conf name="default"/></configurations>',
             "  <dependencies>",
-            *lines,
+            *(
+                f"    <dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)}"
+                f' conf="default->*" transitive="false">{"".join(files)}</dependency>'
+                for (group, name, version), files in modules.items()
+            ),
+            '    <conflict org="*" module="*" manager="all"/>',
             "  </dependencies>",
             "</ivy-module>",
             "",

@@ -1,0 +1,50 @@
+"""Real servers, one of each kind for all tests, started when the first test asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from servers.iceberg_rest import RestCatalog
+    from servers.kafka import Broker
+    from servers.postgres import Postgres
+    from servers.s3 import Store
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """A Kafka broker; take a topic of your own with `new_topic`."""
+    from servers.kafka import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server; take a database of your own with `new_database`."""
+    from servers.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Store]:
+    """An S3 store; take a bucket of your own with `new_bucket`."""
+    from servers.s3 import Store
+
+    with Store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(postgres: Postgres) -> Iterator[RestCatalog]:
+    """An Iceberg REST catalog with its tables in a local folder."""
+    from servers.iceberg_rest import RestCatalog
+
+    with RestCatalog(postgres.new_database()) as catalog:
+        yield catalog
