@@ -20,12 +20,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from penstock import config
+from penstock.spark import archive_build
 from penstock.spark.defaults import this_machine
 from penstock.spark.java import find_java
 
 STOCK = 'from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().sql("SELECT 1").show()'
 OURS = [str(Path(sys.executable).with_name("penstock")), "sql", "SELECT 1"]
-CANDIDATES = {"stock PySpark": [sys.executable, "-c", STOCK], "penstock sql": OURS}
+CANDIDATES = {
+    "stock PySpark": [sys.executable, "-c", STOCK],
+    "penstock sql": OURS,
+    "penstock sql, no archive yet": [*OURS, "--conf", "spark.penstock.archive=false"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,6 @@ def measure(command: list[str]) -> Run:
     if process.returncode or b"1" not in output:
         sys.exit(f"{command} failed:\n{output.decode()}\n{errors.decode()}")
     return Run(first, total)
-
-
-def wait_for_archive(home: Path, seconds: float) -> None:
-    """Let the background build that a first session starts come to its end."""
-    deadline = time.monotonic() + seconds
-    while not list((home / "cds").glob("*.json")):
-        if time.monotonic() > deadline:
-            sys.exit(f"no class archive after {seconds:.0f} s; see {home / 'cds' / 'build.log'}")
-        time.sleep(1)
-    time.sleep(3)
 
 
 def table(runs: dict[str, list[Run]]) -> str:
@@ -100,18 +95,12 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="runs of each (default 10)")
-    parser.add_argument(
-        "--archive-wait", type=float, default=900, help="seconds to wait for the class archive (default 900)"
-    )
     arguments = parser.parse_args()
-    home = config.load().home
     print(f"Measured on: {machine()}\n")
-    if not list((home / "cds").glob("*.json")):
-        print(f"The very first use, without a class archive: {measure(OURS).first:.2f} s\n", flush=True)
-    else:
-        measure(OURS)
-    wait_for_archive(home, arguments.archive_wait)
-    measure(CANDIDATES["stock PySpark"])
+    if not archive_build.make(config.load()):
+        sys.exit(f"no class archive; see {config.load().home / 'cds' / 'build.log'}")
+    for command in CANDIDATES.values():
+        measure(command)  # once before it counts, to have the files in memory
     runs: dict[str, list[Run]] = {name: [] for name in CANDIDATES}
     for number in range(arguments.runs):
         for name, command in CANDIDATES.items():

@@ -24,15 +24,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from penstock.spark import gateway, training
+from penstock.config import Settings
+from penstock.spark import gateway, startup, training
 from penstock.spark.archive import QUIET, Archive, discard, stamp, usable
 from penstock.spark.classpath import ClassPath
 from penstock.spark.java import Java
 
 DELAY_SECONDS = 3.0  # the command that found no archive is probably still busy
 STEP_SECONDS = 900.0
+NICENESS = 10  # a tenth of what an ordinary process gets: on a busy machine it must still come to its end
 KEEP = 3
 ATTEMPTS = 3
+FORGET_SECONDS = 24 * 3600
 TEMPORARY = "build-"
 SIGNATURES = (".SF", ".RSA", ".DSA", ".EC")
 
@@ -47,59 +50,75 @@ class Order:
     options: Sequence[str]
     class_path: Sequence[str]
     environment: dict[str, str]
-    delay: float = DELAY_SECONDS
+    background: bool = True
 
 
-def start(
-    archive: Archive, launch: gateway.Launch, *, home: Path, delay: float = DELAY_SECONDS
-) -> int | None:
+def start(archive: Archive, launch: gateway.Launch, *, home: Path) -> int | None:
     """Start a build in the background; return the process's id, or None when it is not worth one."""
-    if _attempts(archive) >= ATTEMPTS:
-        return None
-    order = Order(
-        home=str(home),
-        key=archive.key,
-        java=(str(launch.java.executable), launch.java.version, launch.java.build),
-        options=launch.options,
-        class_path=tuple(str(path) for path in launch.class_path.base),
-        environment=dict(launch.environment),
-        delay=delay,
-    )
     try:
-        archive.folder.mkdir(parents=True, exist_ok=True)
-        with (archive.folder / "build.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.spark.archive_build"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-                start_new_session=True,
-            )
-        assert process.stdin is not None
-        with process.stdin as pipe:
-            pipe.write(json.dumps(asdict(order)).encode())
+        with _locked(archive.folder) as lock:
+            if lock is None or _attempts(archive) >= ATTEMPTS:
+                return None
+        process = _spawn(_order(archive, launch, home, background=True), archive.folder)
     except OSError:
         return None
     threading.Thread(target=process.wait, name="penstock-archive", daemon=True).start()
     return process.pid
 
 
+def make(settings: Settings) -> bool:
+    """Build the archive for these settings now and wait for it: for images of containers, benchmarks and tests."""
+    plan = startup.decide(settings)
+    if plan.place is None or plan.quick is not None:
+        return plan.quick is not None
+    plan.place.folder.mkdir(parents=True, exist_ok=True)
+    process = _spawn(_order(plan.place, plan.launch, settings.home, background=False), plan.place.folder)
+    return process.wait() == 0 and usable(plan.place, plan.launch.class_path) is not None
+
+
 def main() -> int:
     """Build what standard input asks for."""
     order = Order(**json.load(sys.stdin))
-    os.nice(19)
-    lower(os.getpid())
-    time.sleep(order.delay)
-    build(order)
-    return 0
+    if order.background:
+        os.nice(NICENESS)
+        lower(os.getpid())
+        time.sleep(DELAY_SECONDS)
+    return 0 if build(order) else 1
+
+
+def _order(archive: Archive, launch: gateway.Launch, home: Path, *, background: bool) -> Order:
+    return Order(
+        home=str(home),
+        key=archive.key,
+        java=(str(launch.java.executable), launch.java.version, launch.java.build),
+        options=launch.options,
+        class_path=tuple(str(path) for path in launch.class_path.base),
+        environment=dict(launch.environment),
+        background=background,
+    )
+
+
+def _spawn(order: Order, folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "build.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.spark.archive_build"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(json.dumps(asdict(order)).encode())
+    return process
 
 
 def lower(pid: int) -> None:
-    """Let a process group wait for all others; under Linux's automatic groups its niceness alone does not."""
+    """Let a process group give way to all others; under Linux's automatic groups a process's own niceness does not."""
     with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("19", encoding="ascii")
+        Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS), encoding="ascii")
 
 
 def build(order: Order) -> bool:
@@ -137,7 +156,7 @@ def _make(order: Order, archive: Archive, folder: Path, lock: int) -> None:
     training.run(
         replace(launch, archive_options=(f"-XX:DumpLoadedClassList={classes}", *QUIET)),
         home=Path(order.home),
-        started=lambda jvm: lower(jvm.process.pid),
+        started=lambda jvm: lower(jvm.process.pid) if order.background else None,
     )
     made = folder / "classes.jsa"
     shaping = [option for option in order.options if not option.startswith("-D")]
@@ -232,8 +251,12 @@ def _attempts_file(archive: Archive) -> Path:
 
 
 def _attempts(archive: Archive) -> int:
+    """How often a build of this archive was begun and not finished; after a day that is forgotten."""
     with contextlib.suppress(OSError):
-        return _attempts_file(archive).stat().st_size
+        status = _attempts_file(archive).stat()
+        if time.time() - status.st_mtime < FORGET_SECONDS:
+            return status.st_size
+        _attempts_file(archive).unlink()
     return 0
 
 

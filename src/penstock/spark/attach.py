@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _ended: list[bool] = []
 
 
-def session(jvm: gateway.Jvm, conf: Mapping[str, str]) -> SparkSession:
+def session(
+    jvm: gateway.Jvm, conf: Mapping[str, str], *, seconds: float = gateway.HANDSHAKE_SECONDS
+) -> SparkSession:
     """Make PySpark's session in that JVM; PySpark is imported while the JVM boots."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -32,7 +34,7 @@ def session(jvm: gateway.Jvm, conf: Mapping[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = jvm.launch.environment["PYSPARK_PYTHON"]
     if _ended:
         _renew_functions()
-    java = gateway.connect(jvm)
+    java = gateway.connect(jvm, seconds=seconds)
     SparkContext._gateway, SparkContext._jvm = java, java.jvm
     spark_conf = SparkConf(_jvm=java.jvm)
     told = jvm.launch.submit or {}

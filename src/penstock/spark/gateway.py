@@ -109,7 +109,7 @@ class Jvm:
 def start(launch: Launch, *, home: Path) -> Jvm:
     """Start a JVM and return at once; `connect` waits for it."""
     folder = scratch.make()
-    log = _new_log(home)
+    log = _new_log(home, spare=folder.path)
     environment = {
         **os.environ,
         **launch.environment,
@@ -132,9 +132,9 @@ def start(launch: Launch, *, home: Path) -> Jvm:
     return jvm
 
 
-def connect(jvm: Jvm) -> JavaGateway:
+def connect(jvm: Jvm, *, seconds: float = HANDSHAKE_SECONDS) -> JavaGateway:
     """Wait until the JVM answers, and return its gateway as PySpark wants it."""
-    port, secret = _handshake(jvm)
+    port, secret = _handshake(jvm, seconds)
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.java_gateway import java_import
 
@@ -191,12 +191,12 @@ def _escaped(text: str) -> str:
     )
 
 
-def _handshake(jvm: Jvm) -> tuple[int, str]:
+def _handshake(jvm: Jvm, seconds: float) -> tuple[int, str]:
     info = jvm.scratch.path / "gateway"
-    deadline = time.monotonic() + HANDSHAKE_SECONDS
+    deadline = time.monotonic() + seconds
     while not info.exists():
         if not jvm.alive or time.monotonic() > deadline:
-            raise _failed(jvm)
+            raise _failed(jvm, seconds)
         time.sleep(0.005)
     content = info.read_bytes()
     info.unlink()
@@ -204,14 +204,12 @@ def _handshake(jvm: Jvm) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode("utf-8")
 
 
-def _failed(jvm: Jvm) -> JvmDied:
+def _failed(jvm: Jvm, seconds: float) -> JvmDied:
     code = jvm.process.poll()
     jvm.process.kill()
     tail = log_tail(jvm.log)
     jvm.kill()
-    happened = (
-        f"ended with code {code}" if code is not None else f"did not answer in {HANDSHAKE_SECONDS:.0f} s"
-    )
+    happened = f"ended with code {code}" if code is not None else f"did not answer in {seconds:.0f} s"
     return JvmDied(
         f"the JVM {happened} before Spark started\n{tail}".rstrip(),
         where=str(jvm.launch.java.executable),
@@ -219,10 +217,15 @@ def _failed(jvm: Jvm) -> JvmDied:
     )
 
 
-def _new_log(home: Path) -> Path:
+def _new_log(home: Path, *, spare: Path) -> Path:
     folder = home / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    _prune_logs(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _prune_logs(folder)
+    except OSError:
+        folder = spare  # a home that cannot be written is no reason not to start
+    if not os.access(folder, os.W_OK):
+        folder = spare
     return folder / f"jvm-{os.getpid()}-{time.time_ns() // 1_000_000}.log"
 
 
@@ -233,13 +236,18 @@ def _prune_logs(folder: Path, keep: int = 20) -> None:
 
 
 def _bound_log(jvm: Jvm) -> None:
-    """Keep a long-lived JVM's log below a size: the older half is dropped."""
+    """Keep the log of a long-lived JVM below a size."""
     while jvm.process.returncode is None:
         time.sleep(10)
-        with contextlib.suppress(OSError):
-            if jvm.log.stat().st_size > LOG_BYTES:
-                shutil.copyfile(jvm.log, jvm.log.with_suffix(".log.1"))
-                os.truncate(jvm.log, 0)
+        trim(jvm.log)
+
+
+def trim(log: Path, limit: int = LOG_BYTES) -> None:
+    """Move a log that has grown too long aside; the JVM appends, so it goes on writing at the beginning."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > limit:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
 
 
 def _close_pipes() -> None:

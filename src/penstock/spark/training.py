@@ -11,6 +11,7 @@ from penstock.spark import attach, gateway
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PATIENCE_SECONDS = 600.0  # a process that gives way to all others may wait long for its turn
 CONF = {
     "spark.master": "local[2]",
     "spark.app.name": "penstock-training",
@@ -46,14 +47,15 @@ def run(launch: gateway.Launch, *, home: Path, started: Callable[[gateway.Jvm], 
     jvm = gateway.start(launch, home=home)
     started(jvm)
     try:
-        spark = attach.session(jvm, {**CONF, "spark.local.dir": str(jvm.scratch.path)})
+        conf = {**CONF, "spark.local.dir": str(jvm.scratch.path)}
+        spark = attach.session(jvm, conf, seconds=PATIENCE_SECONDS)
         exercise(spark, jvm.scratch.path)
         attach.release()
         attach.end(spark)
     except BaseException:
         jvm.kill()
         raise
-    jvm.end(seconds=60)
+    jvm.end(seconds=PATIENCE_SECONDS)
 
 
 def exercise(spark: SparkSession, folder: Path) -> None:
