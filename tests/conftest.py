@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from servers.kafka import Broker
     from servers.postgres import Postgres
     from servers.s3 import Store
+
+
+# A runner in the background of a shell ignores Ctrl-C, and so would everything that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
