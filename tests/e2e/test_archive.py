@@ -56,7 +56,7 @@ def run(home: Path, program: str = PROGRAM, **environment: str) -> str:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
         check=False,
         env={**os.environ, "PENSTOCK_HOME": str(home), **environment},
     )
@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 400) -
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_an_archive_survives_killed_builds_and_damage(home: Path) -> None:
     cds = home / "cds"
     # The first use has no archive, works, and starts a build behind all others, which is killed half way.
