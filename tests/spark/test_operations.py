@@ -124,6 +124,9 @@ def test_ctrl_c_while_waiting_cancels(session: ps.Session) -> None:
     assert time.monotonic() - started < 5
     assert op.state == "CANCELLED"
     _eventually(lambda: not active_jobs(session.spark, tag), 2)
+    assert session.sql("SELECT count(*) AS n FROM range(0, 100, 1, 2)").collect()[0].n == 100, (
+        "the next query is not cancelled"
+    )
 
 
 def test_what_is_let_go_leaves_spark(session: ps.Session) -> None:

@@ -113,7 +113,8 @@ class _Handler:
             ).start()
             _drop_connection(self.context)
             with contextlib.suppress(Exception):
-                self.tag = self._new_tag()
+                ended, self.tag = self.tag, self._new_tag()
+                self.context.removeJobTag(ended)  # what this thread starts next is not to be cancelled
         finally:
             self.busy = False
 
