@@ -10,8 +10,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-PREFIX = "penstock-"
-LOCK = "lock"
+PREFIX = "penstock-jvm-"
+LOCK = "penstock.lock"
 
 
 @dataclass(frozen=True, slots=True)
