@@ -1,0 +1,118 @@
+"""Every golden case through a flow: after each tick the answer is the one that was recorded from Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import penstock as ps
+from golden import canonical, drive
+from golden.case import Area, Case, area_names, load
+from golden.spark_answer import Answer, Answers, recorded, settings
+
+pytestmark = pytest.mark.soak  # minutes of planning on two cores
+
+AREAS = {name: load(name) for name in area_names()}
+RECORDED = {name: recorded(name) for name in AREAS}
+CASES = [case for area in AREAS.values() for case in area.cases]
+FAILS = {case.id for case in CASES if any(tick.error for tick in RECORDED[case.area][case.name].ticks)}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+def test_flow_gives_the_answer_of_spark_after_every_tick(session: ps.Session, case: Case) -> None:
+    area, expected = AREAS[case.area], RECORDED[case.area][case.name]
+    with settings(session.spark, area.conf):
+        _play(session, area, case, expected)
+
+
+@pytest.mark.parametrize("name", AREAS)
+def test_all_views_of_an_area_in_one_flow(session: ps.Session, name: str) -> None:
+    """Views that share sources, arrangements and ticks do not disturb each other."""
+    area = AREAS[name]
+    cases = [case for case in area.cases if case.id not in FAILS]
+    with settings(session.spark, area.conf):
+        flow = drive.open_flow(session, area.tables)
+        for case in cases:
+            _register(flow, case)
+        schemas = {table: area.schema(table) for table in area.tables}
+        for number, tick in enumerate(cases[0].ticks if cases else (), start=1):
+            drive.step(flow, tick, schemas)
+            for case in cases:
+                _compare(flow, case, RECORDED[name][case.name], number)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES[::9]])
+def test_recomputing_every_view_gives_the_same_deltas(session: ps.Session, case: Case) -> None:
+    area, expected = AREAS[case.area], RECORDED[case.area][case.name]
+    with settings(session.spark, area.conf):
+        assert _play(session, area, case, expected) == _play(session, area, case, expected, diff_based=True)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES[4::9]])
+def test_view_registered_on_a_flow_with_rows_is_filled(session: ps.Session, case: Case) -> None:
+    area, expected = AREAS[case.area], RECORDED[case.area][case.name]
+    schemas = {table: area.schema(table) for table in area.tables}
+    with settings(session.spark, area.conf):
+        flow = drive.open_flow(session, area.tables)
+        middle = next(
+            (number for number, tick in enumerate(expected.ticks) if tick.error), (len(case.ticks) + 1) // 2
+        )
+        ticks = list(enumerate(case.ticks, start=1))
+        for number, tick in ticks:
+            if number == middle:
+                _register(flow, case)
+                if number > 1:
+                    _compare(flow, case, expected, number - 1)
+            if expected.ticks[number].error is None:
+                drive.step(flow, tick, schemas)
+                if number >= middle:
+                    _compare(flow, case, expected, number)
+
+
+def _play(
+    session: ps.Session, area: Area, case: Case, expected: Answers, *, diff_based: bool = False
+) -> list[Counter[str]]:
+    """Run a case from empty tables to its last tick; return the changes of its view."""
+    flow = drive.open_flow(session, area.tables)
+    schemas = {table: area.schema(table) for table in area.tables}
+    _register(flow, case)
+    if diff_based:
+        flow.force_diff_based()
+    watched = drive.Watched(flow, case.name)
+    _compare(flow, case, expected, 0)
+    changes = []
+    for number, tick in enumerate(case.ticks, start=1):
+        if expected.ticks[number].error is not None:
+            with pytest.raises(ps.PenstockError):
+                drive.step(flow, tick, schemas)
+            changes.append(watched.check(flow.step()))
+            assert not changes[-1], f"{case.id}: a rejected tick changed the view"
+        else:
+            changes.append(watched.check(drive.step(flow, tick, schemas)))
+        _compare(flow, case, expected, number)
+    watched.close()
+    return changes
+
+
+def _register(flow: ps.IncrementalFlow, case: Case) -> None:
+    for name, query in case.views:
+        flow.register_view(name, query)
+    explanation = flow.register_view(case.name, case.sql)
+    assert explanation.tier in {"kernel", "spark", "recompute"}
+
+
+def _compare(flow: ps.IncrementalFlow, case: Case, expected: Answers, number: int) -> None:
+    table = flow.snapshot(case.name)
+    assert canonical.schema(table.schema) == expected.schema
+    answer = _last(expected, number)
+    loose = tuple(index for index, (name, _) in enumerate(expected.schema) if name in case.tolerance)
+    got = canonical.through_json(canonical.rows(table, ordered=case.order))
+    assert canonical.close(got, list(answer.rows), loose), (
+        f"{case.id} after tick {number}:\n  {case.sql}\n  flow:  {got}\n  Spark: {list(answer.rows)}"
+    )
+
+
+def _last(expected: Answers, number: int) -> Answer:
+    """The answer after a tick: a tick that failed leaves the one before."""
+    return next(tick for tick in reversed(expected.ticks[: number + 1]) if tick.error is None)

@@ -1,0 +1,93 @@
+"""All 22 TPC-H queries as views of one flow, under inserts, updates and deletes, against Spark after every tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from golden import canonical, drive, tpch
+from golden.spark_answer import QUICK, settings
+
+pytestmark = pytest.mark.soak  # minutes of planning on two cores
+
+SCALE = 0.01
+REFRESHES = 3
+
+
+@dataclass(slots=True)
+class Replay:
+    """What the flow and Spark said after each tick, by query; `refused` has the views that could not be registered."""
+
+    flow: dict[str, list[pa.Table]] = field(default_factory=dict)
+    spark: dict[str, list[pa.Table]] = field(default_factory=dict)
+    refused: dict[str, Exception] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def replay(
+    session: ps.Session, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replay]:
+    folder = tmp_path_factory.mktemp("tpch")
+    tables = tpch.generate(folder, SCALE)
+    found = Replay()
+    flow = drive.open_flow(session, tpch.ddl())
+    watched: dict[str, drive.Watched] = {}
+    for name, query in tpch.QUERIES.items():
+        try:
+            flow.register_view(name, query)
+            watched[name] = drive.Watched(flow, name)
+        except ps.PenstockError as error:
+            found.refused[name] = error
+    with settings(spark, QUICK):
+        for number, refresh in enumerate(tpch.refreshes(tables, REFRESHES, seed=1)):
+            for table, rows in refresh.changes.items():
+                flow.feed(table, ps.DeltaBatch.weighted(rows))
+            summary = flow.step()
+            _show(spark, refresh, folder / str(number))
+            for name in watched:
+                _check(watched[name], summary, found)
+                found.flow.setdefault(name, []).append(flow.snapshot(name))
+                found.spark.setdefault(name, []).append(spark.sql(tpch.QUERIES[name]).toArrow())
+    yield found
+    for table in tables:
+        spark.catalog.dropTempView(table)
+
+
+def test_there_are_22_queries() -> None:
+    assert len(tpch.QUERIES) == 22
+
+
+@pytest.mark.parametrize("name", tpch.QUERIES)
+@pytest.mark.timeout(600)
+def test_query_is_right_after_every_refresh(replay: Replay, name: str) -> None:
+    if name in replay.refused:
+        raise replay.refused[name]
+    assert name not in replay.wrong, replay.wrong[name]
+    for tick, (got, expected) in enumerate(zip(replay.flow[name], replay.spark[name], strict=True)):
+        assert canonical.schema(got.schema) == canonical.schema(expected.schema)
+        assert canonical.rows(got) == canonical.rows(expected), f"{name} after tick {tick}"
+
+
+def _check(watched: drive.Watched, summary: ps.StepSummary, found: Replay) -> None:
+    """One view whose deltas do not add up fails its own test, not the replay."""
+    try:
+        watched.check(summary)
+    except AssertionError as error:
+        found.wrong[watched.view] = str(error)
+
+
+def _show(spark: SparkSession, refresh: tpch.Refresh, folder: Path) -> None:
+    """Make Spark's tables hold the rows after a refresh."""
+    folder.mkdir()
+    for name, rows in refresh.tables.items():
+        path = folder / f"{name}.parquet"
+        pq.write_table(rows, path)
+        spark.read.parquet(str(path)).createOrReplaceTempView(name)
