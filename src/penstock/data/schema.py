@@ -41,6 +41,7 @@ _PLAIN: dict[str, tuple[str, tuple[Any, ...]]] = {
 _DECIMAL = ("decimal", "dec", "numeric", "decimal128")
 _SIZED = ("varchar", "char", "character")
 _NESTED = ("array", "list", "map", "struct")
+_DECLARED = b"spark"  # metadata of a text column: its declared type, when that is more than STRING
 TYPE_NAMES = (*_PLAIN, *_DECIMAL, *_SIZED, *_NESTED, "interval")
 
 _YEAR_MONTH = {"year", "month"}
@@ -80,6 +81,30 @@ def to_ddl(schema: pa.Schema) -> str:
     'id BIGINT NOT NULL, tags ARRAY<STRING>'
     """
     return ", ".join(_column(field) for field in schema)
+
+
+def declared_type(field: pa.Field) -> str:
+    """Return Spark's type of a column, with the length or collation of its text, which Arrow's type does not say.
+
+    >>> [declared_type(field) for field in to_arrow_schema("code CHAR(4), name STRING COLLATE UTF8_LCASE, n INT")]
+    ['char(4)', 'string collate UTF8_LCASE', 'int']
+    """
+    said = (field.metadata or {}).get(_DECLARED)
+    return said.decode() if said else _spark_type(field.type, field.name)
+
+
+def _spark_type(kind: pa.DataType, column: str) -> str:
+    """Spark's own spelling: type names in small letters, names of fields as they are."""
+    import pyarrow.types as t
+
+    if t.is_struct(kind):
+        fields = (kind.field(index) for index in range(kind.num_fields))
+        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type, column)}' for field in fields)}>"
+    if t.is_map(kind):
+        return f"map<{_spark_type(kind.key_type, column)},{_spark_type(kind.item_type, column)}>"
+    if t.is_list(kind) or t.is_large_list(kind):
+        return f"array<{_spark_type(kind.value_type, column)}>"
+    return type_to_ddl(kind, column=column).lower()
 
 
 def type_to_ddl(kind: pa.DataType, *, column: str = "value") -> str:
@@ -157,9 +182,16 @@ def _column(field: pa.Field, *, colon: bool = False) -> str:
 def _field_of_json(field: dict[str, Any]) -> pa.Field:
     import pyarrow as pa
 
-    comment = (field.get("metadata") or {}).get("comment")
-    metadata = {"comment": str(comment)} if comment else None
-    return pa.field(field["name"], _type_of_json(field["type"]), field["nullable"], metadata)
+    said = field.get("metadata") or {}
+    metadata: dict[bytes | str, str] = {"comment": str(said["comment"])} if said.get("comment") else {}
+    collation = (said.get("__COLLATIONS") or {}).get(field["name"])
+    if collation:
+        metadata[_DECLARED] = f"string collate {collation.rpartition('.')[2]}"
+    elif isinstance(field["type"], str) and field["type"].startswith(
+        ("char(", "varchar(", "string collate ")
+    ):
+        metadata[_DECLARED] = field["type"]
+    return pa.field(field["name"], _type_of_json(field["type"]), field["nullable"], metadata or None)
 
 
 def _type_of_json(kind: Any) -> pa.DataType:
@@ -205,6 +237,7 @@ class _Ddl:
             self.tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
         self.next = 0
+        self.declared = ""  # of the type read last, when it is text with a length or a collation
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -241,17 +274,19 @@ class _Ddl:
 
         name = self._name()
         self._take(":")
+        self.declared = ""
         kind = self._type()
-        nullable, metadata = True, None
+        nullable = True
+        metadata = {_DECLARED: self.declared} if self.declared and kind == pa.string() else {}
         while True:
             if self._words("not", "null"):
                 nullable = False
             elif self._words("null"):
                 nullable = True
             elif self._words("comment"):
-                metadata = {"comment": self._string()}
+                metadata[b"comment"] = self._string()
             else:
-                return pa.field(name, kind, nullable, metadata)
+                return pa.field(name, kind, nullable, metadata or None)
 
     def _name(self) -> str:
         token, value, _ = self._token("a column name")
@@ -281,9 +316,9 @@ class _Ddl:
             return self._decimal(at)
         if name in _SIZED:
             if name == "character":
-                self._words("varying")
+                name = "varchar" if self._words("varying") else "char"
             self._expect("(")
-            self._number("a length")
+            self.declared = f"{name}({self._number('a length')})"
             self._expect(")")
             return pa.string()
         if name in ("array", "list"):
@@ -314,7 +349,7 @@ class _Ddl:
                 zone = self._token("']'")[1] == "tz" or zone
             return pa.timestamp("us", tz=UTC if zone else None) if name == "timestamp" else pa.duration("us")
         if name == "string" and self._words("collate"):
-            self._name()
+            self.declared = f"string collate {self._name()}"
         return getattr(pa, factory)(*arguments)
 
     def _decimal(self, at: int) -> pa.DataType:

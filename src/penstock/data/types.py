@@ -81,7 +81,9 @@ def parse(name: str) -> Parsed:
                 return Parsed(kind, tuple(part.strip() for part in parts))
             pairs = [part.partition(":") for part in parts]
             return Parsed(
-                kind, tuple(after.strip() for _, _, after in pairs), tuple(before for before, _, _ in pairs)
+                kind,
+                tuple(after.strip() for _, _, after in pairs),
+                tuple(before.strip() for before, _, _ in pairs),
             )
     return Parsed(text)
 

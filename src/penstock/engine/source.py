@@ -15,7 +15,8 @@ from penstock.data.batch import DeltaBatch
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
 from penstock.data.hashing import hash_rows
-from penstock.data.schema import to_arrow_schema, type_to_ddl
+from penstock.data.schema import declared_type, to_arrow_schema
+from penstock.data.sized import fit_length
 from penstock.data.types import kernel_type
 from penstock.errors import ConfigError, suggest
 from penstock.plan.node import Field
@@ -60,8 +61,7 @@ def declare(
     _one_of("retain", retain, ("all", "used"))
     _one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
     fields = tuple(
-        Field(field.name, type_to_ddl(field.type, column=field.name).lower(), field.nullable)
-        for field in to_arrow_schema(schema)
+        Field(field.name, declared_type(field), field.nullable) for field in to_arrow_schema(schema)
     )
     names = [field.name for field in fields]
     double = next((name for name in names if names.count(name) > 1), None)
@@ -138,4 +138,8 @@ def to_delta(spec: SourceSpec, batch: DeltaBatch) -> Delta:
         for name in absent:
             table = table.append_column(name, pa.nulls(table.num_rows))
         wanted = [(name, kind, nullable or name in absent) for name, kind, nullable in wanted]
-    return Delta(conform(table, wanted, where=where), np.ascontiguousarray(batch.weights, np.int64))
+    columns = [
+        fit_length(column, field.type, name=field.name, where=where)
+        for column, field in zip(conform(table, wanted, where=where), spec.fields, strict=True)
+    ]
+    return Delta(tuple(columns), np.ascontiguousarray(batch.weights, np.int64))
