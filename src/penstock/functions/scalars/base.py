@@ -118,7 +118,8 @@ def eval_mode(call: Call) -> str:
 def array(value: Datum, length: int) -> pa.Array:
     """Return a value as an array of the given length."""
     if isinstance(value, pa.Scalar):
-        return pa.repeat(value, length)
+        # Arrow cannot repeat a nested value no times.
+        return pa.repeat(value, length) if length else pa.array([], value.type)
     return value
 
 

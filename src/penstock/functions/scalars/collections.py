@@ -89,9 +89,10 @@ def _size(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compiled:
-    """An element by position; beyond the ends it is an ANSI error or NULL."""
+    """An element by position; beyond the ends it is a default, an ANSI error or NULL."""
     kind = kernel_type(call.type)
-    fails = bool(call.option("failOnError", True))
+    default = call.option("defaultValueOutOfBound", None)
+    fails = bool(call.option("failOnError", True)) and default is None
     list_of, index_of = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
@@ -112,7 +113,10 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
             raise _out(call, lists, wanted, outside)
         inside = valid & ~outside
         places = pa.array(np.where(inside, starts + index, 0), mask=~inside)
-        return typed(lists.values.take(places), kind)
+        found = typed(lists.values.take(places), kind)
+        if default is None or not outside.any():
+            return found
+        return pc.if_else(pa.array(outside), pa.scalar(default, kind), found)
 
     return run
 

@@ -66,6 +66,9 @@ def options(arguments: Json) -> tuple[tuple[str, Any], ...]:
             found[name] = value
         elif isinstance(value, list) and value and all(isinstance(item, str | int | bool) for item in value):
             found[name] = tuple(value)
+        elif name == "defaultValueOutOfBound" and value is not None:
+            # What split_part gives beyond the last part; it is no child of the call.
+            found[name] = value["e"]["v"]
     return tuple(sorted(found.items()))
 
 
