@@ -213,13 +213,15 @@ class IncrementalFlow:
             entry = self._relation(name)
             if isinstance(entry, SourceEntry):
                 return to_table(entry.operator.rows(), entry.spec.fields)
-            return to_table(entry.operator.rows(), entry.view.root.fields, order=entry.view.order)
+            view = entry.view
+            whole = to_table(entry.operator.all_rows(), view.root.fields, order=view.order)
+            return whole if view.visible is None else whole.select(range(view.visible))
 
     def lookup(self, name: str, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index."""
         with self._lock:
             entry = self._relation(name)
-            fields = entry.spec.fields if isinstance(entry, SourceEntry) else entry.view.root.fields
+            fields = entry.spec.fields if isinstance(entry, SourceEntry) else entry.view.fields
             known = [field.name for field in fields]
             for column in key:
                 if column not in known:
@@ -248,7 +250,7 @@ class IncrementalFlow:
         with self._lock:
             entry = self._view(view)
             watch = Watch(view, on_close=lambda closed: self._watches[view].remove(closed))
-            fields = entry.view.root.fields
+            fields = entry.view.fields
             if snapshot:
                 rows = entry.operator.rows()
                 if len(rows):
@@ -322,7 +324,7 @@ class IncrementalFlow:
         history.append((self._graph.ticks, change))
         watches = self._watches.get(name)
         if watches:
-            batch = to_batch(change, self._graph.views[name].view.root.fields)
+            batch = to_batch(change, self._graph.views[name].view.fields)
             for watch in tuple(watches):
                 watch.publish(batch)
 

@@ -47,7 +47,7 @@ def relations(graph: Graph) -> dict[str, Relation]:
     """What a query may name: the flow's sources and views."""
     return {
         **{name: Relation(name, entry.spec.fields) for name, entry in graph.sources.items()},
-        **{name: Relation(name, entry.view.root.fields) for name, entry in graph.views.items()},
+        **{name: Relation(name, entry.view.fields) for name, entry in graph.views.items()},
     }
 
 
@@ -77,8 +77,8 @@ def add_view(graph: Graph, session: Session, name: str, query: str | DataFrame, 
         }
         below = compiler.compile(view.root)
         arrangement = Arrangement(types_of(view.root.fields), None)
-        output = Output(name, [field.name for field in view.root.fields], arrangement)
-        place = compiler.add(output, (below,), view.root.fields, contents=output.rows)
+        output = Output(name, [field.name for field in view.root.fields], arrangement, visible=view.visible)
+        place = compiler.add(output, (below,), view.fields, contents=output.rows)
         graph.circuit.fill(compiler.added, loaded, Tick(graph.ticks, micros))
     except BaseException:
         compiler.forget()

@@ -121,7 +121,7 @@ def _recomputed(graph: Graph, changes: Mapping[int, Delta], tick: Tick) -> Stepp
         except BaseException:
             graph.circuit.rollback()
             raise
-        difference = consolidate(concat([new, -entry.operator.rows()]))
+        difference = consolidate(concat([new, -entry.operator.all_rows()]))
         changed = graph.circuit.step({entry.place: difference}, tick, only=[entry.place])
         outputs |= changed.outputs
         seconds[entry.place] = perf_counter() - started

@@ -22,18 +22,22 @@ class Output(Operator):
 
     Rule: V+ = V- + consolidate(dV); a row that would be there less than zero times is a fault of ours and rejects the tick.
     Cost: delta. `arrangement` holds the rows, by the whole row or by key columns, and may be shared with the view's readers.
+    Columns behind the `visible` ones are there for the order only: they are kept, and never given.
     """
 
-    def __init__(self, name: str, columns: Sequence[str], arrangement: Arrangement) -> None:
+    def __init__(
+        self, name: str, columns: Sequence[str], arrangement: Arrangement, *, visible: int | None = None
+    ) -> None:
         self._name = name
         self._columns = tuple(columns)
+        self._visible = visible
         self.arrangement = arrangement
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         delta = consolidate(inputs[0])
         self._check(delta)
         self.arrangement.apply(delta)
-        return delta
+        return self._shown(delta)
 
     def commit(self) -> None:
         self.arrangement.commit()
@@ -46,7 +50,14 @@ class Output(Operator):
 
     def rows(self) -> Delta:
         """All committed rows with their multiplicity. Cost: data."""
+        return self._shown(self.all_rows())
+
+    def all_rows(self) -> Delta:
+        """The same with the columns that are there for the order only."""
         return self.arrangement.before().rows()
+
+    def _shown(self, rows: Delta) -> Delta:
+        return rows if self._visible is None else consolidate(rows.select(range(self._visible)))
 
     def snapshot(self) -> tuple[pa.Array, ...]:
         """All committed rows, each as often as it is there. Cost: data."""

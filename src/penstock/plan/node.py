@@ -292,7 +292,10 @@ def children(node: Node) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A compiled view: its plan, and the order in which people read its rows."""
+    """A compiled view: its plan, and the order in which people read its rows.
+
+    When the ORDER BY reads columns that the query does not show, the plan gives them behind the `visible` ones.
+    """
 
     name: str
     sql: str
@@ -302,3 +305,9 @@ class View:
     statics: tuple[str, ...] = ()  # names of the scans that are tables of the session
     # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    visible: int | None = None  # how many columns of the root are the view's own; None means all
+
+    @property
+    def fields(self) -> Fields:
+        """The columns of the view."""
+        return self.root.fields[: self.visible]

@@ -81,6 +81,7 @@ def plan_view(
         translated.uses_time,
         tuple(static.name for static in statics),
         rules,
+        translated.visible,
     )
     return Planned(view, statics, session, optimized)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import SqlError
 from penstock.plan import node as plan
-from penstock.spark.catalyst import aggregates, joins, relations, windows
+from penstock.spark.catalyst import aggregates, joins, order, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -37,43 +37,24 @@ _TRANSPARENT = {
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A view's plan, the order in which its rows are read, and whether it asks for the time."""
+    """A view's plan, the order in which its rows are read, whether it asks for the time, and how many columns it shows."""
 
     root: plan.Node
     order: tuple[plan.SortKey, ...]
     uses_time: bool
+    visible: int | None = None
 
 
 def translate_plan(root: Json) -> Translated:
     """Translate a whole plan; what the kernel lacks becomes `node.Spark`, with the reason."""
     context = Context(lambda node, needed: _plan(context, node, needed))
     placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
-    return Translated(placed.node, _root_order(root), context.uses_time)
-
-
-def _root_order(root: Json) -> tuple[plan.SortKey, ...]:
-    """The ORDER BY of the outermost query, as far as the output shows its columns."""
-    node = root
-    renamed = {item[0]: index for index, item in enumerate(root["o"])}
-    while node["c"] in {"GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "Project"}:
-        if node["c"] == "Project":
-            below: dict[int, int] = {}
-            for item in node["a"]["projectList"]:
-                inner = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
-                if inner["c"] == "AttributeReference" and item["e"]["id"] in renamed:
-                    below.setdefault(inner["id"], renamed[item["e"]["id"]])
-            renamed = below
-        node = node["k"][0]
-    if node["c"] != "Sort" or not node["a"]["global"]:
-        return ()
-    positions = []
-    orders = windows.order_json(node)
-    for order in orders:
-        key = order["k"][0]
-        if key["c"] != "AttributeReference" or key["id"] not in renamed:
-            return ()
-        positions.append(renamed[key["id"]])
-    return windows.sort_keys(orders, positions)
+    query = _main(root) if root["c"] == "WithCTE" else root
+    shown = order.shown(query)
+    hidden = order.carried(context, query) if shown is None else None
+    if hidden is not None:
+        return Translated(hidden[0].node, hidden[1], context.uses_time, len(root["o"]))
+    return Translated(placed.node, shown or (), context.uses_time)
 
 
 def _plan(context: Context, node: Json, needed: set[int] | None) -> Placed:

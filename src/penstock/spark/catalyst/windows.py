@@ -18,10 +18,11 @@ from penstock.spark.catalyst.placed import (
     project,
     select,
 )
-from penstock.spark.catalyst.relations import conjunction, with_columns
+from penstock.spark.catalyst.relations import columns_of, conjunction, with_columns
 
 RANKING = {"RowNumber", "Rank", "DenseRank", "PercentRank", "CumeDist", "NTile"}
 OFFSET = {"Lag", "Lead", "NthValue"}
+LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
 
 
 def order_json(node: Json) -> list[Json]:
@@ -52,10 +53,16 @@ def ordered(context: Context, placed: Placed, orders: list[Json]) -> tuple[Place
 
 def limited(context: Context, node: Json) -> Placed:
     """LIMIT and OFFSET, with the ORDER BY below them, as one top-k."""
+    limit, offset, below = bounds(node)
+    return _first_rows(context, below, limit, offset)
+
+
+def bounds(node: Json) -> tuple[int | None, int, Json]:
+    """LIMIT and OFFSET of the limits on top of a plan, and what is below them."""
     limit: int | None = None
     offset = 0
     current = node
-    while current["c"] in {"GlobalLimit", "LocalLimit", "Offset"}:
+    while current["c"] in LIMITS:
         name = "offsetExpr" if current["c"] == "Offset" else "limitExpr"
         count = current["a"][name]["e"]
         if count["c"] != "Literal":
@@ -72,7 +79,7 @@ def limited(context: Context, node: Json) -> Placed:
         else:
             limit = int(count["v"]) if limit is None else min(limit, int(count["v"]))
         current = current["k"][0]
-    return _first_rows(context, current, limit, offset)
+    return limit, offset, current
 
 
 def _first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
@@ -80,14 +87,7 @@ def _first_rows(context: Context, node: Json, limit: int | None, offset: int) ->
         below = _first_rows(context, node["k"][0], limit, offset)
         wanted = [item["e"] for item in node["a"]["projectList"]]
         below = prepare(context, below, wanted)
-        scope = below.scope
-        return project(
-            below,
-            [
-                (key, plan.Field(item[1], item[2], item[3]), translate(expression, scope))
-                for key, item, expression in zip(attribute_keys(node), node["o"], wanted, strict=True)
-            ],
-        )
+        return project(below, columns_of(node, wanted, below))
     if node["c"] == "Sort" and node["a"]["global"]:
         child = context.plan(node["k"][0], None)
         ready, keys = ordered(context, child, order_json(node))
