@@ -163,6 +163,22 @@ def test_a_snapshot_is_fed_as_its_difference(flow: IncrementalFlow) -> None:
     assert rows(flow.snapshot("totals")) == [(7, Decimal("5.00"), 1), (8, Decimal("2.00"), 1)]
 
 
+def test_a_source_that_keeps_only_what_views_use(session: Session) -> None:
+    flow = IncrementalFlow(session)
+    flow.register_source("orders", ORDERS, retain="used")
+    flow.register_view("totals", TOTALS)
+    flow.register_view("n", "SELECT COUNT(*) AS n FROM orders")
+    flow.tick("orders", [order(1, 7, 5), order(2, 7, 5)])
+    flow.tick("orders", DeltaBatch.deletes([order(2, 7, 5)]))
+    assert rows(flow.snapshot("totals")) == [(7, Decimal("5.00"), 1)]
+    assert flow.snapshot("n").to_pylist() == [{"n": 1}]
+    with pytest.raises(ps.StateError) as caught:
+        flow.register_view("ids", "SELECT id FROM orders")
+    assert caught.value.code == "FLOW_NOT_RETAINED"
+    with pytest.raises(ps.StateError):
+        flow.snapshot("orders")
+
+
 def test_watches(flow: IncrementalFlow) -> None:
     flow.register_view("totals", TOTALS)
     watch = flow.watch_output("totals")

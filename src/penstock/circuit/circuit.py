@@ -59,6 +59,18 @@ class Circuit:
         self.places[place] = Place(operator, tuple(inputs), empty(types), owner, timed, contents)
         return place
 
+    def replace(
+        self,
+        place: int,
+        operator: Operator,
+        types: Sequence[pa.DataType],
+        *,
+        contents: Callable[[], Delta] | None = None,
+    ) -> None:
+        """Put another operator in a place whose output is empty; its readers stay."""
+        entry = self.places[place]
+        entry.operator, entry.nothing, entry.contents = operator, empty(types), contents
+
     def remove(self, places: Sequence[int]) -> None:
         """Take places out; nothing that stays may read them."""
         gone = set(places)

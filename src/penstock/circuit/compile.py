@@ -49,6 +49,8 @@ class Compiler:
     owner: str
     fragment: Fragment
     added: list[int] = field(default_factory=list)
+    # Relations that keep only some of their columns: which, in the order in which they give them.
+    narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def compile(self, node: plan.Node) -> int:
         """Return the place that gives the rows of a node."""
@@ -155,6 +157,9 @@ class Compiler:
     def _scan(self, node: plan.Scan) -> int:
         """A relation, with the columns that are read."""
         place = self.relations[node.name]
+        kept = self.narrowed.get(node.name)
+        if kept is not None:
+            return self.add(Select([kept.index(column) for column in node.columns]), (place,), node.fields)
         width = len(self.circuit.places[place].nothing.columns)
         if node.columns == tuple(range(width)):
             return place

@@ -20,14 +20,28 @@ class Feed(Stateless):
         return inputs[0]
 
 
-def recompute(view: View, rows: Mapping[str, Delta], fragment: Fragment, tick: Tick) -> Delta:
-    """Return all rows of a view over the given rows of its relations. Cost: data."""
+def recompute(
+    view: View,
+    rows: Mapping[str, Delta],
+    fragment: Fragment,
+    tick: Tick,
+    narrowed: Mapping[str, tuple[int, ...]],
+) -> Delta:
+    """Return all rows of a view over the given rows of its relations, some of which keep only some columns. Cost: data."""
     circuit = Circuit()
     feeds = {
         name: circuit.add(Feed(), (), [column.type for column in delta.columns], owner=f"view '{view.name}'")
         for name, delta in rows.items()
     }
-    compiler = Compiler(circuit, feeds, Shared(), f"view '{view.name}'", fragment, added=list(feeds.values()))
+    compiler = Compiler(
+        circuit,
+        feeds,
+        Shared(),
+        f"view '{view.name}'",
+        fragment,
+        added=list(feeds.values()),
+        narrowed=narrowed,
+    )
     root = compiler.compile(view.root)
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:

@@ -18,6 +18,7 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.types import kernel_type
 from penstock.engine.registration import add_source, add_view, index, load, relations, reloaded
 from penstock.engine.result import to_batch, to_table
+from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.session import Session
 from penstock.engine.source import declare, to_delta
 from penstock.engine.stepper import Stepper
@@ -81,7 +82,8 @@ class IncrementalFlow:
         """Declare a source of rows.
 
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
-        a batch whose content was accepted before. `retain="used"` keeps only the columns that views use.
+        a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
+        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
         `on_missing_delete="quarantine"` sets aside retractions of rows that are not there instead of rejecting the tick.
         """
         with self._lock:
@@ -165,15 +167,18 @@ class IncrementalFlow:
             entry = self._source(source)
             wanted = to_delta(entry.spec, DeltaBatch.inserts(rows))
             waiting = [fed.delta for fed in self._pending if fed.source == source]
-            if entry.spec.primary_key and waiting:
+            by_key = any(fed.keys for fed in self._pending if fed.source == source)
+            if waiting and (entry.spec.primary_key or by_key):
                 raise StateError(
                     f"source '{source}' has changes that wait for a step",
                     code="FLOW_PENDING",
                     hint="call flow.step() before flow.feed_snapshot(...)",
                 )
-            difference = consolidate(
-                concat([wanted, *(-delta for delta in (entry.operator.rows(), *waiting))])
-            )
+            if entry.spec.retain == "used" and entry.spec.primary_key:
+                self._pending.append(Fed(source, snapshot_by_key(entry, wanted)))
+                return True
+            held = whole_rows(entry, "the difference to a snapshot without a primary key")
+            difference = consolidate(concat([wanted, *(-delta for delta in (held, *waiting))]))
             # Retractions first: by primary key, the new row must come after the old one is gone.
             ordered = difference.take(np.argsort(difference.weights > 0, kind="stable"))
             self._pending.append(Fed(source, ordered))
@@ -212,7 +217,7 @@ class IncrementalFlow:
         with self._lock:
             entry = self._relation(name)
             if isinstance(entry, SourceEntry):
-                return to_table(entry.operator.rows(), entry.spec.fields)
+                return to_table(whole_rows(entry, "a snapshot"), entry.spec.fields)
             view = entry.view
             whole = to_table(entry.operator.all_rows(), view.root.fields, order=view.order)
             return whole if view.visible is None else whole.select(range(view.visible))
@@ -221,6 +226,8 @@ class IncrementalFlow:
         """Return the rows of a view or source with the given values, through an index."""
         with self._lock:
             entry = self._relation(name)
+            if isinstance(entry, SourceEntry):
+                require_whole(entry, "a look-up")
             fields = entry.spec.fields if isinstance(entry, SourceEntry) else entry.view.fields
             known = [field.name for field in fields]
             for column in key:
@@ -346,6 +353,7 @@ class IncrementalFlow:
         spec = entry.spec
         keys = spec.positions(batch.keys)
         if not spec.primary_key:
+            require_whole(entry, "the rows that a change by key replaces, without a primary key")
             index(self._graph, spec.name, keys, self._now())
             return keys
         if set(batch.keys) != set(spec.primary_key):

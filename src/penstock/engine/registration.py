@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.circuit.compile import Compiler, types_of
+from penstock.circuit.compile import Compiler, Fragment, types_of
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
+from penstock.engine.retention import first_retained, source_operator, whole_rows, widened
 from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
 from penstock.engine.tick import Graph, SourceEntry, ViewEntry, source_owner, view_owner
 from penstock.operators.arrange import Arrange
 from penstock.operators.base import Tick
+from penstock.operators.linear import Select
 from penstock.operators.output import Output
-from penstock.operators.source import Source
 from penstock.plan import node as plan
 from penstock.spark import catalyst
-from penstock.spark.catalyst import Relation
+from penstock.spark.catalyst import Relation, Static
 from penstock.spark.operator import operator_maker
 from penstock.state.arrangement import Arrangement
 
@@ -32,14 +34,9 @@ def add_source(graph: Graph, spec: SourceSpec) -> None:
 
 
 def _source(graph: Graph, spec: SourceSpec) -> SourceEntry:
-    operator = Source(
-        spec.name,
-        [field.name for field in spec.fields],
-        spec.types,
-        primary_key=spec.positions(spec.primary_key) or None,
-        on_missing=spec.on_missing_delete,
-    )
-    place = graph.circuit.add(operator, (), spec.types, owner=source_owner(spec.name), contents=operator.rows)
+    operator = source_operator(spec, first_retained(spec))
+    types = [spec.types[column] for column in operator.columns]
+    place = graph.circuit.add(operator, (), types, owner=source_owner(spec.name), contents=operator.rows)
     return SourceEntry(spec, place, operator)
 
 
@@ -54,30 +51,46 @@ def relations(graph: Graph) -> dict[str, Relation]:
 def add_view(graph: Graph, session: Session, name: str, query: str | DataFrame, micros: int) -> None:
     """Plan a view, compile it and fill it from the rows that are there."""
     planned = catalyst.plan_view(session.spark, name, query, relations(graph))
-    view = planned.view
-    statics = {
-        static.name: graph.statics.get(static.name) or _source(graph, SourceSpec(static.name, static.fields))
-        for static in planned.statics
-    }
-    fresh = {static: entry for static, entry in statics.items() if static not in graph.statics}
     fragment = operator_maker(session.spark, planned)
+    install(graph, planned.view, fragment, micros, statics=planned.statics)
+
+
+def install(
+    graph: Graph, view: plan.View, fragment: Fragment, micros: int, *, statics: Sequence[Static] = ()
+) -> None:
+    """Compile a planned view and fill it from the rows that are there."""
+    with widened(graph, view.name, view.root):
+        _install(graph, view, fragment, micros, statics)
+
+
+def _install(
+    graph: Graph, view: plan.View, fragment: Fragment, micros: int, statics: Sequence[Static]
+) -> None:
+    entries = {
+        static.name: graph.statics.get(static.name) or _source(graph, SourceSpec(static.name, static.fields))
+        for static in statics
+    }
+    fresh = {static: entry for static, entry in entries.items() if static not in graph.statics}
     compiler = Compiler(
         graph.circuit,
-        {**places(graph), **{static: entry.place for static, entry in statics.items()}},
+        {**places(graph), **{static: entry.place for static, entry in entries.items()}},
         graph.shared,
-        view_owner(name),
+        view_owner(view.name),
         fragment,
         added=[entry.place for entry in fresh.values()],
+        narrowed=graph.narrowed(),
     )
     try:
         loaded = {
             fresh[static.name].place: load(static.frame, fresh[static.name].spec)
-            for static in planned.statics
+            for static in statics
             if static.name in fresh
         }
         below = compiler.compile(view.root)
         arrangement = Arrangement(types_of(view.root.fields), None)
-        output = Output(name, [field.name for field in view.root.fields], arrangement, visible=view.visible)
+        output = Output(
+            view.name, [field.name for field in view.root.fields], arrangement, visible=view.visible
+        )
         place = compiler.add(output, (below,), view.fields, contents=output.rows)
         graph.circuit.fill(compiler.added, loaded, Tick(graph.ticks, micros))
     except BaseException:
@@ -85,8 +98,8 @@ def add_view(graph: Graph, session: Session, name: str, query: str | DataFrame, 
         raise
     graph.circuit.commit()
     graph.statics.update(fresh)
-    graph.frames.update({static.name: static.frame for static in planned.statics})
-    graph.views[name] = ViewEntry(view, place, output, _reads(view.root), fragment)
+    graph.frames.update({static.name: static.frame for static in statics})
+    graph.views[view.name] = ViewEntry(view, place, output, _reads(view.root), fragment)
 
 
 def index(graph: Graph, name: str, keys: tuple[int, ...], micros: int) -> Arrangement:
@@ -95,14 +108,32 @@ def index(graph: Graph, name: str, keys: tuple[int, ...], micros: int) -> Arrang
     known = graph.shared.arrangements.get((place, keys))
     if known is not None:
         return known[1]
-    arrangement = Arrangement([column.type for column in graph.circuit.places[place].nothing.columns], keys)
+    below = _whole_place(graph, name)
+    arrangement = Arrangement([column.type for column in graph.circuit.places[below].nothing.columns], keys)
     added = graph.circuit.add(
-        Arrange(arrangement), (place,), arrangement.types, owner=graph.circuit.places[place].owner
+        Arrange(arrangement), (below,), arrangement.types, owner=graph.circuit.places[place].owner
     )
-    graph.circuit.fill([added], {}, Tick(graph.ticks, micros))
+    fresh = [added] if below == place else [below, added]
+    graph.circuit.fill(fresh, {}, Tick(graph.ticks, micros))
     graph.circuit.commit()
     graph.shared.arrangements[(place, keys)] = (added, arrangement)
     return arrangement
+
+
+def _whole_place(graph: Graph, name: str) -> int:
+    """Where whole rows of a relation come from, also of a source whose columns are kept in the order of their use."""
+    entry = graph.sources.get(name)
+    if entry is None or entry.spec.retain == "all":
+        return graph.place(name)
+    columns = range(len(entry.spec.fields))
+    kept = entry.operator.columns
+    return graph.circuit.add(
+        Select([kept.index(column) for column in columns]),
+        (entry.place,),
+        entry.spec.types,
+        owner=source_owner(name),
+        contents=lambda: whole_rows(entry, "whole rows"),
+    )
 
 
 def places(graph: Graph) -> dict[str, int]:

@@ -76,6 +76,14 @@ class Graph:
         """A source, or a static table, which is one that only `reload_static` feeds."""
         return self.sources.get(name) or self.statics[name]
 
+    def narrowed(self) -> dict[str, tuple[int, ...]]:
+        """The sources that keep only some columns, and which."""
+        return {
+            name: entry.operator.columns
+            for name, entry in self.sources.items()
+            if entry.spec.retain == "used"
+        }
+
     def place(self, name: str) -> int:
         """Where the rows of a source, a static table or a view come from."""
         return next(
@@ -117,7 +125,7 @@ def _recomputed(graph: Graph, changes: Mapping[int, Delta], tick: Tick) -> Stepp
         started = perf_counter()
         rows = {name: _after(graph.circuit, place, outputs) for name, place in places.items()}
         try:
-            new = recompute(entry.view, rows, entry.fragment, tick)
+            new = recompute(entry.view, rows, entry.fragment, tick, graph.narrowed())
         except BaseException:
             graph.circuit.rollback()
             raise
