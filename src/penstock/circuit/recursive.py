@@ -46,7 +46,7 @@ class Recursive(Operator):
     def __init__(self, compiler: Compiler, node: plan.Recursive) -> None:
         self._node = node
         self._types = types_of(node.fields)
-        self._outer = compiler
+        self._outer = _Outer(compiler)
         self._most_levels = node.max_depth or MOST_LEVELS
         self._levels: list[Level] = []
         self._totals: list[int] = []  # rows per level
@@ -106,7 +106,12 @@ class Recursive(Operator):
 
     def _level(self) -> Level:
         compiler = _LevelCompiler(
-            Circuit(), {}, Shared(), self._outer.owner, self._outer.fragment, outer=self._outer
+            Circuit(),
+            {},
+            Shared(),
+            self._outer.compiler.owner,
+            self._outer.compiler.fragment,
+            outer=self._outer,
         )
         compiler.recursion = frozenset({self._node.name, plan.so_far(self._node.name)})
         rows, so_far = (compiler.add(Feed(), (), self._node.fields) for _ in range(2))
@@ -123,10 +128,31 @@ class Recursive(Operator):
 
 
 @dataclass(slots=True)
+class _Outer:
+    """What the step reads from outside: the places that the first level found, also when later views compile the same nodes again."""
+
+    compiler: Compiler
+    places: dict[plan.Node, int] = field(default_factory=dict)
+    arrangements: dict[tuple[plan.Node, tuple[int, ...]], tuple[int, Arrangement]] = field(
+        default_factory=dict
+    )
+
+    def compile(self, node: plan.Node) -> int:
+        if node not in self.places:
+            self.places[node] = self.compiler.compile(node)
+        return self.places[node]
+
+    def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
+        if (node, keys) not in self.arrangements:
+            self.arrangements[(node, keys)] = self.compiler.arrange(node, keys)
+        return self.arrangements[(node, keys)]
+
+
+@dataclass(slots=True)
 class _LevelCompiler(Compiler):
     """Compiles the step for one level; what does not depend on the recursion belongs to the outer circuit."""
 
-    outer: Compiler = field(kw_only=True)
+    outer: _Outer = field(kw_only=True)
     recursion: frozenset[str] = frozenset()
     outside: dict[int, int] = field(default_factory=dict)
 
