@@ -1,12 +1,11 @@
 """Window frames: for every row, the rows [low, high) that its function reads.
 
 RANGE offsets are added to the value of the only order column (against its direction when it descends), in the type of that column, as
-Spark does: an overflow is an error; NULL and NaN have only their peers. An offset is a number in the unit of the column, or a timedelta.
+Spark does: an overflow is an error; NULL and NaN have only their peers. An offset is a number in the unit of the column.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -20,8 +19,6 @@ from penstock.errors import SqlError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame
 from penstock.state.sorted_runs import lower_bounds
-
-_DAY = 86_400_000_000
 
 
 def frame_rows(frame: Frame, rows: Layout) -> tuple[Positions, Positions]:
@@ -91,7 +88,7 @@ def _shifted(
         lowest, highest = -(10**kind.precision) + 1, 10**kind.precision - 1
     else:
         whole = values.astype(np.int64)
-        offset = _in_unit(bound, kind)
+        offset = int(bound)
         lowest, highest = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
     offset = -offset if descending else offset
     over = (whole > highest - offset) if offset > 0 else (whole < lowest - offset)
@@ -105,14 +102,3 @@ def _shifted(
         )
     shifted = whole + np.int64(offset)
     return (shifted.view(np.uint64) ^ np.uint64(1 << 63),)
-
-
-def _in_unit(bound: Any, kind: pa.DataType) -> int:
-    """An offset in the unit of an integer, date or timestamp column."""
-    if isinstance(bound, tuple):
-        # A calendar interval: months, days, microseconds. Months are refused when the view is planned.
-        bound = timedelta(days=bound[1], microseconds=bound[2])
-    if isinstance(bound, timedelta):
-        micros = bound // timedelta(microseconds=1)
-        return micros // _DAY if pa.types.is_date32(kind) else micros
-    return int(bound)

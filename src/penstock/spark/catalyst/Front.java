@@ -52,7 +52,40 @@ public class Front {
       public Object apply() {
         org.apache.spark.sql.catalyst.plans.logical.LogicalPlan ready = (LogicalPlan) plan.clone();
         ready.setAnalyzed();
-        return new LenientOptimizer(session).execute(ready);
+        return withCollationKeys((LogicalPlan) new LenientOptimizer(session).execute(ready));
+      }
+    });
+  }
+
+  /** Orders and partitions of collated text by its collation key: bytes that compare as the text does. Spark does so in joins. */
+  private static LogicalPlan withCollationKeys(LogicalPlan plan) {
+    LogicalPlan ordered = (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof SortOrder;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        SortOrder order = (SortOrder) node;
+        Expression key = CollationKey$.MODULE$.injectCollationKey(order.child());
+        if (key.equals(order.child())) return order;
+        return new SortOrder(key, order.direction(), order.nullOrdering(), seq(new ArrayList()));
+      }
+    });
+    return (LogicalPlan) ordered.transformWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Window;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        Window window = (Window) node;
+        List keys = new ArrayList();
+        for (Object key : list(window.partitionSpec())) {
+          keys.add(CollationKey$.MODULE$.injectCollationKey((Expression) key));
+        }
+        if (keys.equals(list(window.partitionSpec()))) return window;
+        return new Window(window.windowExpressions(), seq(keys), window.orderSpec(), window.child(), window.hint());
       }
     });
   }

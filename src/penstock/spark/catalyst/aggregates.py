@@ -17,6 +17,7 @@ from penstock.spark.catalyst.placed import (
     fields_of,
     prepare,
     project,
+    refuse_collated,
     refuse_random,
     select,
 )
@@ -36,6 +37,7 @@ def aggregate(context: Context, node: Json) -> Placed:
     """One row per group."""
     grouping: list[Json] = [item["e"] for item in node["a"]["groupingExpressions"]]
     results: list[Json] = [item["e"] for item in node["a"]["aggregateExpressions"]]
+    refuse_collated(grouping, "GROUP BY")
     calls = [item for result in results for item in walk(result) if item["c"] == "AggregateExpression"]
     foreign = [call for call in calls if not is_known(call["k"][0])]
     calls = [call for call in calls if is_known(call["k"][0])]
@@ -68,9 +70,11 @@ def aggregate(context: Context, node: Json) -> Placed:
 
 
 def is_known(function: Json) -> bool:
-    """Say whether the kernel keeps an aggregate function, whose options must be constant."""
-    return function["c"] in AGGREGATES.builtin and all(
-        function["k"][place]["c"] == "Literal" for place in constants(function)
+    """Say whether the kernel keeps an aggregate function: its options must be constant, and its text be compared by bytes."""
+    return (
+        function["c"] in AGGREGATES.builtin
+        and all(function["k"][place]["c"] == "Literal" for place in constants(function))
+        and not any("collate" in argument.get("t", "") for argument in function["k"])
     )
 
 

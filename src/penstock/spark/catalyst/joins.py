@@ -18,6 +18,7 @@ from penstock.spark.catalyst.placed import (
     fields_of,
     prepare,
     project,
+    refuse_collated,
 )
 from penstock.spark.catalyst.relations import conjunction, known_or_raise, with_columns
 
@@ -96,6 +97,7 @@ def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kin
             residual.append(part)
         else:
             pairs.append((*found, part["c"] == "EqualNullSafe"))
+    refuse_collated([pair[0] for pair in pairs], "a join")
     left = prepare(context, left, [pair[0] for pair in pairs])
     right = prepare(context, right, [pair[1] for pair in pairs])
     # A scalar subquery or a function of Spark's in the residual must be a column of one side before the join.

@@ -1,9 +1,12 @@
-"""The ORDER BY of the outermost query: a property of the view, which may read columns that the view does not show."""
+"""Orders: sort keys, limits, and columns that are there for an order only.
+
+The ORDER BY of the outermost query is a property of the view, and may read columns that the view does not show.
+"""
 
 from __future__ import annotations
 
 from penstock.plan import node as plan
-from penstock.spark.catalyst.expressions import Json
+from penstock.spark.catalyst.expressions import Json, translate
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
@@ -16,12 +19,63 @@ from penstock.spark.catalyst.placed import (
     project,
     select,
 )
-from penstock.spark.catalyst.relations import columns_of
-from penstock.spark.catalyst.windows import LIMITS, bounds, order_json, ordered, sort_keys
+from penstock.spark.catalyst.relations import columns_of, with_columns
 
+LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
 _CARRIED = "o"  # the kind of key that a column has which is there for the order only
 
 Ordered = tuple[Placed, tuple[plan.SortKey, ...]]
+
+
+def order_json(node: Json) -> list[Json]:
+    """The SortOrder expressions of a Sort."""
+    return [item["e"] for item in node["a"]["order"]]
+
+
+def sort_keys(orders: list[Json], positions: list[int]) -> tuple[plan.SortKey, ...]:
+    """Sort keys for orders whose expressions are columns at the given positions."""
+    return tuple(
+        plan.SortKey(
+            position,
+            order["a"]["direction"]["p"] == "Descending",
+            order["a"]["nullOrdering"]["p"] == "NullsFirst",
+        )
+        for order, position in zip(orders, positions, strict=True)
+    )
+
+
+def ordered(context: Context, placed: Placed, orders: list[Json]) -> tuple[Placed, tuple[plan.SortKey, ...]]:
+    """Make the sort expressions columns."""
+    inner = [order["k"][0] for order in orders]
+    ready = prepare(context, placed, inner)
+    expressions = [translate(item, ready.scope) for item in inner]
+    ready, positions = with_columns(ready, expressions, [f"order_{index}" for index in range(len(inner))])
+    return ready, sort_keys(orders, positions)
+
+
+def bounds(node: Json) -> tuple[int | None, int, Json]:
+    """LIMIT and OFFSET of the limits on top of a plan, and what is below them."""
+    limit: int | None = None
+    offset = 0
+    current = node
+    while current["c"] in LIMITS:
+        name = "offsetExpr" if current["c"] == "Offset" else "limitExpr"
+        count = current["a"][name]["e"]
+        if count["c"] != "Literal":
+            raise Unsupported(f"a {current['c']} that is not constant")
+        if current["c"] == "Offset":
+            if offset == 0:
+                offset = int(count["v"])
+            else:
+                break
+        elif offset:
+            # A limit below an offset bounds both together.
+            bound = max(int(count["v"]) - offset, 0)
+            limit = bound if limit is None else min(limit, bound)
+        else:
+            limit = int(count["v"]) if limit is None else min(limit, int(count["v"]))
+        current = current["k"][0]
+    return limit, offset, current
 
 
 def shown(root: Json) -> tuple[plan.SortKey, ...] | None:
@@ -55,10 +109,29 @@ def carried(context: Context, root: Json) -> Ordered | None:
     if found is None:
         return None
     placed, orders = found
-    extra: list[Key] = [(_CARRIED, index) for index in range(len(orders))]
+    extra = carried_keys(orders)
     fields = (*fields_of(root), *(placed.scope[key][1] for key in extra))
     whole = select(placed, (*attribute_keys(root), *extra), fields)
     return whole, sort_keys(orders, list(range(len(root["o"]), len(fields))))
+
+
+def sorted_below(context: Context, node: Json) -> Ordered | None:
+    """A sorted query with the columns that order it behind its own, and the order; None when it is not sorted."""
+    below = node
+    while below["c"] in {"Project", "SubqueryAlias"}:
+        below = below["k"][0]
+    if below["c"] != "Sort" or not below["a"]["global"]:
+        return None
+    found = _carry(context, node, None, 0)
+    if found is None:
+        return None
+    placed, orders = found
+    return placed, sort_keys(orders, [placed.keys.index(key) for key in carried_keys(orders)])
+
+
+def carried_keys(orders: list[Json]) -> list[Key]:
+    """What the columns are called that are there for an order only."""
+    return [(_CARRIED, index) for index in range(len(orders))]
 
 
 def _carry(context: Context, node: Json, limit: int | None, offset: int) -> tuple[Placed, list[Json]] | None:

@@ -54,6 +54,7 @@ class Context:
     """What one translation carries: how to translate a child, and what it has found."""
 
     plan: Callable[[Json, set[int] | None], Placed]
+    zone: str = "UTC"  # of the session
     uses_time: bool = False
     shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
 
@@ -154,6 +155,13 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, found: list[tuple
     lazy = item["c"] in evaluate.LAZY
     for index, child in enumerate(item.get("k", ())):
         _unknown(child, scope, (lazy_root or item) if lazy and index > 0 else lazy_root, found)
+
+
+def refuse_collated(keys: Iterable[Json], what: str) -> None:
+    """Leave to Spark what compares text by a collation, which the kernel would compare by its bytes."""
+    for key in keys:
+        if "collate" in key.get("t", ""):
+            raise Unsupported(f"{what} by the collation of {key['t']}")
 
 
 def refuse_random(item: Json) -> None:

@@ -72,7 +72,7 @@ def plan_view(
     rules = _zone_rules(front, text)
     for zone, flat in rules:
         zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text))
+    translated = translate_plan(bridge.described(text), zone=session.conf().get("spark.sql.session.timeZone"))
     view = plan.View(
         name,
         query if isinstance(query, str) else "",

@@ -45,9 +45,9 @@ class Translated:
     visible: int | None = None
 
 
-def translate_plan(root: Json) -> Translated:
-    """Translate a whole plan; what the kernel lacks becomes `node.Spark`, with the reason."""
-    context = Context(lambda node, needed: _plan(context, node, needed))
+def translate_plan(root: Json, *, zone: str = "UTC") -> Translated:
+    """Translate a whole plan of a session in a time zone; what the kernel lacks becomes `node.Spark`, with the reason."""
+    context = Context(lambda node, needed: _plan(context, node, needed), zone)
     placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
     query = _main(root) if root["c"] == "WithCTE" else root
     shown = order.shown(query)

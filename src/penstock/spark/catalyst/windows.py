@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.functions import windows as window_functions
+from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
 from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
+from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
 from penstock.spark.catalyst.placed import (
     Context,
     Placed,
@@ -16,70 +18,20 @@ from penstock.spark.catalyst.placed import (
     attribute_keys,
     prepare,
     project,
+    refuse_collated,
     select,
 )
 from penstock.spark.catalyst.relations import columns_of, conjunction, with_columns
 
 RANKING = {"RowNumber", "Rank", "DenseRank", "PercentRank", "CumeDist", "NTile"}
 OFFSET = {"Lag", "Lead", "NthValue"}
-LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
-
-
-def order_json(node: Json) -> list[Json]:
-    """The SortOrder expressions of a Sort."""
-    return [item["e"] for item in node["a"]["order"]]
-
-
-def sort_keys(orders: list[Json], positions: list[int]) -> tuple[plan.SortKey, ...]:
-    """Sort keys for orders whose expressions are columns at the given positions."""
-    return tuple(
-        plan.SortKey(
-            position,
-            order["a"]["direction"]["p"] == "Descending",
-            order["a"]["nullOrdering"]["p"] == "NullsFirst",
-        )
-        for order, position in zip(orders, positions, strict=True)
-    )
-
-
-def ordered(context: Context, placed: Placed, orders: list[Json]) -> tuple[Placed, tuple[plan.SortKey, ...]]:
-    """Make the sort expressions columns."""
-    inner = [order["k"][0] for order in orders]
-    ready = prepare(context, placed, inner)
-    expressions = [translate(item, ready.scope) for item in inner]
-    ready, positions = with_columns(ready, expressions, [f"order_{index}" for index in range(len(inner))])
-    return ready, sort_keys(orders, positions)
+_DAY = 86_400_000_000  # microseconds
 
 
 def limited(context: Context, node: Json) -> Placed:
     """LIMIT and OFFSET, with the ORDER BY below them, as one top-k."""
     limit, offset, below = bounds(node)
     return _first_rows(context, below, limit, offset)
-
-
-def bounds(node: Json) -> tuple[int | None, int, Json]:
-    """LIMIT and OFFSET of the limits on top of a plan, and what is below them."""
-    limit: int | None = None
-    offset = 0
-    current = node
-    while current["c"] in LIMITS:
-        name = "offsetExpr" if current["c"] == "Offset" else "limitExpr"
-        count = current["a"][name]["e"]
-        if count["c"] != "Literal":
-            raise Unsupported(f"a {current['c']} that is not constant")
-        if current["c"] == "Offset":
-            if offset == 0:
-                offset = int(count["v"])
-            else:
-                break
-        elif offset:
-            # A limit below an offset bounds both together.
-            bound = max(int(count["v"]) - offset, 0)
-            limit = bound if limit is None else min(limit, bound)
-        else:
-            limit = int(count["v"]) if limit is None else min(limit, int(count["v"]))
-        current = current["k"][0]
-    return limit, offset, current
 
 
 def _first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
@@ -107,6 +59,7 @@ def deduplicate(context: Context, node: Json) -> Placed:
     """One whole row per combination of keys."""
     child = context.plan(node["k"][0], None)
     keys = [item["e"] for item in node["a"]["keys"]]
+    refuse_collated(keys, "DISTINCT")
     expressions = [normalised(translate(item, child.scope)) for item in keys]
     ready, positions = with_columns(child, expressions, [item["name"] for item in keys])
     top = plan.TopK(ready.node.fields, ready.node, tuple(positions), (), 1)
@@ -119,17 +72,20 @@ def window(context: Context, node: Json) -> Placed:
     calls = [_window_expression(item) for item in made]
     partition = [item["e"] for item in node["a"]["partitionSpec"]]
     orders = [item["e"] for item in node["a"]["orderSpec"]]
-    child = context.plan(node["k"][0], None)
+    # Without an order of its own, a window takes the rows in the order of the query below, as in LATERAL (... ORDER BY ... LIMIT 1).
+    below = None if orders else sorted_below(context, node["k"][0])
+    child = below[0] if below else context.plan(node["k"][0], None)
     arguments = [argument for call in calls for argument in _arguments(call["k"][0])]
     ready = prepare(context, child, [*partition, *(item["k"][0] for item in orders), *arguments])
     scope = ready.scope
     wanted = [normalised(translate(item, scope)) for item in partition]
     wanted += [translate(item["k"][0], scope) for item in orders]
-    specs = [_window_call(call, ready, wanted) for call in calls]
+    by = wanted[len(partition) :]
+    specs = [_window_call(call, ready, wanted, _frame(call["k"][1], by, context.zone)) for call in calls]
     names = [f"window_{index}" for index in range(len(wanted))]
     ready, positions = with_columns(ready, wanted, names)
     places = tuple(positions[: len(partition)])
-    order = sort_keys(orders, positions[len(partition) : len(partition) + len(orders)])
+    order = below[1] if below else sort_keys(orders, positions[len(partition) : len(partition) + len(orders)])
     placed_calls = tuple(
         plan.WindowCall(
             name,
@@ -149,7 +105,8 @@ def window(context: Context, node: Json) -> Placed:
     fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in made]
     whole = plan.Window((*ready.node.fields, *fields), ready.node, places, order, placed_calls)
     keys = (*ready.keys, *(("a", item["id"]) for item in made))
-    return select(Placed(whole, keys), [*child.keys, *(("a", item["id"]) for item in made)])
+    own = attribute_keys(node["k"][0]) if below else child.keys
+    return select(Placed(whole, keys), [*own, *(("a", item["id"]) for item in made)])
 
 
 def _window_expression(item: Json) -> Json:
@@ -171,9 +128,8 @@ def _arguments(function: Json) -> list[Json]:
     return []
 
 
-def _window_call(call: Json, placed: Placed, wanted: list[Expression]) -> tuple[Any, ...]:
-    function, spec = call["k"][0], call["k"][1]
-    frame = _frame(spec)
+def _window_call(call: Json, placed: Placed, wanted: list[Expression], frame: plan.Frame) -> tuple[Any, ...]:
+    function = call["k"][0]
     scope = placed.scope
 
     def put(item: Json) -> int:
@@ -215,16 +171,16 @@ def _constant(item: Json, name: str) -> int:
     return int(item["v"])
 
 
-def _frame(spec: Json) -> plan.Frame:
+def _frame(spec: Json, orders: list[Expression], zone: str) -> plan.Frame:
     inner = next(item for item in walk(spec) if item["c"].endswith("WindowFrame") or "Frame" in item["c"])
     if inner["c"] != "SpecifiedWindowFrame":
         raise Unsupported(f"a window frame of the kind {inner['c']}")
     unit = "rows" if inner["a"]["frameType"]["p"] == "RowFrame" else "range"
-    lower, upper = (_bound(item, unit) for item in inner["k"])
+    lower, upper = (_bound(item, orders, zone) for item in inner["k"])
     return plan.Frame("rows" if unit == "rows" else "range", lower, upper)
 
 
-def _bound(item: Json, unit: str) -> Any:
+def _bound(item: Json, orders: list[Expression], zone: str) -> Any:
     if item["c"] in {"UnboundedPreceding$", "UnboundedFollowing$"}:
         return None
     if item["c"] == "CurrentRow$":
@@ -235,11 +191,28 @@ def _bound(item: Json, unit: str) -> Any:
         sign, bound = -sign, bound.args[0]
     if not isinstance(bound, Literal):
         raise Unsupported("a window bound that is not constant")
-    if sign < 0:
-        if isinstance(bound.value, tuple):
-            return tuple(-part for part in bound.value)
-        return -bound.value
-    return bound.value
+    if bound.type.startswith("interval"):
+        return sign * _whole(bound, orders[0].type, zone)
+    return sign * bound.value
+
+
+def _whole(bound: Literal, order: str, zone: str) -> int:
+    """An interval in the unit of the column that it is added to: days of a date, microseconds of a timestamp."""
+    months, days, micros = 0, 0, 0
+    if isinstance(bound.value, tuple):
+        months, days, micros = bound.value
+    elif "month" in bound.type or "year" in bound.type:
+        months = bound.value
+    else:
+        micros = bound.value
+    whole = days * _DAY + micros
+    if months:
+        raise Unsupported("a window frame of months, which are not all of one length")
+    if order == "date":
+        return whole // _DAY
+    if order == "timestamp" and abs(whole) >= _DAY and zones.fixed_offset(zone) is None:
+        raise Unsupported(f"a window frame of days, which in {zone} are not all of one length")
+    return whole
 
 
 def ranked(context: Context, node: Json) -> Placed | None:
