@@ -80,6 +80,18 @@ def recorded(area: str) -> dict[str, Answers]:
     return {name: Answers(entry["schema"], tuple(_ticks(entry["ticks"]))) for name, entry in document.items()}
 
 
+def code(error: str) -> str:
+    """Return the code that a batch query gives to an error of a recording; a view must give the same."""
+    from penstock.spark.errors.condition import BY_CONDITION
+    from penstock.spark.errors.wording import Question
+    from penstock.spark.fault import Fault
+
+    if error == MISSING_ROW:
+        return "DATA_MISSING_ROW"
+    make = BY_CONDITION.get(error) or BY_CONDITION[error.partition(".")[0]]
+    return make(Fault("", "as recorded", error), Question()).code
+
+
 @contextmanager
 def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Set what the answers depend on and what makes small queries quick, and set it back."""

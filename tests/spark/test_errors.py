@@ -98,7 +98,21 @@ CASES = [
         hint="try_cast",
         where="CAST(name AS INT)",
     ),
-    Case("SELECT array(1, 2)[5]", "DATA_INVALID_ARRAY_INDEX", "out of bounds", kind=ps.DataError),
+    Case("SELECT array(1, 2)[5]", "DATA_INDEX", "out of bounds", kind=ps.DataError, hint="get(array"),
+    Case("SELECT element_at(array(1), 0)", "DATA_INDEX", "index 0 is invalid", kind=ps.DataError),
+    Case("SELECT make_date(2024, 2, 30)", "DATA_DATETIME", "FEBRUARY 30", kind=ps.DataError),
+    Case(
+        "SELECT percentile(id, 0.5, -1) FROM range(3)",
+        "DATA_NEGATIVE_FREQUENCY",
+        "negative frequency",
+        kind=ps.DataError,
+    ),
+    Case(
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
+        "SQL_RECURSION_LIMIT",
+        "ecursion",
+        hint="condition in the recursive part",
+    ),
     Case(
         "SELECT to_date('x', 'yyyy')", "DATA_CANNOT_PARSE_TIMESTAMP", "could not be parsed", kind=ps.DataError
     ),

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from penstock.data.types import kernel_type
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.plan import node
 from penstock.spark.catalyst import table
 from penstock.spark.fragment import Fragments
@@ -73,9 +73,9 @@ def test_an_expression_over_aggregates_and_keys(spark: SparkSession) -> None:
 
 def test_an_error_has_the_kernels_code(spark: SparkSession) -> None:
     fragments, fragment = _fragment(spark, "SELECT exp(1 / b) AS z FROM t")
-    with pytest.raises(SqlError) as caught:
+    with pytest.raises(DataError) as caught:
         fragments.expressions(fragment, [pa.array([1, 0], pa.int32())], 2, 0)
-    assert caught.value.code == "SQL_DIVIDE_BY_ZERO"
+    assert caught.value.code == "DATA_DIVIDE_BY_ZERO"
 
 
 def test_a_python_function(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from penstock.functions import evaluate
 from penstock.plan import node
 from penstock.spark.catalyst import Relation, bridge, plan_view
 from penstock.spark.catalyst.expressions import walk
+from penstock.spark.errors import translate
 from penstock.spark.fragment import spark_type
 
 Table = Mapping[str, tuple[str, Sequence[Any]]]  # column -> Spark type, values
@@ -130,32 +131,11 @@ class Judge:
         except PenstockError as error:
             return error.code
         except Exception as error:
-            return _code(error)
+            return translate(error).code
         return values
 
     def _row(self, row: int) -> str:
         return f"({', '.join(repr(array[row].as_py()) for array in self.arrays)})"
-
-
-def _code(error: Exception) -> str:
-    """The kernel's code for the same mistake in Spark's words."""
-    condition = getattr(error, "getCondition", lambda: None)()
-    known = {
-        "DIVIDE_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
-        "REMAINDER_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
-        "ARITHMETIC_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
-        "BINARY_ARITHMETIC_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
-        "CAST_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
-        "NUMERIC_VALUE_OUT_OF_RANGE": "SQL_NUMERIC_OUT_OF_RANGE",
-        "NUMERIC_OUT_OF_SUPPORTED_RANGE": "SQL_NUMERIC_OUT_OF_RANGE",
-        "CAST_INVALID_INPUT": "SQL_CAST",
-        "DATETIME_FIELD_OUT_OF_BOUNDS": "SQL_INVALID_ARGUMENT",
-        "INVALID_ARRAY_INDEX": "SQL_INVALID_INDEX",
-        "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": "SQL_INVALID_INDEX",
-        "INVALID_INDEX_OF_ZERO": "SQL_INVALID_INDEX",
-    }
-    name = (condition or "").partition(".")[0]
-    return known.get(name, f"{condition or type(error).__name__}: {str(error)[:300]}")
 
 
 def exact(value: Any) -> Any:

@@ -121,8 +121,8 @@ class Circuit:
                 output = place.operator.step(inputs, tick)
             except BaseException as error:
                 self.rollback()
-                if isinstance(error, PenstockError) and error.where is None:
-                    error.where = f"{place.owner}, {type(place.operator).__name__.lower()}"
+                if isinstance(error, PenstockError):
+                    _locate(error, place)
                 raise
             if first is not None:
                 output = concat([first, output])
@@ -170,3 +170,11 @@ class Circuit:
     def memory(self) -> int:
         """Bytes of state in all places."""
         return sum(place.operator.memory() for place in self.places.values())
+
+
+def _locate(error: PenstockError, place: Place) -> None:
+    """Say which view and operator an error comes from, before the place in its query when it has one."""
+    if error.where is None:
+        error.where = f"{place.owner}, {type(place.operator).__name__.lower()}"
+    elif not error.where.startswith(("view ", "source ")):
+        error.where = f"{place.owner}, {type(place.operator).__name__.lower()}, {error.where}"

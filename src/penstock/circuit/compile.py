@@ -128,7 +128,8 @@ class Compiler:
             case plan.Join():
                 return self._join(node)
             case plan.Aggregate():
-                operator = Aggregate(types_of(node.input.fields), node.keys, node.calls)
+                names = [field.name for field in node.input.fields]
+                operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
                 return self.add(operator, (self.compile(node.input),), node.fields)
             case plan.TopK():
                 topk = TopK(

@@ -68,7 +68,7 @@ def known(expression: Expression) -> str | None:
 def compile(expression: Expression) -> Evaluator:
     """Prepare an expression: the result takes the input columns, their length and the tick, and returns a column.
 
-    Raises SqlError, when called, for rows that ANSI mode refuses.
+    Raises DataError, when called, for rows that ANSI mode refuses.
     """
     run = _compile(expression)
     kind = kernel_type(expression.type)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.rounding import ratio
 from penstock.state.dense import Dense, Positions
 
@@ -47,8 +47,8 @@ class WideSums:
         total = self.integers(here)[0] + value
         top = 32 * (self.limbs - 1)
         if not -(1 << 63) <= total >> top < 1 << 63:
-            raise SqlError(
-                "a sum overflows", code="SQL_ARITHMETIC_OVERFLOW", hint=f"it needs {total.bit_length()} bits"
+            raise DataError(
+                "a sum overflows", code="DATA_OVERFLOW", hint=f"it needs {total.bit_length()} bits"
             )
         row = [(total >> (32 * limb)) & 0xFFFFFFFF for limb in range(self.limbs - 1)]
         self.rows.data[slot] = [*row, total >> top]

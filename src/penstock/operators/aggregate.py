@@ -22,6 +22,7 @@ from penstock.functions.aggregates import AGGREGATES
 from penstock.functions.aggregates.base import Function, Parts, Rows, Selection, is_true
 from penstock.functions.aggregates.distinct import DistinctRows
 from penstock.operators.base import Operator, Tick
+from penstock.operators.sample import sample
 from penstock.plan.node import AggregateCall
 from penstock.state.dense import Dense
 from penstock.state.slots import Resolved, Slots
@@ -33,9 +34,15 @@ class Aggregate(Operator):
     """Groups and their aggregates."""
 
     def __init__(
-        self, types: Sequence[pa.DataType], keys: Sequence[int], calls: Sequence[AggregateCall]
+        self,
+        types: Sequence[pa.DataType],
+        keys: Sequence[int],
+        calls: Sequence[AggregateCall],
+        *,
+        names: Sequence[str] | None = None,
     ) -> None:
         self._keys = tuple(keys)
+        self._names = tuple(names) if names else tuple(f"#{index}" for index in range(len(types)))
         self._key_types = tuple(types[key] for key in keys)
         self._index = Slots(self._key_types) if keys else None
         self._weights = Dense(np.int64)
@@ -75,10 +82,27 @@ class Aggregate(Operator):
             )
         self._update(delta, groups)
         has = self._exists(touched)
-        new = self._results(touched[has])
+        try:
+            new = self._results(touched[has])
+        except DataError as error:
+            raise self._blamed(error, delta, groups, touched[has]) from None
         if self._index is not None:
             self._index.release(touched[left == 0])
         return self._change(self._shown_keys(delta, groups), had, old, has, new)
+
+    def _blamed(self, error: DataError, delta: Delta, groups: Resolved, slots: Positions) -> DataError:
+        """The error of an aggregate, with the changed rows of the first group that it concerns."""
+        group = next(slot for slot in slots if self._fails(slot))
+        rows = sample(delta.take(np.flatnonzero(groups.slots == group)), self._names)
+        message = f"{error.message}; changed rows of the group: {rows}"
+        return DataError(message, code=error.code, hint=error.hint, where=error.where)
+
+    def _fails(self, slot: int) -> bool:
+        try:
+            self._results(np.array([slot]))
+        except DataError:
+            return True
+        return False
 
     def contents(self) -> Delta:
         """All rows that the operator has given and not taken back."""

@@ -40,7 +40,7 @@ class Operator(Protocol):
         """Return the change of the output for these changes of the inputs.
 
         Called at most once per tick. A delta, in or out, may hold the same row several times, with weights that cancel.
-        Raising (DataError for bad data, SqlError for ANSI errors) rejects the whole tick, after which `rollback` is called.
+        Raising (DataError for bad data and ANSI errors) rejects the whole tick, after which `rollback` is called.
         """
 
     def commit(self) -> None:

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
+
+_SHOWN = 3  # rows in a message
 
 
 class Single(Operator):
@@ -31,9 +33,9 @@ class Single(Operator):
         rows = consolidate(concat([self._rows, inputs[0]]))
         count = int(rows.weights.sum())
         if count > 1:
-            raise SqlError(
-                f"a scalar subquery gave {count} rows",
-                code="SQL_SCALAR_SUBQUERY_TOO_MANY_ROWS",
+            raise DataError(
+                f"a scalar subquery gave {count} rows, such as {_sample(rows)}",
+                code="DATA_SCALAR_SUBQUERY",
                 hint="add LIMIT 1 or an aggregate such as max() to the subquery",
             )
         self._pending = rows
@@ -53,3 +55,10 @@ class Single(Operator):
         if len(rows):
             return rows
         return Delta(tuple(pa.nulls(1, kind) for kind in self._types), np.ones(1, np.int64))
+
+
+def _sample(rows: Delta) -> str:
+    """The first values, each as often as it is there."""
+    values = rows.columns[0][:_SHOWN].to_pylist()
+    shown = [value for value, weight in zip(values, rows.weights, strict=False) for _ in range(int(weight))]
+    return " and ".join(repr(value) for value in shown[:_SHOWN])

@@ -69,7 +69,7 @@ class Source(Operator):
                 f"{sample(missing, self._names)}",
                 code="DATA_MISSING_ROW",
                 hint="retract rows exactly as they were inserted, or register the source with on_missing_delete='quarantine'",
-                where=f"source {self._name}",
+                where=f"source {self._name!r}",
             )
         self.missing = missing
         self.arrangement.apply(changed)
@@ -164,7 +164,7 @@ class Source(Operator):
                     f"{sample(delta.take(np.flatnonzero(nulls)), self._names)}",
                     code="DATA_NULL_KEY",
                     hint="every column of a primary key needs a value",
-                    where=f"source {self._name}",
+                    where=f"source {self._name!r}",
                 )
 
 

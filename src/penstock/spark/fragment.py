@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.data.types import kernel_type
-from penstock.errors import PenstockError, SqlError
+from penstock.errors import DataError
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 65_536  # of one Arrow message through py4j
 _NOW = "timestamp"
-
-# Spark's data errors under the codes that the kernel gives to the same mistakes.
-_CODES = {
-    "DATA_DIVIDE_BY_ZERO": "SQL_DIVIDE_BY_ZERO",
-    "DATA_OVERFLOW": "SQL_ARITHMETIC_OVERFLOW",
-    "DATA_CAST": "SQL_CAST",
-    "DATA_RAISED": "SQL_RAISED",
-}
 
 
 class Fragments:
@@ -62,7 +54,12 @@ class Fragments:
                 return self._by_job(node, pairs, given, kinds, length)
             return self._in_place(node, pairs, given, names, kinds, length)
         except Exception as error:
-            raise _refused(error, node) from None
+            found = errors.translate(error)
+            if isinstance(found, DataError):
+                bad = self._first_bad(node, pairs, given, names, kinds)
+                shown = ", ".join(f"{fields[index].name}={columns[index][bad].as_py()!r}" for index in used)
+                found.message += f" for the row ({shown})"
+            raise found from None
 
     def operator(
         self, node: plan.Spark, inputs: Sequence[Sequence[pa.Array]], lengths: Sequence[int], micros: int
@@ -71,7 +68,7 @@ class Fragments:
         try:
             return self._columns(self._grafted(node, inputs, lengths, micros, rows=False), node.fields)
         except Exception as error:
-            raise _refused(error, node) from None
+            raise errors.translate(error) from None
 
     def generated(
         self, node: plan.Spark, columns: Sequence[pa.Array], length: int, micros: int
@@ -81,7 +78,7 @@ class Fragments:
             frame = self._grafted(node, [columns], [length], micros, rows=True)
             table = frame.toArrow()
         except Exception as error:
-            raise _refused(error, node) from None
+            raise errors.translate(error) from None
         extra = table.column_names.index(_ROW)
         kept = [index for index in range(table.num_columns) if index != extra]
         values = [
@@ -90,6 +87,29 @@ class Fragments:
         return _whole(table.column(extra)), values
 
     # ------------------------------------------------------------------ inside
+
+    def _first_bad(
+        self,
+        node: plan.Spark,
+        pairs: Sequence[Sequence[int]],
+        given: Sequence[pa.Array],
+        names: Sequence[str],
+        kinds: Sequence[str],
+    ) -> int:
+        """The first row that Spark refuses, found by halves."""
+        low, high = 0, len(given[0])
+        while high - low > 1:
+            middle = (low + high) // 2
+            half = [column.slice(low, middle - low) for column in given]
+            try:
+                if self._front.needsJob(_java_list(self._spark, node.path)):
+                    self._by_job(node, pairs, half, kinds, middle - low)
+                else:
+                    self._in_place(node, pairs, half, names, kinds, middle - low)
+                low = middle
+            except Exception:
+                high = middle
+        return low
 
     def _in_place(
         self,
@@ -223,12 +243,3 @@ def _java_list(spark: SparkSession, items: Sequence[Any]) -> Any:
     for item in items:
         made.add(item)
     return made
-
-
-def _refused(error: BaseException, node: plan.Spark) -> PenstockError:
-    """Spark's error for a tick, with the codes of the kernel."""
-    found = errors.translate(error)
-    code = _CODES.get(found.code)
-    if code is None:
-        return found
-    return SqlError(found.message, code=code, hint=found.hint, where=found.where)

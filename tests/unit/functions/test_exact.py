@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, integer_words
 from penstock.functions.rounding import half_up, ratio, root
 
@@ -146,9 +146,9 @@ def test_decimal_sums(precision: int) -> None:
 def test_a_sum_beyond_all_limbs_is_an_overflow() -> None:
     sums = IntegerSums()
     here = np.zeros(1, np.int64)
-    with pytest.raises(SqlError) as error:
+    with pytest.raises(DataError) as error:
         sums.update(here, here, np.array([1 << 62]), np.array([1 << 62]))
-    assert error.value.code == "SQL_ARITHMETIC_OVERFLOW"
+    assert error.value.code == "DATA_OVERFLOW"
     sums.rollback()
     assert sums.integers(here) == [0]
 

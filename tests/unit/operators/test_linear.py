@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.data.delta import Delta, empty
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.operators.base import Tick
 from penstock.operators.linear import Expand, Filter, Generate, Project, Union, Values
 from penstock.operators.single import Single
@@ -116,9 +116,9 @@ def test_a_second_row_rejects_the_tick() -> None:
     operator.step([numbers(((1, 2), 1))], TICK)
     operator.commit()
     for second in (((1, 2), 1), ((3, 4), 1)):
-        with pytest.raises(SqlError, match="2 rows") as caught:
+        with pytest.raises(DataError, match="2 rows") as caught:
             operator.step([numbers(second)], TICK)
-        assert caught.value.code == "SQL_SCALAR_SUBQUERY_TOO_MANY_ROWS"
+        assert caught.value.code == "DATA_SCALAR_SUBQUERY"
         operator.rollback()
     assert len(operator.step([empty(NUMBERS)], TICK)) == 0
 
@@ -127,5 +127,5 @@ def test_a_single_row_of_nulls_is_a_row() -> None:
     operator = Single(NUMBERS)
     assert len(operator.step([numbers(((None, None), 1))], TICK)) == 0
     operator.commit()
-    with pytest.raises(SqlError):
+    with pytest.raises(DataError):
         operator.step([numbers(((1, 1), 1))], TICK)

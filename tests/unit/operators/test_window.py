@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
-from penstock.errors import DataError, SqlError
+from penstock.errors import DataError
 from penstock.functions.windows import WINDOWS, known
 from penstock.operators.base import Tick
 from penstock.operators.window import Window
@@ -37,12 +37,9 @@ def count(lower: Any, upper: Any) -> WindowCall:
 def test_ranges_of_dates_and_timestamps() -> None:
     days = [dt.date(2020, 1, 1), dt.date(2020, 1, 2), dt.date(2020, 1, 5)]
     assert over(pa.date32(), days, count(-1, 0)) == [1, 2, 1]
-    assert over(pa.date32(), days, count(-1, 0)) == [1, 2, 1]
     start = dt.datetime(2020, 1, 1)
     times = [start, start + dt.timedelta(hours=1), start + dt.timedelta(hours=2, minutes=30)]
     assert over(pa.timestamp("us"), times, count(-3_600_000_000, 0)) == [1, 2, 1]
-    assert over(pa.timestamp("us"), times, count(-3_600_000_000, 0)) == [1, 2, 1]
-    assert over(pa.timestamp("us"), times, count((0, 0, -3_600_000_000), 0)) == [1, 2, 1]
 
 
 def test_ranges_of_decimals_and_floats() -> None:
@@ -56,15 +53,15 @@ def test_ranges_of_decimals_and_floats() -> None:
 
 
 def test_a_range_that_leaves_its_type_is_an_error() -> None:
-    with pytest.raises(SqlError) as error:
+    with pytest.raises(DataError) as error:
         over(pa.int8(), [127, -128, 3], count(-10, 1))
-    assert error.value.code == "SQL_ARITHMETIC_OVERFLOW"
+    assert error.value.code == "DATA_OVERFLOW"
     assert over(pa.int8(), [None, 100, 3], count(-10, 1)) == [1, 1, 1]
 
 
 def test_a_sum_over_a_frame_overflows_as_a_group_does() -> None:
     call = WindowCall("Sum", (0,), "bigint", Frame("rows", -1, 0))
-    with pytest.raises(SqlError):
+    with pytest.raises(DataError):
         over(pa.int64(), [2**63 - 1, 1], call)
     assert over(pa.int64(), [2**62, 2**62 - 1, -5], call) == [-5, 2**62 - 6, 2**63 - 1]
 

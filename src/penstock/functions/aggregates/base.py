@@ -57,7 +57,7 @@ class Function(Protocol):
     """One aggregate call, ready to be read."""
 
     def result(self, slots: Positions) -> pa.Array:
-        """Return the values at slots. Raising (SqlError) rejects the tick."""
+        """Return the values at slots. Raising (DataError) rejects the tick."""
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.data.view import Positions
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import count_of, float_sum_of
 from penstock.functions.rounding import ratio, root
@@ -83,9 +83,9 @@ def _correlation(sums: _Sums) -> float | None:
     spread = sums.aa * sums.bb
     if spread == 0:
         if sums.ansi:
-            raise SqlError(
+            raise DataError(
                 "CORR divides by zero: one of its columns has the same value in all rows of a group",
-                code="SQL_DIVIDE_BY_ZERO",
+                code="DATA_DIVIDE_BY_ZERO",
                 hint="leave out groups without any spread, for example with a HAVING clause in a view below",
             )
         return None

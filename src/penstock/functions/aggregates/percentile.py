@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.view import Positions, gather, view
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
@@ -38,9 +38,9 @@ class WeightedPart(MultisetPart):
     def update(self, rows: Rows) -> None:
         times = integers(rows.columns[1])
         if (times < 0).any():
-            raise SqlError(
+            raise DataError(
                 "PERCENTILE has a negative frequency",
-                code="SQL_NEGATIVE_FREQUENCY",
+                code="DATA_NEGATIVE_FREQUENCY",
                 hint="frequencies must be zero or positive",
             )
         super().update(Rows(rows.slots, rows.touched, rows.weights * times, rows.columns[:1]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.data.view import Bools, Positions
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, numbers, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
@@ -23,11 +23,11 @@ from penstock.functions.exact import decimal_array
 from penstock.plan.node import AggregateCall
 
 
-def overflow(what: str, function: str) -> SqlError:
+def overflow(what: str, function: str) -> DataError:
     """The error of a sum that its type cannot hold."""
-    return SqlError(
+    return DataError(
         f"{what} overflows",
-        code="SQL_ARITHMETIC_OVERFLOW",
+        code="DATA_OVERFLOW",
         hint=f"cast to a wider type, or use {function} to get NULL instead",
     )
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import decimal_parts, kernel_type
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.plan.expression import Call, Column, Expression, Literal
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
@@ -208,17 +208,19 @@ class AnsiError(ValueError):
         self.code = code
 
 
-OVERFLOW = "SQL_ARITHMETIC_OVERFLOW"
-DIVIDE_BY_ZERO = "SQL_DIVIDE_BY_ZERO"
-CAST = "SQL_CAST"
-INVALID = "SQL_INVALID_ARGUMENT"
-INDEX = "SQL_INVALID_INDEX"
+# The codes that batch queries give to the same mistakes.
+OVERFLOW = "DATA_OVERFLOW"
+DIVIDE_BY_ZERO = "DATA_DIVIDE_BY_ZERO"
+CAST = "DATA_CAST"
+DATETIME = "DATA_DATETIME"
+INDEX = "DATA_INDEX"
+RAISED = "DATA_RAISED"
 
 
-def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> SqlError:
+def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
     """The error for a row that ANSI mode refuses: the expression and the values it was given."""
     shown = ", ".join(repr(value) for value in row)
-    return SqlError(
+    return DataError(
         f"{error} in {show(call)}",
         code=error.code,
         hint=f"the values were ({shown}); filter such rows, or use a try_ function, which gives NULL",
@@ -239,7 +241,7 @@ def show(expression: Expression) -> str:
 
 def blame(
     call: Call, values: Sequence[Datum], length: int, bad: npt.NDArray[np.bool_], error: AnsiError
-) -> SqlError:
+) -> DataError:
     """The error for the first row that is marked bad."""
     position = int(np.argmax(bad)) if len(bad) else 0
     row = [

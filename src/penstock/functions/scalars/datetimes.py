@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.data.types import kernel_type
 from penstock.functions.scalars import decimals, zones
 from penstock.functions.scalars.base import (
-    INVALID,
+    DATETIME,
     OVERFLOW,
     AnsiError,
     Build,
@@ -212,7 +212,7 @@ def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def twin(year: int, month: int, day: int) -> int | None:
         found = zones.days_from_civil(year, month, day)
         if found is None and fails:
-            raise AnsiError(f"there is no day {year}-{month}-{day}", INVALID)
+            raise AnsiError(f"there is no day {year}-{month}-{day}", DATETIME)
         return found
 
     return _over_days(twin, pa.date32())(call, args)

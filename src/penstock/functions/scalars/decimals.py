@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.functions.scalars.base import AnsiError, Datum
+from penstock.functions.scalars.base import OVERFLOW, AnsiError, Datum
 
 MOST_DIGITS = 38
-OUT_OF_RANGE = "SQL_NUMERIC_OUT_OF_RANGE"
 _POWERS: list[int] = [10**exponent for exponent in range(120)]
 
 
@@ -131,7 +130,7 @@ def bounded(value: int, precision: int, ansi: bool) -> int | None:
     if -_POWERS[precision] < value < _POWERS[precision]:
         return value
     if ansi:
-        raise AnsiError("a decimal is out of range", OUT_OF_RANGE)
+        raise AnsiError("a decimal is out of range", OVERFLOW)
     return None
 
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import kernel_type
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.scalars.base import (
     FLOATING,
     INTEGRAL,
+    RAISED,
     AnsiError,
     Columns,
     Compiled,
@@ -171,7 +172,7 @@ def _careful(eager: Compiled, lazy: Compiled) -> Compiled:
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         try:
             return eager(columns, length, tick)
-        except SqlError:
+        except DataError:
             return lazy(columns, length, tick)
 
     return run
@@ -295,7 +296,7 @@ def _raise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         if length:
             shown = [item[0].as_py() for item in columns if item is not None and len(item)]
             text = array(args[0](columns, length, tick), length)[0].as_py()
-            raise ansi_error(call, AnsiError(str(text), "SQL_RAISED"), shown)
+            raise ansi_error(call, AnsiError(str(text), str(call.option("code", RAISED))), shown)
         return pa.nulls(0, kind)
 
     return run

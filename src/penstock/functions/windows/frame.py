@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.data.ordering import Words, encode
 from penstock.data.view import Positions, null_mask, view
-from penstock.errors import SqlError
+from penstock.errors import DataError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame
 from penstock.state.sorted_runs import lower_bounds
@@ -95,9 +95,9 @@ def _shifted(
     if nulls is not None:
         over &= ~nulls
     if over.any():
-        raise SqlError(
+        raise DataError(
             f"a window frame overflows: {int(whole[np.argmax(over)])} + {offset} is not a {kind}",
-            code="SQL_ARITHMETIC_OVERFLOW",
+            code="DATA_OVERFLOW",
             hint="cast the order column to a wider type",
         )
     shifted = whole + np.int64(offset)

@@ -274,7 +274,10 @@ def _single(context: Context, node: Json, sides: _Sides) -> Placed:
     placed = Placed(joined, (*sides.left.keys, *(("r", index) for index in range(len(grouped.fields)))))
     count = Column(len(fields) - 1, "bigint")
     too_many = Call(
-        "RaiseError", (Literal("a scalar subquery returned more than one row", "string"),), "void"
+        "RaiseError",
+        (Literal("a scalar subquery returned more than one row", "string"),),
+        "void",
+        options=(("code", "DATA_SCALAR_SUBQUERY"),),
     )
     chosen: list[tuple[Key, plan.Field, Expression]] = []
     for key, item in zip(attribute_keys(node), fields_of(node), strict=True):

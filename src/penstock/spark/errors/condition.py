@@ -165,6 +165,51 @@ def _cast(fault: Fault, question: Question) -> PenstockError:
     )
 
 
+def _datetime(fault: Fault, question: Question) -> PenstockError:
+    return DataError(
+        fault.parameters.get("rangeMessage") or sentence(fault),
+        code="DATA_DATETIME",
+        where=where(fault, question),
+        hint="a function that begins with try_ gives NULL instead",
+    )
+
+
+def _index(fault: Fault, question: Question) -> PenstockError:
+    return DataError(
+        sentence(fault),
+        code="DATA_INDEX",
+        where=where(fault, question),
+        hint="get(array, index) and try_element_at(array, position) give NULL instead",
+    )
+
+
+def _length(fault: Fault, question: Question) -> PenstockError:
+    return DataError(
+        f"a text is longer than the {fault.parameters.get('limit', '')} characters of its column",
+        code="DATA_LENGTH",
+        where=where(fault, question),
+        hint="cut it with left(text, length), or declare the column as STRING",
+    )
+
+
+def _frequency(fault: Fault, question: Question) -> PenstockError:
+    return DataError(
+        "a percentile has a negative frequency",
+        code="DATA_NEGATIVE_FREQUENCY",
+        where=where(fault, question),
+        hint="frequencies must be zero or positive",
+    )
+
+
+def _recursion(fault: Fault, question: Question) -> PenstockError:
+    return SqlError(
+        sentence(fault),
+        code="SQL_RECURSION_LIMIT",
+        where=where(fault, question),
+        hint="stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
+    )
+
+
 def _type_mismatch(fault: Fault, question: Question) -> PenstockError:
     text = sentence(fault)
     return SqlError(
@@ -280,7 +325,18 @@ BY_CONDITION: dict[str, Callable[[Fault, Question], PenstockError]] = {
     "BINARY_ARITHMETIC_OVERFLOW": _overflow,
     "NUMERIC_VALUE_OUT_OF_RANGE": _overflow,
     "CAST_OVERFLOW": _overflow,
+    "NUMERIC_OUT_OF_SUPPORTED_RANGE": _overflow,
+    "DATETIME_OVERFLOW": _overflow,
+    "INTERVAL_ARITHMETIC_OVERFLOW": _overflow,
     "CAST_INVALID_INPUT": _cast,
+    "DATETIME_FIELD_OUT_OF_BOUNDS": _datetime,
+    "INVALID_ARRAY_INDEX": _index,
+    "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": _index,
+    "INVALID_INDEX_OF_ZERO": _index,
+    "EXCEED_LIMIT_LENGTH": _length,
+    "NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION": _frequency,
+    "RECURSION_LEVEL_LIMIT_EXCEEDED": _recursion,
+    "RECURSION_ROW_LIMIT_EXCEEDED": _recursion,
     "DATATYPE_MISMATCH": _type_mismatch,
     "PATH_NOT_FOUND": _path,
     "FAILED_READ_FILE": _unreadable,
