@@ -72,20 +72,28 @@ class WideSums:
         return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
 
 
-def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Split settled sums into limbs of their absolute value (one row per limb, lowest first) and their sign."""
+def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
+    """Split settled sums into limbs of their absolute value (one row per limb, lowest first), their sign, and the first limb.
+
+    Limbs that are zero in all sums are left out: numbers of one kind use few of them.
+    """
     limbs = block.shape[1]
     parts = np.zeros((limbs + 1, len(block)), np.int64)
     parts[:limbs] = block.T
     negative = parts[limbs - 1] < 0
-    if negative.any():
-        parts *= np.where(negative, np.int64(-1), np.int64(1))
+    minus = np.flatnonzero(negative)
+    if len(minus):
+        flipped = -parts[:, minus]
         for limb in range(limbs - 1):
-            parts[limb + 1] += parts[limb] >> _BITS
-            parts[limb] &= _MASK
+            flipped[limb + 1] += flipped[limb] >> _BITS
+            flipped[limb] &= _MASK
+        parts[:, minus] = flipped
     parts[limbs] = parts[limbs - 1] >> _BITS
     parts[limbs - 1] &= _MASK
-    return parts, negative
+    used = np.flatnonzero(parts.any(axis=1))
+    if len(used) == 0:
+        return parts[:1], negative, 0
+    return parts[used[0] : used[-1] + 1], negative, int(used[0])
 
 
 def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -257,8 +265,8 @@ class FloatSums:
 
     def doubles(self, slots: Positions, divisors: Ints | None = None) -> Floats:
         """Return the sums, or the sums over positive divisors, each rounded once; zero is +0.0."""
-        parts, negative = magnitude(self.sums.rows.data[slots])
-        base, inexact = self.base, None
+        parts, negative, skipped = magnitude(self.sums.rows.data[slots])
+        base, inexact = self.base + 32 * skipped, None
         slow = self._slow(slots, divisors)
         if divisors is not None:
             # Three more limbs keep 64 significant bits in the smallest quotient.

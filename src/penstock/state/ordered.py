@@ -23,6 +23,8 @@ from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, sort_place
 
 Ints = npt.NDArray[np.int64]
 
+_READ = 2048  # entries that are not worth a search
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -109,11 +111,16 @@ class OrderedCounts:
         reads the state before this tick.
         """
         runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
-        bounds = [self._range(run, slots, starts, reverse) for run in runs]
+        bounds = [(np.searchsorted(run[0], slots, "left"), np.searchsorted(run[0], slots, "right")) for run in runs]
+        # Looking for the start of short ranges costs more than reading over what is dead in them.
+        if starts is not None and any(
+            int((high - low).max(initial=0)) > _READ // max(1, len(slots)) for low, high in bounds
+        ):
+            bounds = [self._narrow(run, *bound, starts, reverse) for run, bound in zip(runs, bounds, strict=True)]
         parts: list[Entries] = []
         active = np.arange(len(slots))
         wanted = np.full(len(slots), 0 if places is None else places)
-        window = None if places is None else 2 * places + 8
+        window = None if places is None else max(2 * places + 8, _READ // max(1, len(slots)))
         while True:
             found, limit, limited = self._window(runs, bounds, active, window, reverse)
             if limited.any():
@@ -137,13 +144,6 @@ class OrderedCounts:
             assert window is not None
             window *= 4
         return self._join(parts, reverse)
-
-    def _range(
-        self, run: Run, slots: Positions, starts: Sequence[Words] | None, reverse: bool
-    ) -> tuple[Positions, Positions]:
-        low = np.searchsorted(run[0], slots, "left")
-        high = np.searchsorted(run[0], slots, "right")
-        return (low, high) if starts is None else self._narrow(run, low, high, starts, reverse)
 
     def _narrow(
         self, run: Run, low: Positions, high: Positions, limit: Sequence[Words], reverse: bool

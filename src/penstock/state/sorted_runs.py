@@ -110,8 +110,11 @@ def merge_sorted(older: Sequence[Column], newer: Sequence[Column], keys: int) ->
     if more == 0:
         return tuple(older)
     # Few rows into many: finding their places is cheaper than sorting everything again.
-    low, high = np.zeros(more, np.int64), np.full(more, count)
-    places = lower_bounds(older[:keys], newer[:keys], low, high, after=True) + np.arange(more)
+    places = np.searchsorted(older[0], newer[0], "right")
+    if keys > 1:
+        low = np.searchsorted(older[0], newer[0], "left")
+        places = lower_bounds(older[1:keys], newer[1:keys], low, places, after=True)
+    places += np.arange(more)
     kept = np.ones(count + more, np.bool_)
     kept[places] = False
     result = []

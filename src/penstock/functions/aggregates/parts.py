@@ -50,21 +50,28 @@ class CountPart:
 class FloatSumPart:
     """The exact sum of a float column, or of the product of two; NaN and the infinities are counted apart."""
 
-    __slots__ = ("_columns", "_odd", "_size", "sums")
+    __slots__ = ("_columns", "_odd", "_read", "_size", "_touched", "sums")
 
     def __init__(self, *columns: int) -> None:
         self._columns = columns
         self.sums = FloatSums(products=len(columns) == 2)
         self._odd: Dense | None = None
         self._size = 0
+        # What was read since it last changed, as (value, known): sums, and means. A tick reads every touched group twice.
+        self._read: dict[bool, tuple[Dense, Dense]] = {}
+        self._touched = np.zeros(0, np.int64)
 
     def reserve(self, size: int) -> None:
         self._size = size
         self.sums.reserve(size)
         if self._odd is not None:
             self._odd.reserve(size)
+        for values, fresh in self._read.values():
+            values.reserve(size)
+            fresh.reserve(size)
 
     def update(self, rows: Rows) -> None:
+        self._forget(rows.touched)
         factors = [doubles(rows.columns[index]) for index in self._columns]
         finite = np.isfinite(factors[0])
         if len(factors) == 2:
@@ -94,8 +101,27 @@ class FloatSumPart:
             self._odd.reserve(max(self._size, len(odd)))
             self._odd.data[: len(odd)] = odd
 
+    def _forget(self, touched: Positions) -> None:
+        self._touched = touched
+        for _, known in self._read.values():
+            known.data[touched] = False
+
     def doubles(self, slots: Positions, divisors: Ints | None = None) -> npt.NDArray[np.float64]:
-        """The sums at slots, or the sums over positive divisors, rounded once."""
+        """The sums at slots, or the sums over the (positive) counts of values, rounded once."""
+        kept = self._read.get(divisors is not None)
+        if kept is None:
+            kept = self._read[divisors is not None] = (Dense(np.float64), Dense(np.bool_))
+            for dense in kept:
+                dense.reserve(self._size)
+        values, known = kept
+        missing = np.flatnonzero(~known.data[slots])
+        if len(missing):
+            asked = slots if len(missing) == len(slots) else slots[missing]
+            values.data[asked] = self._compute(asked, None if divisors is None else divisors[missing])
+            known.data[asked] = True
+        return values.data[slots]
+
+    def _compute(self, slots: Positions, divisors: Ints | None) -> npt.NDArray[np.float64]:
         result = self.sums.doubles(slots, divisors)
         if self._odd is not None:
             counts = self._odd.data[slots] > 0
@@ -119,9 +145,11 @@ class FloatSumPart:
         self.sums.rollback()
         if self._odd is not None:
             self._odd.rollback()
+        self._forget(self._touched)
 
     def memory(self) -> int:
-        return self.sums.memory() + (0 if self._odd is None else self._odd.memory())
+        kept = sum(dense.memory() for pair in self._read.values() for dense in pair)
+        return self.sums.memory() + kept + (0 if self._odd is None else self._odd.memory())
 
 
 class IntegerSumPart(IntegerSums):
