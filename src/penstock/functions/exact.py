@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float64]
 _MASK = np.int64(0xFFFFFFFF)
 _BITS = np.int64(32)
 _SAFE = 1 << 29  # additions of 33-bit parts that an int64 limb takes before it must carry
+_CHUNK = 16_384  # rows at a time, so that intermediate arrays stay in the cache
 _FINEST = 1074  # every finite double is an integer times 2**-1074
 
 
@@ -55,11 +56,13 @@ class WideSums:
 
     def settle(self, touched: Positions) -> None:
         """Carry, so that every limb but the highest is in [0, 2**32)."""
-        block = self.rows.data[touched]
-        for limb in range(self.limbs - 1):
-            block[:, limb + 1] += block[:, limb] >> _BITS
-            block[:, limb] &= _MASK
-        self.rows.data[touched] = block
+        for start in range(0, len(touched), _CHUNK):
+            slots = touched[start : start + _CHUNK]
+            block = self.rows.data[slots]
+            for limb in range(self.limbs - 1):
+                block[:, limb + 1] += block[:, limb] >> _BITS
+                block[:, limb] &= _MASK
+            self.rows.data[slots] = block
 
     def integers(self, slots: Positions) -> list[int]:
         """Return the sums as Python integers."""
@@ -168,6 +171,17 @@ class FloatSums:
     def update(self, slots: Positions, touched: Positions, factors: Sequence[Floats], weights: Ints) -> None:
         """Add weight * product of the factors (one or two arrays of finite doubles) at the slots."""
         self.sums.rows.touch(touched)
+        heavy = int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE // 8
+        for start in range(0, len(slots), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            self._add_chunk(slots[part], touched, [factor[part] for factor in factors], weights[part])
+            if heavy:
+                self.sums.settle(touched)
+        self.sums.settle(touched)
+
+    def _add_chunk(
+        self, slots: Positions, touched: Positions, factors: Sequence[Floats], weights: Ints
+    ) -> None:
         parts = [split_doubles(factor) for factor in factors]
         mantissa, exponent, negative = parts[0]
         if len(parts) == 1:
@@ -179,7 +193,6 @@ class FloatSums:
             pieces = [(b * d, 0), (a * d, 27), (b * c, 27), (a * c, 54)]
             signed = np.where(negative != other_negative, -weights, weights)
             self._add(slots, touched, pieces, exponent + other_exponent, signed)
-        self.sums.settle(touched)
 
     def _add(
         self,
@@ -190,7 +203,7 @@ class FloatSums:
         weights: Ints,
     ) -> None:
         """Add weights * (sum of piece * 2**shift) * 2**exponent; every piece is below 2**54."""
-        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE and len(weights) > 1:
+        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE // 8 and len(weights) > 1:
             middle = len(weights) // 2
             for half in (slice(0, middle), slice(middle, None)):
                 part = [(piece[half], shift) for piece, shift in pieces]
@@ -203,7 +216,9 @@ class FloatSums:
             zero &= piece == 0
         start[zero] = 0
         inside = (
-            (start >= 0) & (start + pieces[-1][1] < 32 * (self.sums.limbs - 2)) & (np.abs(weights) < _SAFE)
+            (start >= 0)
+            & (start + pieces[-1][1] < 32 * (self.sums.limbs - 2))
+            & (np.abs(weights) < _SAFE // 8)
         )
         if not inside.all():
             self._add_outside(slots, pieces, exponent, weights, np.flatnonzero(~inside))
@@ -265,6 +280,15 @@ class FloatSums:
 
     def doubles(self, slots: Positions, divisors: Ints | None = None) -> Floats:
         """Return the sums, or the sums over positive divisors, each rounded once; zero is +0.0."""
+        if len(slots) <= _CHUNK:
+            return self._doubles(slots, divisors)
+        pieces = [
+            self._doubles(slots[at : at + _CHUNK], None if divisors is None else divisors[at : at + _CHUNK])
+            for at in range(0, len(slots), _CHUNK)
+        ]
+        return np.concatenate(pieces)
+
+    def _doubles(self, slots: Positions, divisors: Ints | None) -> Floats:
         parts, negative, skipped = magnitude(self.sums.rows.data[slots])
         base, inexact = self.base + 32 * skipped, None
         slow = self._slow(slots, divisors)

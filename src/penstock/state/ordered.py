@@ -19,7 +19,7 @@ from penstock.data.hashing import expand
 from penstock.data.ordering import Words
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
-from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, sort_places
+from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sort_places, sum_equal
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,42 +38,20 @@ class Entries:
         return len(self.counts)
 
 
-def _sum_equal(run: Run) -> Run:
-    """Add up the counts (the last column) of equal neighbours and drop zeros."""
-    *keys, counts = run
-    count = len(counts)
-    if count == 0:
-        return run
-    fresh = np.zeros(count, np.bool_)
-    fresh[0] = True
-    for key in keys:
-        fresh[1:] |= key[1:] != key[:-1]
-    if fresh.all():
-        if counts.all():
-            return run
-        kept = np.flatnonzero(counts)
-        return tuple(column[kept] for column in run)
-    starts = np.flatnonzero(fresh)
-    sums = np.add.reduceat(counts, starts)
-    kept = sums != 0
-    starts = starts[kept]
-    return (*(key[starts] for key in keys), sums[kept])
-
-
 class OrderedCounts:
     """Signed counts of (slot, words..., ids) in order."""
 
     def __init__(self, words: int, *, ids: bool) -> None:
         self.words = words
         self._keys = 1 + words + ids
-        self._runs = SortedRuns(self._keys, _sum_equal)
+        self._runs = SortedRuns(self._keys, merge_counts)
         self._staged = 0
         self._changed = 0
 
     def stage(self, columns: Sequence[npt.NDArray[Any]], weights: Ints) -> Run:
         """Add entries (slot, words..., [ids]) with weights; return them sorted and added up. `rollback` takes them back."""
         order = sort_places(columns)
-        run = _sum_equal((*(column[order] for column in columns), weights[order]))
+        run = sum_equal((*(column[order] for column in columns), weights[order]))
         if len(run[0]):
             self._runs.append(run)
             self._staged += 1
@@ -111,12 +89,16 @@ class OrderedCounts:
         reads the state before this tick.
         """
         runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
-        bounds = [(np.searchsorted(run[0], slots, "left"), np.searchsorted(run[0], slots, "right")) for run in runs]
+        bounds = [
+            (np.searchsorted(run[0], slots, "left"), np.searchsorted(run[0], slots, "right")) for run in runs
+        ]
         # Looking for the start of short ranges costs more than reading over what is dead in them.
         if starts is not None and any(
             int((high - low).max(initial=0)) > _READ // max(1, len(slots)) for low, high in bounds
         ):
-            bounds = [self._narrow(run, *bound, starts, reverse) for run, bound in zip(runs, bounds, strict=True)]
+            bounds = [
+                self._narrow(run, *bound, starts, reverse) for run, bound in zip(runs, bounds, strict=True)
+            ]
         parts: list[Entries] = []
         active = np.arange(len(slots))
         wanted = np.full(len(slots), 0 if places is None else places)
@@ -200,7 +182,7 @@ class OrderedCounts:
         if len(pieces) > 1:
             order = sort_places(joined[: self._keys])
             joined = tuple(column[order] for column in joined)
-        groups, *keys, counts = _sum_equal(joined)
+        groups, *keys, counts = sum_equal(joined)
         return Entries(groups, tuple(keys), counts), limit, limited
 
     def _lower_limit(

@@ -20,7 +20,7 @@ from penstock.data.hashing import Hashes, hash_order, hash_rows
 from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
-from penstock.state.sorted_runs import Run, SortedRuns
+from penstock.state.sorted_runs import Column, Run, SortedRuns, merge_sorted
 
 _ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting
 _TABLE_FROM = 100_000  # keys in a run from which an offset table pays
@@ -66,7 +66,7 @@ class Slots:
         self._columns = [key_column(kind, as_rows=as_rows) for kind in types]
         self._hashes = Dense(np.uint64)
         self._live = Dense(np.bool_)
-        self._index = SortedRuns(1, self._still_valid)
+        self._index = SortedRuns(1, self._merge)
         self._tables: dict[int, tuple[Hashes, npt.NDArray[np.int64], int]] = {}
         self._free: list[int] = []
         self._next = 0
@@ -158,9 +158,9 @@ class Slots:
             + 8 * len(self._free)
         )
 
-    def _still_valid(self, run: Run) -> Run:
-        """Drop index entries whose slot has died or has another key by now."""
-        hashes, slots = run
+    def _merge(self, older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
+        """Merge index entries, without those whose slot has died or has another key by now."""
+        hashes, slots = merge_sorted(older, newer, keys)
         valid = self._live.data[slots] & (self._hashes.data[slots] == hashes)
         # A key that died and came back into the same slot has two entries.
         valid[1:] &= (hashes[1:] != hashes[:-1]) | (slots[1:] != slots[:-1])

@@ -101,29 +101,85 @@ def _precedes(
 
 
 def merge_sorted(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
-    """Merge two sorted sequences of rows, equal keys of the older one first."""
-    count, more = len(older[0]), len(newer[0])
-    if more * 4 > count:
-        joined = tuple(np.concatenate(pair) for pair in zip(older, newer, strict=True))
-        order = sort_places(joined[:keys])
-        return tuple(column[order] for column in joined)
-    if more == 0:
+    """Merge two sorted sequences of rows."""
+    if len(newer[0]) > len(older[0]):
+        older, newer = newer, older
+    if len(newer[0]) == 0:
         return tuple(older)
-    # Few rows into many: finding their places is cheaper than sorting everything again.
+    return _insert(older, newer, _places(older, newer, keys))
+
+
+def merge_counts(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
+    """Merge two sorted sequences of different keys with counts (the last column), adding up equal keys and dropping zeros."""
+    if len(newer[0]) > len(older[0]):
+        older, newer = newer, older
+    if len(newer[0]) == 0:
+        return tuple(older)
+    count = len(older[0])
+    places = _places(older, newer, keys)
+    before = np.maximum(places - 1, 0)
+    equal = places > 0
+    for old, new in zip(older[:keys], newer[:keys], strict=True):
+        equal &= old[before] == new
+    met = np.flatnonzero(equal)
+    if len(met):
+        counts = older[-1].copy()
+        counts[before[met]] += newer[-1][met]
+        older = (*older[:-1], counts)
+        fresh = np.flatnonzero(~equal)
+        newer, places = [column[fresh] for column in newer], places[fresh]
+        dead = before[met][counts[before[met]] == 0]
+        if len(dead):
+            alive = np.ones(count, np.bool_)
+            alive[dead] = False
+            older = [column[alive] for column in older]
+            places = places - np.searchsorted(dead, places)
+    return _insert(older, newer, places)
+
+
+def _places(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Places:
+    """Where each newer row belongs among the older ones, behind equal keys; finding places is cheaper than sorting again."""
     places = np.searchsorted(older[0], newer[0], "right")
     if keys > 1:
         low = np.searchsorted(older[0], newer[0], "left")
         places = lower_bounds(older[1:keys], newer[1:keys], low, places, after=True)
-    places += np.arange(more)
-    kept = np.ones(count + more, np.bool_)
+    return places
+
+
+def _insert(older: Sequence[Column], newer: Sequence[Column], places: Places) -> Run:
+    total = len(older[0]) + len(places)
+    places = places + np.arange(len(places))
+    kept = np.ones(total, np.bool_)
     kept[places] = False
     result = []
     for old, new in zip(older, newer, strict=True):
-        column = np.empty(count + more, old.dtype)
+        column = np.empty(total, old.dtype)
         column[places] = new
         column[kept] = old
         result.append(column)
     return tuple(result)
+
+
+def sum_equal(run: Run) -> Run:
+    """Add up the counts (the last column) of equal neighbours and drop zeros."""
+    *keys, counts = run
+    count = len(counts)
+    if count == 0:
+        return run
+    fresh = np.zeros(count, np.bool_)
+    fresh[0] = True
+    for key in keys:
+        fresh[1:] |= key[1:] != key[:-1]
+    if fresh.all():
+        if counts.all():
+            return run
+        kept = np.flatnonzero(counts)
+        return tuple(column[kept] for column in run)
+    starts = np.flatnonzero(fresh)
+    sums = np.add.reduceat(counts, starts)
+    kept = sums != 0
+    starts = starts[kept]
+    return (*(key[starts] for key in keys), sums[kept])
 
 
 @dataclass(slots=True, eq=False)
@@ -142,11 +198,11 @@ class _Merge:
 class SortedRuns:
     """A logarithmic number of sorted runs.
 
-    `reduce` gets sorted rows that hold all entries of their keys in the runs being merged, and returns what is left of them.
+    `combine` merges rows of an older and a newer run (and their number of keys); it gets all rows of the keys it sees.
     """
 
     keys: int
-    reduce: Callable[[Run], Run]
+    combine: Callable[[Sequence[Column], Sequence[Column], int], Run]
     runs: list[Run] = field(default_factory=list)
     _merges: list[_Merge] = field(default_factory=list)
 
@@ -181,15 +237,12 @@ class SortedRuns:
             total = len(newer[0]) + len(older[0])
             if total <= _SMALL:
                 self.runs[place - 1 : place + 1] = [
-                    run for run in [self._combine(older, newer)] if len(run[0])
+                    run for run in [self.combine(older, newer, self.keys)] if len(run[0])
                 ]
             else:
                 self._merges.append(_Merge(older, newer, [np.empty(total, column.dtype) for column in older]))
             return True
         return False
-
-    def _combine(self, older: Sequence[Column], newer: Sequence[Column]) -> Run:
-        return self.reduce(merge_sorted(older, newer, self.keys))
 
     def _advance(self, merge: _Merge, fuel: int) -> None:
         end, newer_end = len(merge.older[0]), len(merge.newer[0])
@@ -203,9 +256,10 @@ class SortedRuns:
                 newer_stop = range_of(merge.newer, self.keys, key)[1]
             else:
                 newer_stop = min(newer_end, merge.newer_at + size) if merge.at == end else newer_end
-            part = self._combine(
+            part = self.combine(
                 [column[merge.at : stop] for column in merge.older],
                 [column[merge.newer_at : newer_stop] for column in merge.newer],
+                self.keys,
             )
             filled = merge.filled + len(part[0])
             for column, values in zip(merge.output, part, strict=True):
