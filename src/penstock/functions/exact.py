@@ -84,7 +84,7 @@ def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
     parts = np.zeros((limbs + 1, len(block)), np.int64)
     parts[:limbs] = block.T
     negative = parts[limbs - 1] < 0
-    minus = np.flatnonzero(negative)
+    minus = negative.nonzero()[0]
     if len(minus):
         flipped = -parts[:, minus]
         for limb in range(limbs - 1):
@@ -221,7 +221,7 @@ class FloatSums:
             & (np.abs(weights) < _SAFE // 8)
         )
         if not inside.all():
-            self._add_outside(slots, pieces, exponent, weights, np.flatnonzero(~inside))
+            self._add_outside(slots, pieces, exponent, weights, (~inside).nonzero()[0])
             slots, weights, start = slots[inside], weights[inside], start[inside]
             pieces = [(piece[inside], shift) for piece, shift in pieces]
         for piece, shift in pieces:
@@ -308,7 +308,7 @@ class FloatSums:
             odd |= np.isin(slots, np.fromiter(self._outside, np.int64, len(self._outside)))
         if divisors is not None:
             odd |= divisors >= 1 << 31
-        return np.flatnonzero(odd)
+        return odd.nonzero()[0]
 
     def commit(self) -> None:
         self.sums.rows.commit()
@@ -366,7 +366,7 @@ class IntegerSums:
         words, wide = self.words(slots)
         result = words.astype(np.float64) / divisors.astype(np.float64)
         exact = 1 << 53
-        slow = np.flatnonzero(wide | (words > exact) | (words < -exact) | (divisors > exact))
+        slow = (wide | (words > exact) | (words < -exact) | (divisors > exact)).nonzero()[0]
         for at, value in zip(slow.tolist(), self.integers(slots[slow]), strict=True):
             result[at] = ratio(value, int(divisors[at]))
         return result
@@ -433,7 +433,7 @@ class DecimalSums:
             about = block[:, 3].astype(np.float64) * 2.0**96 + block[:, 2].astype(np.float64) * 2.0**64
         limit = 10**precision
         wide = np.zeros(len(block), np.bool_)
-        near = np.flatnonzero(np.abs(about) > 0.99 * limit - 2.0**65)
+        near = (np.abs(about) > 0.99 * limit - 2.0**65).nonzero()[0]
         if len(near):
             wide[near] = [abs(value) >= limit for value in self.integers(slots[near])]
         return words, wide

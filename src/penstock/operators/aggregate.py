@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.delta import Delta, concat, empty
@@ -145,7 +146,7 @@ class Aggregate(Operator):
         for _, part in self._parts.all():
             part.reserve(size)
 
-    def _exists(self, slots: Positions) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _exists(self, slots: Positions) -> npt.NDArray[np.bool_]:
         if self._index is None:
             return np.ones(len(slots), np.bool_)
         return np.asarray(self._weights.data[slots] > 0, np.bool_)
@@ -169,7 +170,7 @@ class Aggregate(Operator):
         if passes is None or passes.all():
             rows = Rows(slots, touched, delta.weights, columns)
         else:
-            places = np.flatnonzero(passes)
+            places = passes.nonzero()[0]
             rows = Rows(slots[places], touched, delta.weights[places], gather(columns, places))
         return self._distinct[chosen].change(rows) if chosen.distinct else rows
 
@@ -193,21 +194,38 @@ class Aggregate(Operator):
     def _change(
         self,
         keys: tuple[pa.Array, ...],
-        had: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        had: npt.NDArray[np.bool_],
         old: tuple[pa.Array, ...],
-        has: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        has: npt.NDArray[np.bool_],
         new: tuple[pa.Array, ...],
     ) -> Delta:
         """-old +new for the groups that differ."""
-        both = np.flatnonzero(had & has)
-        old_place, new_place = np.cumsum(had) - 1, np.cumsum(has) - 1
-        same = equal_rows(old, old_place[both], new, new_place[both], as_rows=True)
         gone, come = had.copy(), has.copy()
-        gone[both[same]] = False
-        come[both[same]] = False
-        before, after = np.flatnonzero(gone), np.flatnonzero(come)
-        changes = [
-            Delta((*gather(keys, before), *gather(old, old_place[before])), np.full(len(before), -1)),
-            Delta((*gather(keys, after), *gather(new, new_place[after])), np.ones(len(after), np.int64)),
-        ]
-        return concat(changes)
+        both = (had & has).nonzero()[0]
+        old_place, new_place = had.cumsum() - 1, has.cumsum() - 1
+        # Most groups differ in the first columns already, and the others need not be looked at.
+        for before, after in zip(old, new, strict=True):
+            if len(both) == 0:
+                break
+            same = equal_rows([before], old_place[both], [after], new_place[both], as_rows=True)
+            both = both[same]
+        gone[both] = False
+        come[both] = False
+        sides = ((gone, old, old_place, -1), (come, new, new_place, 1))
+        return concat([_shown(chosen, keys, values, place, sign) for chosen, values, place, sign in sides])
+
+
+def _shown(
+    chosen: npt.NDArray[np.bool_],
+    keys: tuple[pa.Array, ...],
+    values: tuple[pa.Array, ...],
+    place: Positions,
+    sign: int,
+) -> Delta:
+    """The rows of the chosen groups; without copying when it is all of them."""
+    rows = chosen.nonzero()[0]
+    if len(rows) < len(chosen):
+        keys = gather(keys, rows)
+    if len(values) and len(rows) < len(values[0]):
+        values = gather(values, place[rows])
+    return Delta((*keys, *values), np.full(len(rows), sign, np.int64))

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
-from penstock.data.ordering import Key, Words
+from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
 from penstock.data.view import Positions, gather
 from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.state.dense import Dense
 from penstock.state.multiset import OrderedRows, Read
 from penstock.state.slots import Slots
-from penstock.state.sorted_runs import Run, sort_places
+from penstock.state.sorted_runs import Run
 
 Ints = npt.NDArray[np.int64]
 
@@ -148,7 +148,7 @@ class TopK(Operator):
         else:
             concerned = (old < self._end) | _not_after(words, [dense.data[slots] for dense in self._last])
         slots, old = slots[concerned], old[concerned]
-        first = np.flatnonzero(np.concatenate(([True], slots[1:] != slots[:-1]))[: len(slots)])
+        first = run_starts(slots)
         return slots[first], old[first] == 0
 
     def _starts(
@@ -166,23 +166,23 @@ class TopK(Operator):
             dense.touch(affected)
         if len(new) == 0:
             return
-        starts = np.flatnonzero(np.concatenate(([True], new.groups[1:] != new.groups[:-1])))
+        starts = run_starts(new.groups)
         owners = affected[new.groups[starts]]
         for dense, word in zip(self._first, new.words, strict=True):
             dense.data[owners] = word[starts]
         if self._end is None:
             return
         begin, end = self._places(new)
-        last = np.flatnonzero((begin < self._end) & (end >= self._end))
+        last = ((begin < self._end) & (end >= self._end)).nonzero()[0]
         for dense, word in zip(self._last, new.words, strict=True):
             dense.data[affected[new.groups[last]]] = word[last]
 
     def _places(self, read: Read) -> tuple[Ints, Ints]:
         """The places, from 0, that each row takes in its partition: first, and one behind the last."""
         ends = np.cumsum(read.counts)
-        starts = np.flatnonzero(np.concatenate(([True], read.groups[1:] != read.groups[:-1]))[: len(read)])
+        starts = run_starts(read.groups)
         base = (ends - read.counts)[starts]
-        end = ends - np.repeat(base, np.diff(starts, append=len(read)))
+        end = ends - base.repeat(run_lengths(starts, len(read)))
         return end - read.counts, end
 
     def _window(self, read: Read) -> tuple[Positions, Ints, Ints]:
@@ -191,7 +191,7 @@ class TopK(Operator):
         begin = np.maximum(begin, self._offset)
         if self._end is not None:
             end = np.minimum(end, self._end)
-        rows = np.flatnonzero(end > begin)
+        rows = (end > begin).nonzero()[0]
         return rows, (end - begin)[rows], begin[rows]
 
     def _difference(self, old: Read, new: Read) -> Delta:
@@ -212,12 +212,7 @@ class TopK(Operator):
         if len(rows) == 0:
             return empty(self.types)
         order = sort_places(keys)
-        fresh = np.zeros(len(order), np.bool_)
-        fresh[0] = True
-        for key in keys:
-            moved = key[order]
-            fresh[1:] |= moved[1:] != moved[:-1]
-        starts = np.flatnonzero(fresh)
+        starts = run_starts(*(key[order] for key in keys))
         weights = np.add.reduceat(counts[order], starts)
         kept = weights != 0
         chosen = order[starts[kept]]

@@ -122,8 +122,8 @@ class Window(Operator):
         come[other[same]] = False
         changes = []
         for copies, results, chosen, sign in (
-            (old_copies, old_results, np.flatnonzero(gone), -1),
-            (new_copies, new_results, np.flatnonzero(come), 1),
+            (old_copies, old_results, gone.nonzero()[0], -1),
+            (new_copies, new_results, come.nonzero()[0], 1),
         ):
             shown = (*gather(columns, copies[chosen]), *gather(results, chosen))
             changes.append(Delta(shown, np.full(len(chosen), sign, np.int64)))

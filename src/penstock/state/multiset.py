@@ -169,9 +169,9 @@ class OrderedRows:
         tied = np.zeros(len(found), np.bool_)
         tied[1:] |= ~fresh
         tied[:-1] |= ~fresh
-        places = np.flatnonzero(tied)
+        places = tied.nonzero()[0]
         block = np.concatenate(([0], np.cumsum(fresh)))[places]
-        inner, _ = rank_rows(gather(columns, places), self._order, -block if reverse else block)
+        inner, _ = rank_rows(gather(columns, places), self._order, block.max() - block if reverse else block)
         order = np.arange(len(found))
         order[places] = places[inner[::-1] if reverse else inner]
         return order

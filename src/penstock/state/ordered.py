@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.data.hashing import expand
-from penstock.data.ordering import Words
+from penstock.data.ordering import Words, sort_places
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
-from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sort_places, sum_equal
+from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sum_equal
 
 Ints = npt.NDArray[np.int64]
 
@@ -155,7 +155,7 @@ class OrderedCounts:
         for run, (low, high) in zip(runs, bounds, strict=True):
             sizes = high - low
             if window is not None:
-                cut = np.flatnonzero(sizes > window)
+                cut = (sizes > window).nonzero()[0]
                 sizes = np.minimum(sizes, window)
                 if len(cut):
                     last = high[cut] - window if reverse else low[cut] + window - 1

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes, hash_order, hash_rows
+from penstock.data.ordering import run_lengths
 from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
@@ -46,7 +47,9 @@ def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) ->
         encoded = pa.array(hashes).dictionary_encode()
         groups = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         seen = np.maximum.accumulate(groups)
-        first = np.flatnonzero(np.diff(seen, prepend=-1))
+        fresh = np.ones(len(seen), np.bool_)
+        np.not_equal(seen[1:], seen[:-1], out=fresh[1:])
+        first = fresh.nonzero()[0]
         if equal_rows(columns, np.arange(len(groups)), columns, first[groups], as_rows=as_rows).all():
             order = hash_order(hashes[first])
             place = np.empty(len(order), np.int64)
@@ -54,7 +57,10 @@ def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) ->
             return first[order], place[groups]
     order, starts = group_rows(hashes, columns, as_rows=as_rows)
     groups = np.empty(len(order), np.int64)
-    groups[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    if len(starts) == len(order):
+        groups[order] = np.arange(len(order))
+        return order, groups
+    groups[order] = np.arange(len(starts)).repeat(run_lengths(starts, len(order)))
     return order[starts], groups
 
 
@@ -85,7 +91,7 @@ class Slots:
 
     def live(self) -> Positions:
         """All slots that have a key."""
-        return np.flatnonzero(self._live.data[: self._next])
+        return (self._live.data[: self._next]).nonzero()[0]
 
     def resolve(self, columns: Sequence[pa.Array], rows: int | None = None) -> Resolved:
         """Find the slot of every row's key; keys not seen before get one, until `rollback`."""
@@ -93,7 +99,7 @@ class Slots:
         leaders, groups = group_keys(columns, hashes, as_rows=self._as_rows)
         wanted = hashes[leaders]
         touched = self._find(wanted, columns, leaders)
-        missing = np.flatnonzero(touched < 0)
+        missing = (touched < 0).nonzero()[0]
         if len(missing):
             touched[missing] = self._take_slots(wanted[missing], columns, leaders[missing])
         return Resolved(touched, groups, leaders)
@@ -172,7 +178,7 @@ class Slots:
         for run in self._index.runs:
             hashes, slots = run
             at = self._first(hashes, wanted)
-            rows = np.flatnonzero(found < 0)
+            rows = (found < 0).nonzero()[0]
             at = at[rows]
             while len(rows):
                 inside = at < len(hashes)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.data.ordering import run_starts
+
 Column = npt.NDArray[Any]
 Run = tuple[Column, ...]
 Places = npt.NDArray[np.int64]
@@ -23,41 +25,6 @@ _RATIO = 8
 _PORTION = 16  # rows merged per changed row, for each open merge
 _LEAST = 4096
 _CHUNK = 32768
-
-
-def sort_places(keys: Sequence[Column]) -> Places:
-    """Return the positions that sort rows by several integer columns, the first one most significant.
-
-    Two arg-sorts are several times as fast as a lexical sort, and the columns after the second rarely matter: they are looked at
-    only for rows that tie.
-    """
-    first = keys[0]
-    if len(keys) == 1:
-        return np.argsort(first, kind="stable")
-    if len(first) < 256:
-        return np.lexsort(tuple(reversed(keys)))
-    order = np.argsort(keys[1])
-    bits = len(order).bit_length()
-    if int(first.max()).bit_length() + bits < 64:
-        # Sorting numbers is much faster than arg-sorting them: the place goes into the low bits.
-        packed = (first[order].astype(np.uint64) << np.uint64(bits)) | np.arange(len(order), dtype=np.uint64)
-        packed.sort()
-        order = order[(packed & np.uint64((1 << bits) - 1)).view(np.int64)]
-    else:
-        order = order[np.argsort(first[order], kind="stable")]
-    if len(keys) > 2:
-        a, b = first[order], keys[1][order]
-        same = (a[1:] == a[:-1]) & (b[1:] == b[:-1])
-        if same.any():
-            tied = np.zeros(len(order), np.bool_)
-            tied[1:] |= same
-            tied[:-1] |= same
-            places = np.flatnonzero(tied)
-            block = np.cumsum(~np.concatenate(([False], same)))[places]
-            rows = order[places]
-            inner = np.lexsort((*(key[rows] for key in reversed(keys[2:])), block))
-            order[places] = rows[inner]
-    return order
 
 
 def range_of(run: Run, keys: int, key: Sequence[Any]) -> tuple[int, int]:
@@ -121,12 +88,12 @@ def merge_counts(older: Sequence[Column], newer: Sequence[Column], keys: int) ->
     equal = places > 0
     for old, new in zip(older[:keys], newer[:keys], strict=True):
         equal &= old[before] == new
-    met = np.flatnonzero(equal)
+    met = equal.nonzero()[0]
     if len(met):
         counts = older[-1].copy()
         counts[before[met]] += newer[-1][met]
         older = (*older[:-1], counts)
-        fresh = np.flatnonzero(~equal)
+        fresh = (~equal).nonzero()[0]
         newer, places = [column[fresh] for column in newer], places[fresh]
         dead = before[met][counts[before[met]] == 0]
         if len(dead):
@@ -166,16 +133,12 @@ def sum_equal(run: Run) -> Run:
     count = len(counts)
     if count == 0:
         return run
-    fresh = np.zeros(count, np.bool_)
-    fresh[0] = True
-    for key in keys:
-        fresh[1:] |= key[1:] != key[:-1]
-    if fresh.all():
+    starts = run_starts(*keys)
+    if len(starts) == count:
         if counts.all():
             return run
-        kept = np.flatnonzero(counts)
+        kept = counts.nonzero()[0]
         return tuple(column[kept] for column in run)
-    starts = np.flatnonzero(fresh)
     sums = np.add.reduceat(counts, starts)
     kept = sums != 0
     starts = starts[kept]

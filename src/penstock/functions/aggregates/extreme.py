@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.ordering import Words, decode
+from penstock.data.ordering import Words, decode, run_starts
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
 from penstock.functions.aggregates.base import Function, Parts, Rows, selection
@@ -63,7 +63,7 @@ class ValueExtreme:
             return
         slots, *words, weights = (column[::-1] for column in run) if self._last else run
         words = [word ^ self._flip for word in words]
-        starts = np.flatnonzero(np.concatenate(([True], slots[1:] != slots[:-1])))
+        starts = run_starts(slots)
         touched: Positions = slots[starts]
         for dense in (*self._words, self._count):
             dense.touch(touched)
@@ -89,7 +89,7 @@ class ValueExtreme:
             return
         starts = [dense.data[slots] ^ self._flip for dense in self._words]
         found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
-        first = np.flatnonzero(np.concatenate(([True], found.groups[1:] != found.groups[:-1]))[: len(found)])
+        first = run_starts(found.groups)
         owners = slots[found.groups[first]]
         for dense, word in zip(self._words, found.keys, strict=True):
             dense.data[owners] = word[first] ^ self._flip
@@ -140,7 +140,7 @@ class RowExtreme:
         for dense in (*self._words, self._row):
             dense.touch(touched)
         found = self._held.read(touched, 1, reverse=self._last, starts=self._starts(run, touched))
-        first = np.flatnonzero(np.concatenate(([True], found.groups[1:] != found.groups[:-1]))[: len(found)])
+        first = run_starts(found.groups)
         owners = touched[found.groups[first]]
         self._row.data[touched] = 0
         self._row.data[owners] = found.ids[first] + 1

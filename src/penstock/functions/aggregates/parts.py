@@ -114,7 +114,7 @@ class FloatSumPart:
             for dense in kept:
                 dense.reserve(self._size)
         values, known = kept
-        missing = np.flatnonzero(~known.data[slots])
+        missing = (~known.data[slots]).nonzero()[0]
         if len(missing):
             asked = slots if len(missing) == len(slots) else slots[missing]
             values.data[asked] = self._compute(asked, None if divisors is None else divisors[missing])

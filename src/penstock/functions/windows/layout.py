@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.data.ordering import Key
+from penstock.data.ordering import Key, run_lengths, run_starts
 from penstock.data.view import Positions
 
 
@@ -38,6 +37,6 @@ def lay_out(
 
 def _spans(classes: Positions) -> tuple[Positions, Positions]:
     count = len(classes)
-    starts = np.flatnonzero(np.concatenate(([True], classes[1:] != classes[:-1]))[:count])
-    sizes = np.diff(starts, append=count)
-    return np.repeat(starts, sizes), np.repeat(starts + sizes, sizes)
+    starts = run_starts(classes)
+    sizes = run_lengths(starts, count)
+    return starts.repeat(sizes), (starts + sizes).repeat(sizes)
