@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
@@ -19,7 +19,19 @@ from penstock.operators.join import Join
 from penstock.operators.semijoin import SemiJoin, not_in
 from penstock.state.arrangement import Arrangement
 from twin.join import equal_or_unknown, join, matches
-from twin.rows import MASKS, Multiset, Row, add, deltas, histories, multiset, pairs, small_state, types_of
+from twin.rows import (
+    MASKS,
+    Multiset,
+    Row,
+    add,
+    deltas,
+    examples,
+    histories,
+    multiset,
+    pairs,
+    small_state,
+    types_of,
+)
 
 TICK = Tick(1, 0)
 LEFT, RIGHT = ("bigint", "double", "string"), ("double", "bigint")
@@ -93,7 +105,7 @@ def run(data: st.DataObject, rig: Rig, naive: Callable[[Multiset, Multiset], Mul
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data(), mask=st.sampled_from(MASKS), keys=st.sampled_from(KEYS))
 def test_the_sum_of_deltas_is_the_join_of_sums(
     data: st.DataObject, mask: int, keys: Any, kind: str, residual: bool
@@ -114,7 +126,7 @@ def test_the_sum_of_deltas_is_the_join_of_sums(
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("keys", [((1,), (0,)), ((0,), (1,)), ((0, 1), (1, 0))])
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_not_in_follows_three_valued_logic(data: st.DataObject, mask: int, keys: Any, residual: bool) -> None:
     left_keys, right_keys = keys
@@ -130,7 +142,7 @@ def test_not_in_follows_three_valued_logic(data: st.DataObject, mask: int, keys:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(data=st.data(), residual=st.booleans())
 def test_a_self_join_reads_one_arrangement(data: st.DataObject, kind: str, residual: bool) -> None:
     names = ("bigint", "bigint")
@@ -157,7 +169,7 @@ def test_a_self_join_reads_one_arrangement(data: st.DataObject, kind: str, resid
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "not in"])
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data(), residual=st.booleans())
 def test_a_late_join_starts_with_all_rows(data: st.DataObject, kind: str, residual: bool) -> None:
     """A join over arrangements that have rows already gives the whole join first, also when its first try fails."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
@@ -41,6 +42,11 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 # All bits of the hash; so few that most hashes meet; none at all.
 MASKS = [0xFFFFFFFFFFFFFFFF, 0xC000000000000001, 0]
+
+
+def examples(count: int) -> settings:
+    """So many examples, however slow: a busy machine must not fail a test for the time it takes."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def canonical(value: Any, as_rows: bool = True) -> Any:
@@ -122,7 +128,7 @@ def histories(draw: st.DrawFn, names: Sequence[str], *, ticks: int = 5, most: in
 def small_state() -> Iterator[None]:
     """Sizes so small that a few rows make runs, open merges and offset tables."""
     sizes = [(spine, "_FOLD_BELOW", 3), (spine, "_LEAST_FUEL", 1), (spine, "_FUEL", 2), (merge, "_CHUNK", 4)]
-    sizes += [(run, "TABLE_FROM", 6), (merge, "TABLE_FROM", 6)]
+    sizes += [(run, "TABLE_FROM", 6), (merge, "TABLE_FROM", 6), (merge, "_LEAST_CHUNK", 1)]
     before = [getattr(module, name) for module, name, _ in sizes]
     for module, name, size in sizes:
         setattr(module, name, size)

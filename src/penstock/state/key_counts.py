@@ -10,27 +10,33 @@ import pyarrow as pa
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
+from penstock.data.view import gather
+from penstock.state.run import make_run
 from penstock.state.spine import Reader, Spine
 
 
 class KeyCounts:
     """Key -> number of rows, before and after the tick. Keys are compared as keys: NULL-safe, -0.0 equals 0.0."""
 
-    __slots__ = ("_change", "_spine")
+    __slots__ = ("_change", "_flipped", "_spine")
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._spine = Spine(types)
         self._change = empty(types)
+        self._flipped: Delta | None = None
 
     def stage(self, keys: Sequence[pa.Array], weights: Weights) -> None:
         """Add rows of the given keys; called at most once per tick."""
-        order, starts = group_rows(hash_rows(keys, len(weights)), keys)
+        hashes = hash_rows(keys, len(weights))
+        order, starts = group_rows(hashes, keys)
         if len(order) == 0:
             return
         sums = np.add.reduceat(weights[order], starts)
-        kept = sums != 0
-        self._change = Delta(Delta(tuple(keys), weights).take(order[starts][kept]).columns, sums[kept])
-        self._spine.stage(self._change)
+        kept = np.flatnonzero(sums)
+        first = order[starts[kept]]
+        self._change = Delta(gather(keys, first), sums[kept])
+        # Groups come in the order of their hash, which is the word of a key: they are a run.
+        self._spine.stage_run(make_run(hashes[first], self._change.columns, sums[kept]))
 
     def before(self, keys: Sequence[pa.Array], rows: int) -> Weights:
         """The rows of each of these keys without the change of this tick."""
@@ -46,25 +52,31 @@ class KeyCounts:
 
     def flipped(self) -> Delta:
         """The keys that appear (weight 1) or disappear (weight -1) in this tick."""
-        change = self._change
-        before = self.before(change.columns, len(change))
-        signs = np.sign(before + change.weights) - np.sign(before)
-        flips = np.flatnonzero(signs)
-        return Delta(change.take(flips).columns, signs[flips])
+        if self._flipped is None:
+            change = self._change
+            before = self.before(change.columns, len(change))
+            signs = np.sign(before + change.weights) - np.sign(before)
+            flips = np.flatnonzero(signs)
+            self._flipped = Delta(change.take(flips).columns, signs[flips])
+        return self._flipped
 
     def commit(self) -> None:
         """Make the change of this tick final."""
         self._spine.commit()
-        self._change = empty(self._spine.types)
+        self._forget()
 
     def rollback(self) -> None:
         """Forget the change of this tick."""
         self._spine.rollback()
-        self._change = empty(self._spine.types)
+        self._forget()
 
     def memory(self) -> int:
         """Bytes held."""
         return self._spine.memory()
+
+    def _forget(self) -> None:
+        self._change = empty(self._spine.types)
+        self._flipped = None
 
 
 def _count(reader: Reader, keys: Sequence[pa.Array], rows: int) -> Weights:

@@ -18,6 +18,7 @@ from penstock.data.view import Positions, View, null_mask
 from penstock.state.run import TABLE_FROM, Run, SmallWeights, TableBuilder, make_run, narrow
 
 _CHUNK = 4_096  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
+_LEAST_CHUNK = 512
 
 
 def merge_runs(left: Run, right: Run) -> Run:
@@ -48,8 +49,9 @@ class Merge:
 
     def advance(self, rows: int) -> bool:
         """Merge at least this many more rows if there are as many, and say whether all are done."""
+        size = max(min(rows, _CHUNK), _LEAST_CHUNK)
         while rows > 0 and not self.finished:
-            rows -= self._chunk()
+            rows -= self._chunk(size)
         return self.finished
 
     @property
@@ -67,11 +69,11 @@ class Merge:
         """Bytes written so far."""
         return self._done * (8 + self._weights.itemsize) + sum(column.memory() for column in self._columns)
 
-    def _chunk(self) -> int:
+    def _chunk(self, size: int) -> int:
         left, right = self.left.words, self.right.words
         i, j = self._at
         # The chunk ends with the smaller of the two words a chunk away, so that equal words are never parted.
-        heads = [words[at + _CHUNK - 1] for words, at in ((left, i), (right, j)) if at + _CHUNK <= len(words)]
+        heads = [words[at + size - 1] for words, at in ((left, i), (right, j)) if at + size <= len(words)]
         if heads:
             bound = min(heads)
             i_end = i + int(np.searchsorted(left[i:], bound, "right"))

@@ -33,11 +33,11 @@ _NEAR = 3  # rows of one key looked at one by one before a binary search for its
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:
-    """Where the words with the same high bits begin: `starts[word >> shift]`, and the size of the largest such bucket."""
+    """Where the words with the same high bits begin: `starts[word >> shift]`, and the steps of a search in the largest bucket."""
 
     shift: np.uint64
     starts: npt.NDArray[np.signedinteger]
-    rounds: int
+    steps: tuple[np.int64, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,11 @@ def narrow(weights: SmallWeights) -> SmallWeights:
     """Weights in one byte each where they fit: nearly all are 1 or -1."""
     if weights.dtype == np.int8 or len(weights) == 0:
         return weights.astype(np.int8, copy=False)
-    for small in (np.int8, np.int32):
-        bounds = np.iinfo(small)
-        if bounds.min <= weights.min() and weights.max() <= bounds.max:
-            return weights.astype(small, copy=False)
+    least, most = int(weights.min()), int(weights.max())
+    if least >= -(2**7) and most < 2**7:
+        return weights.astype(np.int8)
+    if least >= -(2**31) and most < 2**31:
+        return weights.astype(np.int32, copy=False)
     return weights
 
 
@@ -146,7 +147,8 @@ class TableBuilder:
         """Return the table of a run that has this many rows."""
         self._starts[self._filled :] = rows
         largest = int((self._starts[1:] - self._starts[:-1]).max())
-        return OffsetTable(self._shift, self._starts, largest.bit_length())
+        steps = tuple(np.int64(1 << bit) for bit in reversed(range(largest.bit_length())))
+        return OffsetTable(self._shift, self._starts, steps)
 
 
 def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Positions]:
@@ -157,29 +159,32 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
         return none, none, none
     table = run.table if len(low) < _LOOKUP_BELOW else None
     begin = np.searchsorted(words, low) if table is None else _lookup(table, words, low)
-    last = len(words) - 1
-    found = np.flatnonzero((begin <= last) & (words.take(np.minimum(begin, last)) <= high))
-    begin, high = begin[found], high[found]
+    head = words.take(begin, mode="clip")
+    found = np.flatnonzero((head >= low) & (head <= high))
+    if len(found) < len(low):
+        begin, high = begin[found], high[found]
     end = begin + 1
-    open_ends = np.arange(len(found))
+    last = len(words) - 1
+    more = words.take(end, mode="clip") <= high
+    more &= end <= last
+    open_ends = np.flatnonzero(more)
     for _ in range(_NEAR):
-        more = (end[open_ends] <= last) & (words.take(np.minimum(end[open_ends], last)) <= high[open_ends])
-        open_ends = open_ends[more]
         if len(open_ends) == 0:
             return found, begin, end
         end[open_ends] += 1
+        at = end[open_ends]
+        open_ends = open_ends[(at <= last) & (words.take(at, mode="clip") <= high[open_ends])]
     end[open_ends] = np.searchsorted(words, high[open_ends], "right")
     return found, begin, end
 
 
 def _lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:
     """searchsorted(words, low), each search starting from its bucket."""
-    bucket = (low >> table.shift).view(np.int64)
-    begin, end = table.starts.take(bucket).astype(np.int64), table.starts.take(bucket + 1).astype(np.int64)
-    last = len(words) - 1
-    for _ in range(table.rounds):
-        middle = (begin + end) >> 1
-        less = (words.take(np.minimum(middle, last)) < low) & (begin < end)
-        begin = np.where(less, middle + 1, begin)
-        end = np.where(less, end, middle)
-    return begin
+    before: Positions = table.starts.take((low >> table.shift).view(np.int64)).astype(np.int64)
+    before -= 1  # the last place known to hold a smaller word
+    # What lies behind the bucket is not smaller. Behind the last word, it stands for itself until the result is cut.
+    for step in table.steps:
+        ahead = before + step
+        before += (words.take(ahead, mode="clip") < low) * step
+    before += 1
+    return np.minimum(before, len(words))

@@ -23,10 +23,12 @@ from penstock.data.view import Positions, views
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, row_words, sort_run, word_range
 
-_FOLD_BELOW = 8_192  # rows up to which runs are merged at once
-_RATIO = 8  # a run is merged into one that is at most this many times as large
-_FUEL = 16  # rows merged per changed row, in each open merge
-_LEAST_FUEL = 2_048
+_FOLD_BELOW = 4_096  # rows up to which runs are merged at once
+_FOLD_RATIO = 16  # unless the older one is more than this many times as large,
+_FOLD_ALWAYS = 256  # and larger than this
+_RATIO = 4  # a run is merged into one that is at most this many times as large
+_FUEL = 8  # rows merged per changed row in each open merge: more than _RATIO + 1, so that merges never fall behind
+_LEAST_FUEL = 512
 _PAIRS = 1_000_000  # matches given in one piece
 
 
@@ -66,9 +68,10 @@ class Reader:
         fresh[0] = True
         np.not_equal(low[1:], low[:-1], out=fresh[1:])
         starts = np.flatnonzero(fresh)
-        sizes = np.diff(starts, append=rows)
+        sizes = np.ones(rows, np.int64)
         if len(starts) < rows:
             low, high = low[starts], high[starts]
+            sizes = np.diff(starts, append=rows)
         own = views(columns)
         for run in self.runs:
             found, begin, end = find(run, low, high)
@@ -163,11 +166,14 @@ class Spine:
     def keys(self) -> tuple[int, ...] | None:
         return self._keys
 
-    def stage(self, delta: Delta) -> Run:
+    def stage(self, delta: Delta) -> None:
         """Put a delta on top of the committed rows, visible to `after` only; at most one per tick."""
+        self.stage_run(sort_run(row_words(delta.columns, self._keys, len(delta)), delta))
+
+    def stage_run(self, run: Run) -> None:
+        """Stage rows that are a run already."""
         assert self._pending is None, "the last delta is neither committed nor rolled back"
-        self._pending = sort_run(row_words(delta.columns, self._keys, len(delta)), delta)
-        return self._pending
+        self._pending = run
 
     def staged(self) -> Run | None:
         """The staged delta, if there is one."""
@@ -219,8 +225,9 @@ class Spine:
     def _append(self, run: Run) -> None:
         busy = {id(side) for merge in self._merges for side in (merge.left, merge.right)}
         kept = []
-        for other in sorted(self._runs, key=len, reverse=True):
-            if len(other) < _FOLD_BELOW and len(run) < _FOLD_BELOW and id(other) not in busy:
+        for other in sorted(self._runs, key=len):
+            small = len(other) < _FOLD_BELOW and len(run) < _FOLD_BELOW and id(other) not in busy
+            if small and len(other) <= max(_FOLD_RATIO * len(run), _FOLD_ALWAYS):
                 run = merge_runs(other, run)
             else:
                 kept.append(other)

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import hash_rows, normalized, weakened
-from twin.rows import MASKS, canonical, deltas, multiset
+from twin.rows import MASKS, canonical, deltas, examples, multiset
 
 SHAPES = [
     ("bigint", "double"),
@@ -26,7 +26,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("names", SHAPES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_consolidated_rows_are_unique_and_sum_up(
     data: st.DataObject, names: tuple[str, ...], mask: int
@@ -39,7 +39,7 @@ def test_consolidated_rows_are_unique_and_sum_up(
     assert result.weights.all()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(a=deltas(SHAPES[0]), b=deltas(SHAPES[0]), c=deltas(SHAPES[0]))
 def test_deltas_form_a_group(a: Delta, b: Delta, c: Delta) -> None:
     def same(left: Delta, right: Delta) -> bool:
@@ -56,7 +56,7 @@ def test_deltas_form_a_group(a: Delta, b: Delta, c: Delta) -> None:
 
 @pytest.mark.parametrize("as_rows", [True, False])
 @pytest.mark.parametrize("names", SHAPES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_equality_is_that_of_the_values(data: st.DataObject, names: tuple[str, ...], as_rows: bool) -> None:
     left, right = data.draw(deltas(names)), data.draw(deltas(names))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
@@ -15,7 +15,19 @@ from penstock.data.hashing import weakened
 from penstock.errors import DataError
 from penstock.operators.base import Tick
 from penstock.operators.source import Source
-from twin.rows import MASKS, Multiset, Row, add, delta_of, deltas, multiset, pairs, small_state, types_of
+from twin.rows import (
+    MASKS,
+    Multiset,
+    Row,
+    add,
+    delta_of,
+    deltas,
+    examples,
+    multiset,
+    pairs,
+    small_state,
+    types_of,
+)
 
 TICK = Tick(1, 0)
 NAMES = ("id", "name")
@@ -162,7 +174,7 @@ def test_only_used_columns_are_kept() -> None:
 
 
 @pytest.mark.parametrize("used", [None, (1, 0)])
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_a_source_is_its_multiset(data: st.DataObject, mask: int, used: tuple[int, ...] | None) -> None:
     names = ("bigint", "double")
@@ -207,7 +219,7 @@ def settle(stored: dict[int, str | None], events: Iterable[tuple[Row, int]]) -> 
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_a_keyed_source_is_its_dictionary(data: st.DataObject, mask: int) -> None:
     event = st.tuples(st.tuples(st.integers(0, 2), st.sampled_from([None, "a", "b"])), st.integers(-1, 1))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
@@ -24,6 +24,7 @@ from twin.rows import (
     canonical,
     delta_of,
     deltas,
+    examples,
     histories,
     multiset,
     pairs,
@@ -68,7 +69,7 @@ def canonical_key(stored: object, whole: bool) -> object:
 
 
 @pytest.mark.parametrize(("names", "keys"), SHAPES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_a_spine_is_its_multiset(
     data: st.DataObject, names: tuple[str, ...], keys: tuple[int, ...] | None, mask: int
@@ -95,7 +96,7 @@ def test_a_spine_is_its_multiset(
 
 
 @pytest.mark.parametrize(("names", "keys"), SHAPES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
 def test_merging_adds_up(
     data: st.DataObject, names: tuple[str, ...], keys: tuple[int, ...] | None, mask: int
@@ -229,7 +230,7 @@ def test_zeros_meet_as_keys_and_not_as_rows() -> None:
         assert sorted(left.tolist()) == [0] * expected + [1]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(history=histories(("bigint", "string"), ticks=6))
 def test_a_version_that_was_read_does_not_change(history: list[Delta]) -> None:
     with small_state():
