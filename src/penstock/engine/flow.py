@@ -16,7 +16,16 @@ from penstock.data.conform import conform
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.types import kernel_type
-from penstock.engine.registration import add_source, add_view, index, load, relations, reloaded
+from penstock.engine import definition
+from penstock.engine.registration import (
+    add_saved,
+    add_source,
+    add_view,
+    index,
+    load,
+    relations,
+    reloaded,
+)
 from penstock.engine.result import to_batch, to_table
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.session import Session
@@ -66,6 +75,30 @@ class IncrementalFlow:
         self._diff_based = False
         self._stepper: Stepper | None = None
         self._lock = RLock()
+
+    # Saving
+
+    def definition(self) -> str:
+        """Return the flow's sources and views, with the plans that Spark made, as JSON text; rows are not part of it."""
+        with self._lock:
+            return definition.dumps(self._graph, self.name)
+
+    @classmethod
+    def from_definition(
+        cls, text: str, session: Session | None = None, *, clock: Callable[[], int] | None = None
+    ) -> Self:
+        """Build an empty flow from what `definition()` gave, without planning anything.
+
+        No JVM is started, except for views with a static table or an operator of tier `recompute`, whose first rows are
+        Spark's; an expression of tier `spark` starts one when the first row reaches it.
+        """
+        saved = definition.loads(text)
+        flow = cls(session, name=saved.name, clock=clock)
+        for spec in saved.sources:
+            add_source(flow._graph, spec)
+        for view in saved.views:
+            add_saved(flow._graph, lambda: flow.session, view, flow._now())
+        return flow
 
     # Declaring
 

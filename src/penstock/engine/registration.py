@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,13 @@ import numpy as np
 from penstock.circuit.compile import Compiler, Fragment, types_of
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
+from penstock.engine.definition import needs_spark
 from penstock.engine.retention import first_retained, source_operator, whole_rows, widened
 from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
 from penstock.engine.tick import Graph, SourceEntry, ViewEntry, source_owner, view_owner
+from penstock.errors import StateError
+from penstock.functions.scalars import zones
 from penstock.operators.arrange import Arrange
 from penstock.operators.base import Tick
 from penstock.operators.linear import Select
@@ -21,7 +25,8 @@ from penstock.operators.output import Output
 from penstock.plan import node as plan
 from penstock.spark import catalyst
 from penstock.spark.catalyst import Relation, Static
-from penstock.spark.operator import operator_maker
+from penstock.spark.fragment import Fragments
+from penstock.spark.operator import operator_maker, planned_maker
 from penstock.state.arrangement import Arrangement
 
 if TYPE_CHECKING:
@@ -51,8 +56,31 @@ def relations(graph: Graph) -> dict[str, Relation]:
 def add_view(graph: Graph, session: Session, name: str, query: str | DataFrame, micros: int) -> None:
     """Plan a view, compile it and fill it from the rows that are there."""
     planned = catalyst.plan_view(session.spark, name, query, relations(graph))
-    fragment = operator_maker(session.spark, planned)
+    fragment = planned_maker(session.spark, planned)
     install(graph, planned.view, fragment, micros, statics=planned.statics)
+
+
+def add_saved(graph: Graph, session: Callable[[], Session], view: plan.View, micros: int) -> None:
+    """Bring in a view by its saved plan; Spark is asked only for what the plan leaves to it."""
+    if needs_spark(view):
+        add_view(graph, session(), view.name, view.sql, micros)
+        return
+    for zone, rules in view.zones:
+        zones.learn(zone, rules)
+
+    @cache
+    def fragments() -> Fragments:
+        spark = session().spark
+        planned = catalyst.plan_view(spark, view.name, view.sql, relations(graph))
+        if planned.view.root != view.root:
+            raise StateError(
+                f"Spark plans view '{view.name}' differently now, so its saved plan cannot ask Spark for its part",
+                code="STATE_PLAN_CHANGED",
+                hint="register the view again in a new flow",
+            )
+        return Fragments(spark, planned)
+
+    install(graph, view, operator_maker(view, fragments), micros)
 
 
 def install(

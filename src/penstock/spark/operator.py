@@ -22,14 +22,24 @@ from penstock.state.spine import Spine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Maker = Callable[[plan.Spark], tuple[Operator, bool]]
 
-def operator_maker(spark: SparkSession, planned: Planned) -> Callable[[plan.Spark], tuple[Operator, bool]]:
-    """Return what makes the operators of one view: each with whether it must step in every tick."""
+
+def planned_maker(spark: SparkSession, planned: Planned) -> Maker:
+    """Return what makes the operators of a view that Spark has just planned."""
     fragments = Fragments(spark, planned)
+    return operator_maker(planned.view, lambda: fragments)
+
+
+def operator_maker(view: plan.View, fragments: Callable[[], Fragments]) -> Maker:
+    """Return what makes the operators of one view: each with whether it must step in every tick.
+
+    `fragments` is asked for when the first row reaches such an operator.
+    """
 
     def make(node: plan.Spark) -> tuple[Operator, bool]:
         if not node.stateless:
-            return Recomputed(fragments, node), planned.view.uses_time
+            return Recomputed(fragments, node), view.uses_time
         mapped = Mapped(fragments, node)
         if not any(column < 0 for binding in node.bindings for _, column in binding):
             return mapped, False
@@ -42,7 +52,7 @@ def operator_maker(spark: SparkSession, planned: Planned) -> Callable[[plan.Spar
 class Mapped(Stateless):
     """Expressions or a generator that only Spark knows, row by row. Rule: d(out) = f(dA). Cost: delta, and a call to Spark."""
 
-    def __init__(self, fragments: Fragments, node: plan.Spark) -> None:
+    def __init__(self, fragments: Callable[[], Fragments], node: plan.Spark) -> None:
         self._fragments = fragments
         self._node = node
 
@@ -51,9 +61,9 @@ class Mapped(Stateless):
         if not len(delta):
             return empty([kernel_type(field.type) for field in self._node.fields])
         if self._node.bindings:
-            made = self._fragments.expressions(self._node, delta.columns, len(delta), tick.micros)
+            made = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
             return Delta((*delta.columns, *made), delta.weights)
-        parents, columns = self._fragments.generated(self._node, delta.columns, len(delta), tick.micros)
+        parents, columns = self._fragments().generated(self._node, delta.columns, len(delta), tick.micros)
         return Delta(tuple(columns), delta.weights[np.asarray(parents)])
 
 
@@ -63,7 +73,7 @@ class Recomputed(Operator):
     The kernel keeps the rows of its inputs and its last output; Spark sees the inputs whole, each row as often as it occurs.
     """
 
-    def __init__(self, fragments: Fragments, node: plan.Spark) -> None:
+    def __init__(self, fragments: Callable[[], Fragments], node: plan.Spark) -> None:
         self._fragments = fragments
         self._node = node
         self._inputs = [Spine([kernel_type(field.type) for field in child.fields]) for child in node.inputs]
@@ -75,7 +85,7 @@ class Recomputed(Operator):
             spine.stage(delta)
         rows = [spine.after().rows() for spine in self._inputs]
         lengths = [int(part.weights.sum()) for part in rows]
-        columns = self._fragments.operator(
+        columns = self._fragments().operator(
             self._node, [expanded(part) for part in rows], lengths, tick.micros
         )
         count = len(columns[0]) if columns else 0

@@ -57,6 +57,7 @@ class Context:
     zone: str = "UTC"  # of the session
     uses_time: bool = False
     shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
+    loops: dict[int, int] = field(default_factory=dict)  # recursion id -> its number in this view
 
 
 def fields_of(node: Json) -> plan.Fields:

@@ -107,7 +107,7 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
         case "UnionLoop":
             return _recursive(context, node)
         case "UnionLoopRef":
-            return _loop_reference(node)
+            return _loop_reference(context, node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
         case "Sample":
@@ -136,8 +136,9 @@ def _shared(context: Context, node: Json) -> Placed:
     return Placed(placed.node, attribute_keys(node))
 
 
-def _loop_name(number: int) -> str:
-    return f"recursion {number}"
+def _loop_name(context: Context, number: int) -> str:
+    """The name of a recursion within its view: Catalyst's own numbers differ each time a query is planned."""
+    return f"recursion {context.loops.setdefault(number, len(context.loops) + 1)}"
 
 
 def _recursive(context: Context, node: Json) -> Placed:
@@ -152,7 +153,7 @@ def _recursive(context: Context, node: Json) -> Placed:
         raise Unsupported("a recursive query with a LIMIT inside")
     whole = plan.Recursive(
         fields,
-        _loop_name(number),
+        _loop_name(context, number),
         anchor,
         step,
         max_depth=depth if isinstance(depth, int) else None,
@@ -160,9 +161,9 @@ def _recursive(context: Context, node: Json) -> Placed:
     return Placed(whole, attribute_keys(node))
 
 
-def _loop_reference(node: Json) -> Placed:
+def _loop_reference(context: Context, node: Json) -> Placed:
     fields = fields_of(node)
-    name = _loop_name(node["a"]["loopId"])
+    name = _loop_name(context, node["a"]["loopId"])
     if node["a"].get("accumulated"):
         name = plan.so_far(name)
     scanned = plan.Scan(fields, name, tuple(range(len(fields))))

@@ -1,0 +1,96 @@
+"""The definition of a flow as JSON text: its sources, and its views with the plans that Spark made for them.
+
+A flow that is rebuilt from its definition ticks on the saved plans, so it starts no JVM, unless a view has a part that only
+Spark can compute. The definition holds no rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.engine.source import SourceSpec
+from penstock.engine.tick import Graph
+from penstock.errors import StateError
+from penstock.plan import codec
+from penstock.plan import node as plan
+from penstock.plan.node import Field
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What was registered, in its order."""
+
+    name: str | None
+    sources: tuple[SourceSpec, ...]
+    views: tuple[plan.View, ...]
+
+
+def dumps(graph: Graph, name: str | None) -> str:
+    """Return the definition of a flow; StateError when a view cannot be made again without its Python code."""
+    views = [entry.view for entry in graph.views.values()]
+    for view in views:
+        if not view.sql and (view.statics or any(spark_parts(view.root))):
+            raise StateError(
+                f"view '{view.name}' was made of a DataFrame and needs Spark in its ticks; no text says how to ask for it again",
+                code="FLOW_NOT_SAVABLE",
+                hint="register it by SQL",
+            )
+    whole = {
+        "version": VERSION,
+        "name": name,
+        "sources": [_source(entry.spec) for entry in graph.sources.values()],
+        "views": [json.loads(codec.dumps(view)) for view in views],
+    }
+    return json.dumps(whole, allow_nan=False, separators=(",", ":"))
+
+
+def loads(text: str) -> Definition:
+    """Return the definition of a JSON text; what is not one, or not of this version, is a StateError."""
+    try:
+        whole = json.loads(text)
+        version = whole["version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateError(
+            f"this is not the definition of a flow: {error}",
+            code="STATE_DEFINITION",
+            hint="flow.definition() gives one",
+        ) from None
+    if version != VERSION:
+        raise StateError(
+            f"the definition has version {version!r}; this penstock reads version {VERSION}",
+            code="STATE_DEFINITION_VERSION",
+            hint="open it with the version that wrote it, or register the views again",
+        )
+    return Definition(
+        whole["name"],
+        tuple(_spec(source) for source in whole["sources"]),
+        tuple(codec.loads(json.dumps(view)) for view in whole["views"]),
+    )
+
+
+def needs_spark(view: plan.View) -> bool:
+    """Whether a view must ask Spark before its first tick: for a static table, or for what an operator gives of no rows."""
+    return bool(view.statics) or any(not part.stateless for part in spark_parts(view.root))
+
+
+def spark_parts(node: plan.Node) -> Iterator[plan.Spark]:
+    """Yield the parts of a plan that Spark computes."""
+    if isinstance(node, plan.Spark):
+        yield node
+    for child in plan.children(node):
+        yield from spark_parts(child)
+
+
+def _source(spec: SourceSpec) -> dict[str, Any]:
+    fields = [[field.name, field.type, field.nullable] for field in spec.fields]
+    return {**asdict(spec), "fields": fields}
+
+
+def _spec(saved: dict[str, Any]) -> SourceSpec:
+    fields = tuple(Field(*field) for field in saved["fields"])
+    return SourceSpec(**{**saved, "fields": fields, "primary_key": tuple(saved["primary_key"])})
