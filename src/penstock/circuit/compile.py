@@ -16,6 +16,7 @@ from penstock.functions import evaluate
 from penstock.functions.generate import compile_generator
 from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
+from penstock.operators.asof import Asof
 from penstock.operators.base import Operator, Tick
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
@@ -127,6 +128,8 @@ class Compiler:
                 return self.add(Generate(generator, node.required), (self.compile(node.input),), node.fields)
             case plan.Join():
                 return self._join(node)
+            case plan.Asof():
+                return self._asof(node)
             case plan.Aggregate():
                 names = [field.name for field in node.input.fields]
                 operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
@@ -178,6 +181,20 @@ class Compiler:
         else:
             operator = Join(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
         return self.add(operator, (left, right), node.fields)
+
+    def _asof(self, node: plan.Asof) -> int:
+        operator = Asof(
+            types_of(node.left.fields),
+            types_of(node.right.fields),
+            left_keys=node.left_keys,
+            right_keys=node.right_keys,
+            left_time=node.left_time,
+            right_time=node.right_time,
+            direction=node.direction,
+            tolerance=node.tolerance,
+            outer=node.outer,
+        )
+        return self.add(operator, (self.compile(node.left), self.compile(node.right)), node.fields)
 
     def _filter(self, node: plan.Filter) -> int:
         """Conditions on the row first, then those on the time, each with an index of its own where it can have one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.types import kernel_type
 from penstock.engine import definition
+from penstock.engine.asof import By, Side, Tolerance, asof_view
 from penstock.engine.registration import (
     add_saved,
     add_source,
@@ -145,6 +146,46 @@ class IncrementalFlow:
                     hint='register one first: flow.register_source("orders", "id BIGINT, amount DECIMAL(10,2)")',
                 )
             add_view(self._graph, self.session, name, query, self._now())
+            return self.explain(name)
+
+    def register_asof_view(
+        self,
+        name: str,
+        *,
+        left: str,
+        right: str,
+        left_time: str,
+        right_time: str,
+        by: By = (),
+        direction: str = "backward",
+        tolerance: Tolerance | None = None,
+        how: str = "left",
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+    ) -> Explanation:
+        """Declare a view of each row of `left` with the one row of `right` that is nearest in time.
+
+        `by` are columns that must be equal, by one name for both sides or as pairs. `direction` is backward (the last right
+        row at or before the left row's time), forward or nearest; `tolerance` is the most that they may be apart. `how` is
+        left or inner. `columns` are the right columns to show, as a list or as {name in the view: column}.
+
+        >>> flow.register_asof_view("priced", left="trades", right="quotes", by="symbol",
+        ...     left_time="at", right_time="at", columns={"quoted": "at", "bid": "bid"})       # doctest: +SKIP
+        """
+        with self._lock:
+            self._refuse_taken(name)
+            view = asof_view(
+                name,
+                self._side(left),
+                self._side(right),
+                left_time=left_time,
+                right_time=right_time,
+                by=by,
+                direction=direction,
+                tolerance=tolerance,
+                how=how,
+                columns=columns,
+            )
+            add_saved(self._graph, lambda: self.session, view, self._now())
             return self.explain(name)
 
     def table(self, name: str) -> DataFrame:
@@ -411,6 +452,12 @@ class IncrementalFlow:
             raise ConfigError(
                 f"there is a {kind} '{name}' already", code="FLOW_NAME_TAKEN", hint="choose another name"
             )
+
+    def _side(self, name: str) -> Side:
+        entry = self._relation(name)
+        if isinstance(entry, SourceEntry):
+            return Side(entry.spec.name, entry.spec.fields)
+        return Side(entry.view.name, entry.view.fields)
 
     def _source(self, name: str) -> SourceEntry:
         if name not in self._graph.sources:

@@ -32,6 +32,7 @@ _CLASSES: dict[str, type] = {
         node.Expand,
         node.Generate,
         node.Join,
+        node.Asof,
         node.AggregateCall,
         node.Aggregate,
         node.SortKey,

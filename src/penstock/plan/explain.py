@@ -11,6 +11,7 @@ from penstock.plan.expression import Literal as Constant
 from penstock.plan.node import (
     Aggregate,
     AggregateCall,
+    Asof,
     Expand,
     Filter,
     Generate,
@@ -112,6 +113,8 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
             return show(node.generator, node.input), "delta"
         case Join():
             return _describe_join(node)
+        case Asof():
+            return _describe_asof(node)
         case Aggregate():
             return _describe_aggregate(node, cost)
         case TopK():
@@ -154,6 +157,20 @@ def _describe_join(node: Join) -> tuple[str, str]:
     single = isinstance(node.left, Single) or isinstance(node.right, Single)
     reason = "delta, and data when the single row changes" if single else "delta x data (no equal keys)"
     return f"{kind} {'on ' + ' and '.join(pairs) if pairs else '(cross)'}", reason
+
+
+def _describe_asof(node: Asof) -> tuple[str, str]:
+    pairs = [
+        f"{node.left.fields[left].name} = {node.right.fields[right].name}"
+        for left, right in zip(node.left_keys, node.right_keys, strict=True)
+    ]
+    times = f"{node.left.fields[node.left_time].name}, {node.right.fields[node.right_time].name}"
+    by = f" by {' and '.join(pairs)}" if pairs else ""
+    kind = "left" if node.outer else "inner"
+    return (
+        f"{kind} {node.direction} on {times}{by}",
+        "delta, and the left rows between a changed right row and its neighbour",
+    )
 
 
 def _describe_aggregate(node: Aggregate, cost: Callable[[AggregateCall], str]) -> tuple[str, str]:

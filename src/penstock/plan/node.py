@@ -119,6 +119,25 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Asof:
+    """Each left row with the one right row of equal keys that is nearest in time, within `tolerance` units of the time column.
+
+    Output: left then right columns; with `outer` left rows without a match are kept, with NULLs.
+    """
+
+    fields: Fields
+    left: Node
+    right: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_time: int
+    right_time: int
+    direction: Literal["backward", "forward", "nearest"] = "backward"
+    tolerance: int | None = None
+    outer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
@@ -266,6 +285,7 @@ Node = (
     | Expand
     | Generate
     | Join
+    | Asof
     | Aggregate
     | TopK
     | Window
@@ -282,7 +302,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
         case Union() | Spark():
             return node.inputs
-        case Join():
+        case Join() | Asof():
             return (node.left, node.right)
         case Recursive():
             return (node.anchor, node.step)

@@ -81,20 +81,22 @@ class OrderedCounts:
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
+        seek: bool = False,
     ) -> Entries:
         """Read the first live entries of each slot (the last ones, backwards, with `reverse`).
 
         At least `places` of them, counted with their multiplicity, and all whose words equal the last one's; all when `places`
-        is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive. `committed`
-        reads the state before this tick.
+        is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive, or, with `seek`, nothing is
+        wanted. `committed` reads the state before this tick.
         """
         runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
         bounds = [
             (np.searchsorted(run[0], slots, "left"), np.searchsorted(run[0], slots, "right")) for run in runs
         ]
         # Looking for the start of short ranges costs more than reading over what is dead in them.
-        if starts is not None and any(
-            int((high - low).max(initial=0)) > _READ // max(1, len(slots)) for low, high in bounds
+        if starts is not None and (
+            seek
+            or any(int((high - low).max(initial=0)) > _READ // max(1, len(slots)) for low, high in bounds)
         ):
             bounds = [
                 self._narrow(run, *bound, starts, reverse) for run, bound in zip(runs, bounds, strict=True)
@@ -126,6 +128,20 @@ class OrderedCounts:
             assert window is not None
             window *= 4
         return self._join(parts, reverse)
+
+    def between(self, slots: Positions, low: Words, high: Words, *, committed: bool = False) -> Entries:
+        """Read the live entries of each slot whose word lies in [low, high], for entries of one word."""
+        runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
+        bounds = []
+        for run in runs:
+            begin, end = (
+                np.searchsorted(run[0], slots, "left"),
+                np.searchsorted(run[0], slots, "right"),
+            )
+            begin, end = self._narrow(run, begin, end, [low], False)
+            bounds.append(self._narrow(run, begin, end, [high], True))
+        found, _, _ = self._window(runs, bounds, np.arange(len(slots)), None, False)
+        return self._join([found], False)
 
     def _narrow(
         self, run: Run, low: Positions, high: Positions, limit: Sequence[Words], reverse: bool

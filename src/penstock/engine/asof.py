@@ -1,0 +1,164 @@
+"""The plan of an ASOF view: names and options of the user checked, and turned into columns by position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from penstock.data.duration import milliseconds
+from penstock.data.types import kernel_type
+from penstock.errors import ConfigError, suggest
+from penstock.plan import node as plan
+from penstock.plan.expression import Column
+
+By = str | Sequence[str | tuple[str, str]]
+Tolerance = int | str | timedelta
+DIRECTIONS = ("backward", "forward", "nearest")
+KINDS = ("left", "inner")
+
+# How many units of a time column a millisecond is; integers are their own unit.
+_UNITS = {"timestamp": 1_000.0, "timestamp_ntz": 1_000.0, "date": 1 / 86_400_000}
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A relation of the flow, by name."""
+
+    name: str
+    fields: plan.Fields
+
+    def position(self, column: str) -> int:
+        known = [field.name for field in self.fields]
+        if column not in known:
+            raise ConfigError(
+                f"'{self.name}' has no column '{column}'",
+                code="FLOW_UNKNOWN_COLUMN",
+                hint=suggest(str(column), known, what="column"),
+            )
+        return known.index(column)
+
+
+def asof_view(
+    name: str,
+    left: Side,
+    right: Side,
+    *,
+    left_time: str,
+    right_time: str,
+    by: By = (),
+    direction: str = "backward",
+    tolerance: Tolerance | None = None,
+    how: str = "left",
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+) -> plan.View:
+    """Return the view of each left row with the right row that is nearest in time; ConfigError for what cannot work."""
+    _one_of("direction", direction, DIRECTIONS)
+    _one_of("how", how, KINDS)
+    pairs = [
+        (one, one) if isinstance(one, str) else tuple(one) for one in ([by] if isinstance(by, str) else by)
+    ]
+    keys = [(left.position(one), right.position(other)) for one, other in pairs]
+    times = (left.position(left_time), right.position(right_time))
+    for one, other in (*keys, times):
+        _same_type(left, one, right, other)
+    wanted = _columns(right, [other for _, other in keys], columns)
+    # The right side is read by what is compared and what is shown, nothing else.
+    read = tuple(dict.fromkeys([*(other for _, other in keys), times[1], *wanted.values()]))
+    scans = (_scan(left, tuple(range(len(left.fields)))), _scan(right, read))
+    outer = how == "left"
+    matched = tuple(plan.Field(field.name, field.type, field.nullable or outer) for field in scans[1].fields)
+    joined = plan.Asof(
+        (*left.fields, *matched),
+        *scans,
+        tuple(one for one, _ in keys),
+        tuple(read.index(other) for _, other in keys),
+        times[0],
+        read.index(times[1]),
+        _known(direction),
+        _units(tolerance, left.fields[times[0]].type),
+        outer,
+    )
+    shown = [*range(len(left.fields)), *(len(left.fields) + read.index(at) for at in wanted.values())]
+    names = [*(field.name for field in left.fields), *wanted]
+    double = next((one for one in names if names.count(one) > 1), None)
+    if double is not None:
+        raise ConfigError(
+            f"the view would have two columns '{double}'",
+            code="FLOW_SCHEMA",
+            where=f"view '{name}'",
+            hint=f"choose and name the columns of the right side: columns={{'{right.name}_{double}': '{double}'}}",
+        )
+    fields = tuple(
+        plan.Field(one, joined.fields[at].type, joined.fields[at].nullable)
+        for one, at in zip(names, shown, strict=True)
+    )
+    expressions = tuple(Column(at, joined.fields[at].type, joined.fields[at].nullable) for at in shown)
+    return plan.View(name, "", plan.Project(fields, joined, expressions))
+
+
+def _known(direction: str) -> Literal["backward", "forward", "nearest"]:
+    return "backward" if direction == "backward" else "forward" if direction == "forward" else "nearest"
+
+
+def _one_of(what: str, given: Any, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise ConfigError(
+            f"{what}={given!r} is not known",
+            code="FLOW_OPTION",
+            hint=suggest(str(given), choices, what="choice"),
+        )
+
+
+def _scan(side: Side, columns: tuple[int, ...]) -> plan.Scan:
+    return plan.Scan(tuple(side.fields[at] for at in columns), side.name, columns)
+
+
+def _same_type(left: Side, one: int, right: Side, other: int) -> None:
+    a, b = left.fields[one], right.fields[other]
+    if kernel_type(a.type) != kernel_type(b.type):
+        raise ConfigError(
+            f"'{left.name}.{a.name}' is {a.type}, but '{right.name}.{b.name}' is {b.type}",
+            code="FLOW_TYPES_DIFFER",
+            hint="cast one of them in a view, and join that",
+        )
+
+
+def _columns(
+    right: Side, keys: Sequence[int], columns: Sequence[str] | Mapping[str, str] | None
+) -> dict[str, int]:
+    """The right columns that the view shows, by the name they have there."""
+    if columns is None:
+        return {field.name: at for at, field in enumerate(right.fields) if at not in keys}
+    named = columns if isinstance(columns, Mapping) else {column: column for column in columns}
+    return {shown: right.position(column) for shown, column in named.items()}
+
+
+def _units(tolerance: Tolerance | None, kind: str) -> int | None:
+    """A tolerance in units of the time column."""
+    if kind not in _UNITS and kind not in _INTEGERS:
+        raise ConfigError(
+            f"rows cannot be joined by the nearest {kind}",
+            code="FLOW_OPTION",
+            hint="the time columns are timestamps, dates or whole numbers",
+        )
+    if tolerance is None:
+        return None
+    if kind in _INTEGERS:
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int) or tolerance < 0:
+            raise ConfigError(
+                f"tolerance={tolerance!r} is not a difference of two values of type {kind}",
+                code="FLOW_OPTION",
+                hint="give a whole number that is not negative",
+            )
+        return tolerance
+    units = milliseconds(tolerance, what="tolerance") * _UNITS[kind]
+    if units != int(units):
+        raise ConfigError(
+            f"tolerance={tolerance!r} is not a number of days, and the time columns are dates",
+            code="FLOW_OPTION",
+            hint='write "2 days"',
+        )
+    return int(units)

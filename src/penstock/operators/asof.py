@@ -1,0 +1,183 @@
+"""ASOF joins: each left row with the one right row of its key that is nearest in time.
+
+`backward` takes the last right row at or before the left row's time, `forward` the first at or behind it, `nearest` the closer of
+the two, the earlier one when they are equally far. With a tolerance, rows further apart do not match. A NULL in a key or a time
+matches nothing. Of several right rows of one time it is the first in the order of their columns, NULL first; how often a right
+row is there does not matter.
+
+Rule, with m(a) the match of left row a in the right side:  d = dA x m+(a) + A- x (m+(a) - m-(a)).
+A right row that comes or goes at time t concerns only the left rows between t and the next right row behind it (backward;
+before it, forward; both, nearest): only those are read. Cost: delta, and the left rows between a changed right row and its
+neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.delta import Delta, concat, empty
+from penstock.data.ordering import Words, encode
+from penstock.data.view import Bools, Positions, null_mask
+from penstock.operators.base import Operator, Tick
+from penstock.state.dense import Dense
+from penstock.state.history import History, Ids
+from penstock.state.slots import Slots
+from penstock.state.sorted_runs import Run
+
+Direction = Literal["backward", "forward", "nearest"]
+_LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class Asof(Operator):
+    """Left columns, then the columns of the match; `outer` keeps left rows without one, with NULLs."""
+
+    def __init__(
+        self,
+        left: Sequence[pa.DataType],
+        right: Sequence[pa.DataType],
+        *,
+        left_keys: Sequence[int],
+        right_keys: Sequence[int],
+        left_time: int,
+        right_time: int,
+        direction: Direction = "backward",
+        tolerance: int | None = None,
+        outer: bool = True,
+    ) -> None:
+        self._left_types, self._right_types = tuple(left), tuple(right)
+        self._keys = (tuple(left_keys), tuple(right_keys))
+        self._times = (left_time, right_time)
+        self._direction = direction
+        self._tolerance = None if tolerance is None else np.uint64(tolerance)
+        self._outer = outer
+        self._groups = Slots([left[key] for key in left_keys]) if left_keys else None
+        self._held = Dense(np.int64)  # rows of both sides per group
+        self._left, self._right = History(left), History(right)
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        sides = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
+        left, right = (delta.take(np.flatnonzero(known)) for delta, known in zip(inputs, sides, strict=True))
+        groups = self._resolve(left, right)
+        left_times, right_times = self._words(left, 0), self._words(right, 1)
+        left_ids, _ = self._left.stage(groups[: len(left)], left_times, left.columns, left.weights)
+        _, changed = self._right.stage(groups[len(left) :], right_times, right.columns, right.weights)
+        parts = [self._joined(left_ids, self._matches(groups[: len(left)], left_times), left.weights)]
+        if len(changed[0]):
+            parts += self._moved(changed)
+        if self._outer and not sides[0].all():
+            alone = inputs[0].take(np.flatnonzero(~sides[0]))
+            nulls = tuple(pa.nulls(len(alone), kind) for kind in self._right_types)
+            parts.append(Delta((*alone.columns, *nulls), alone.weights))
+        parts = [part for part in parts if len(part)]
+        return concat(parts) if parts else empty((*self._left_types, *self._right_types))
+
+    def commit(self) -> None:
+        for state in self._states():
+            state.commit()
+
+    def rollback(self) -> None:
+        for state in self._states():
+            state.rollback()
+
+    def memory(self) -> int:
+        return sum(state.memory() for state in self._states())
+
+    def _states(self) -> tuple[Slots | Dense | History, ...]:
+        own = (self._held, self._left, self._right)
+        return own if self._groups is None else (self._groups, *own)
+
+    def _matchable(self, delta: Delta, side: int) -> Bools:
+        """Which rows have neither a NULL key nor a NULL time."""
+        known = np.ones(len(delta), np.bool_)
+        for column in (*self._keys[side], self._times[side]):
+            nulls = null_mask(delta.columns[column])
+            if nulls is not None:
+                known &= ~nulls
+        return known
+
+    def _resolve(self, left: Delta, right: Delta) -> Positions:
+        """The groups of the left rows, then of the right rows; a group lives while it has rows on any side."""
+        if self._groups is None:
+            return np.zeros(len(left) + len(right), np.int64)
+        pairs = zip(*self._keys, strict=True)
+        columns = [pa.concat_arrays([left.columns[one], right.columns[other]]) for one, other in pairs]
+        found = self._groups.resolve(columns, len(left) + len(right))
+        self._held.reserve(self._groups.size)
+        self._held.touch(found.touched)
+        np.add.at(self._held.data, found.slots, np.concatenate([left.weights, right.weights]))
+        self._groups.release(found.touched[self._held.data[found.touched] == 0])
+        return found.slots
+
+    def _words(self, delta: Delta, side: int) -> Words:
+        (words,) = encode(delta.columns[self._times[side]])
+        return words
+
+    def _matches(self, groups: Positions, times: Words, *, committed: bool = False) -> Ids:
+        """The id of the right row that each left row has, -1 for none."""
+        found: list[tuple[Ids, Words]] = []
+        for direction, later in (("backward", False), ("forward", True)):
+            if self._direction in (direction, "nearest"):
+                ids, at = self._right.nearest(groups, times, later=later, committed=committed)
+                apart = at - times if later else times - at
+                if self._tolerance is not None:
+                    ids = np.where(apart <= self._tolerance, ids, -1)
+                found.append((ids, apart))
+        if len(found) == 1:
+            return found[0][0]
+        (before, back), (behind, ahead) = found
+        return np.where((before >= 0) & ((behind < 0) | (back <= ahead)), before, behind)
+
+    def _moved(self, changed: Run) -> list[Delta]:
+        """What changes for the left rows that were there before this tick."""
+        groups, low, high = self._intervals(changed)
+        touched = self._left.between(groups, low, high)
+        if len(touched) == 0:
+            return []
+        owners, (times, ids) = groups[touched.groups], touched.keys
+        before = self._matches(owners, times, committed=True)
+        after = self._matches(owners, times)
+        differ = np.flatnonzero(before != after)
+        ids, counts = ids[differ], touched.counts[differ]
+        return [self._joined(ids, before[differ], -counts), self._joined(ids, after[differ], counts)]
+
+    def _intervals(self, changed: Run) -> tuple[Positions, Words, Words]:
+        """The groups and times, first to last, whose left rows may have another match; none overlap."""
+        fresh = (changed[0][1:] != changed[0][:-1]) | (changed[1][1:] != changed[1][:-1])
+        first = np.flatnonzero(np.concatenate(([True], fresh)))
+        groups, times = changed[0][first], changed[1][first]
+        low, high = times, times
+        if self._direction != "forward":
+            high = self._reach(groups, times, later=True)
+        if self._direction != "backward":
+            low = self._reach(groups, times, later=False)
+        begins = np.flatnonzero(np.concatenate(([True], (groups[1:] != groups[:-1]) | (low[1:] > high[:-1]))))
+        ends = np.append(begins[1:], len(groups)) - 1
+        return groups[begins], low[begins], high[ends]
+
+    def _reach(self, groups: Positions, times: Words, *, later: bool) -> Words:
+        """The last time behind (before) each time at which no other right row is, within the tolerance."""
+        edge = _LAST if later else np.uint64(0)
+        one = np.uint64(1)
+        inner = np.flatnonzero(times != edge)
+        reach: npt.NDArray[np.uint64] = np.full(len(times), edge)
+        start = times[inner] + one if later else times[inner] - one
+        ids, at = self._right.nearest(groups[inner], start, later=later, committed=False)
+        there = np.flatnonzero(ids >= 0)
+        reach[inner[there]] = at[there] - one if later else at[there] + one
+        if self._tolerance is None:
+            return reach
+        room = edge - times if later else times
+        step = np.minimum(room, self._tolerance)
+        return np.minimum(reach, times + step) if later else np.maximum(reach, times - step)
+
+    def _joined(self, ids: Ids, matches: Ids, weights: npt.NDArray[np.int64]) -> Delta:
+        """Left rows by id with their matches by id."""
+        if not self._outer:
+            kept = np.flatnonzero(matches >= 0)
+            ids, matches, weights = ids[kept], matches[kept], weights[kept]
+        return Delta((*self._left.columns(ids), *self._right.columns(matches)), weights)

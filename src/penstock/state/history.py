@@ -1,0 +1,103 @@
+"""A history: counted rows per group in the order of their times, to find the ones at, before, after or between times.
+
+Each distinct row has an id and is kept once; an index of (group, time, id) finds it. Times are words: unsigned integers in the
+order of the times. A tick stages its changes once, reads the rows before and after them, and commits or rolls back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.data.delta import Weights
+from penstock.data.ordering import Words, rank_rows
+from penstock.data.view import Positions, gather
+from penstock.state.dense import Dense
+from penstock.state.ordered import Entries, OrderedCounts
+from penstock.state.slots import Slots
+from penstock.state.sorted_runs import Run
+
+Ids = npt.NDArray[np.int64]
+
+
+class History:
+    """Rows of the given types by group and time."""
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._rows = Slots(types, as_rows=True)
+        self._held = Dense(np.int64)
+        self._counts = OrderedCounts(1, ids=True)
+
+    def stage(
+        self, groups: Positions, times: Words, columns: Sequence[pa.Array], weights: Weights
+    ) -> tuple[Ids, Run]:
+        """Add rows with weights: the id of each row, and the changed entries (group, time, id, weight) in order."""
+        found = self._rows.resolve(columns, len(weights))
+        ids = found.slots
+        self._held.reserve(self._rows.size)
+        self._held.touch(found.touched)
+        np.add.at(self._held.data, ids, weights)
+        self._rows.release(found.touched[self._held.data[found.touched] == 0])
+        return ids, self._counts.stage((groups, times, ids), weights)
+
+    def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ids, Words]:
+        """For each group and time the row at that time or, of those before it (`later`: behind it), the nearest; id -1 for none.
+
+        Of several rows of one time it is the first in the order of their columns, NULL first. Cost: the rows of that time.
+        """
+        ids = np.full(len(groups), -1, np.int64)
+        at = np.zeros(len(groups), np.uint64)
+        if len(groups) == 0:
+            return ids, at
+        found = self._counts.scan(
+            groups, 1, reverse=not later, starts=[times], committed=committed, seek=True
+        )
+        if len(found) == 0:
+            return ids, at
+        owner, (words, rows) = found.groups, found.keys
+        first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+        nearest = np.repeat(words[first], np.diff(first, append=len(owner)))
+        tied = np.flatnonzero(words == nearest)
+        owner, rows = owner[tied], rows[tied]
+        if len(owner) > len(first):
+            order, _ = rank_rows(self.columns(rows), (), owner)
+            owner, rows = owner[order], rows[order]
+            chosen = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+            owner, rows = owner[chosen], rows[chosen]
+        ids[owner] = rows
+        at[owner] = words[first]
+        return ids, at
+
+    def between(self, groups: Positions, low: Words, high: Words) -> Entries:
+        """The committed rows of each group with low <= time <= high: (asked group, (time, id), count)."""
+        return self._counts.between(groups, low, high, committed=True)
+
+    def columns(self, ids: Ids) -> tuple[pa.Array, ...]:
+        """The rows with these ids; an id of -1 is a row of NULLs."""
+        lacking = ids < 0
+        if not lacking.any():
+            return self._rows.keys(ids)
+        there = np.flatnonzero(~lacking)
+        place = np.where(lacking, -1, np.cumsum(~lacking) - 1)
+        found = self._rows.keys(ids[there])
+        padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in found]
+        return gather(padded, np.where(place < 0, len(there), place))
+
+    def commit(self) -> None:
+        """Keep what was staged."""
+        self._held.commit()
+        self._rows.commit()
+        self._counts.commit()
+
+    def rollback(self) -> None:
+        """Forget what was staged."""
+        self._held.rollback()
+        self._rows.rollback()
+        self._counts.rollback()
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return self._rows.memory() + self._held.memory() + self._counts.memory()
