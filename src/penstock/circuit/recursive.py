@@ -17,6 +17,7 @@ import numpy as np
 from penstock.circuit.circuit import Circuit
 from penstock.circuit.compile import Compiler, Shared, types_of
 from penstock.circuit.recompute import Feed
+from penstock.circuit.time import depends_on_time
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.errors import SqlError
@@ -182,7 +183,7 @@ def compile_recursive(compiler: Compiler, node: plan.Recursive) -> int:
     """Put a recursion into the circuit."""
     operator = Recursive(compiler, node)
     anchor = compiler.compile(node.anchor)
-    return compiler.add(operator, (anchor, *operator.outside), node.fields)
+    return compiler.add(operator, (anchor, *operator.outside), node.fields, timed=depends_on_time(node.step))
 
 
 def _count(rows: Delta) -> int:

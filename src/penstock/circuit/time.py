@@ -13,9 +13,25 @@ from penstock.functions import evaluate
 from penstock.operators.base import Operator, Tick
 from penstock.operators.linear import Filter, Project
 from penstock.operators.temporal import TemporalFilter, Timed
+from penstock.plan import node as plan
 from penstock.plan.expression import Expression, conjunction, conjuncts, time_bound, uses_time
 
 Keys = npt.NDArray[np.int64]
+
+
+def depends_on_time(node: plan.Node) -> bool:
+    """Whether the rows of a plan change when time moves."""
+    match node:
+        case plan.Filter():
+            own = uses_time(node.condition)
+        case plan.Project():
+            own = any(uses_time(expression) for expression in node.expressions)
+        case plan.Spark():
+            # What an operator of Spark's asks for is not in the plan.
+            own = True
+        case _:
+            own = False
+    return own or any(depends_on_time(child) for child in plan.children(node))
 
 
 def filter_operators(condition: Expression, types: Sequence[pa.DataType]) -> Iterator[tuple[Operator, bool]]:

@@ -200,8 +200,6 @@ def _timed(node: Node) -> bool:
             return uses_time(node.condition)
         case Project():
             return any(uses_time(expression) for expression in node.expressions)
-        case Join():
-            return node.residual is not None and uses_time(node.residual)
         case _:
             return False
 

@@ -82,6 +82,11 @@ def is_now(node: Json) -> bool:
     return bool(leaf["o"]) and leaf["c"] == "LogicalRDD" and leaf["o"][0][4] == NOW
 
 
+def reads_time(node: Json) -> bool:
+    """Say whether an expression asks for the tick's time."""
+    return any(item["c"] == "ScalarSubquery" and is_now(item) for item in walk(node))
+
+
 def walk(node: Json) -> Iterator[Json]:
     """Yield an expression and everything below it, in the order of Front.java's places."""
     yield node

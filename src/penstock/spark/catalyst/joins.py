@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from penstock.functions import evaluate
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
-from penstock.spark.catalyst.expressions import Json, Scope, conjuncts, is_now, references, translate, walk
+from penstock.plan.expression import walk as walk_expression
+from penstock.spark.catalyst.expressions import (
+    Json,
+    Scope,
+    conjuncts,
+    is_now,
+    reads_time,
+    references,
+    translate,
+    walk,
+)
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
@@ -19,6 +29,7 @@ from penstock.spark.catalyst.placed import (
     prepare,
     project,
     refuse_collated,
+    select,
 )
 from penstock.spark.catalyst.relations import conjunction, known_or_raise, with_columns
 
@@ -66,13 +77,13 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
     later: list[Json] = []
     if _KINDS[kind] == "inner":
         scope = _scope_of_both(sides)
-        later = [part for part in sides.residual if evaluate.known(translate(part, scope)) is not None]
+        later = [
+            part
+            for part in sides.residual
+            if reads_time(part) or evaluate.known(translate(part, scope)) is not None
+        ]
         sides = replace(sides, residual=[part for part in sides.residual if part not in later])
-    joined = _join(sides, _KINDS[kind])
-    if later:
-        joined = prepare(context, joined, later)
-        test = conjunction([translate(part, joined.scope) for part in later])
-        joined = Placed(plan.Filter(joined.node.fields, joined.node, test), joined.keys)
+    joined = _filtered(context, _any_join(context, sides, _KINDS[kind]), later)
     scope = joined.scope
     chosen = []
     for key in (*left.keys, *right.keys):
@@ -223,12 +234,91 @@ def _join(sides: _Sides, kind: plan.JoinKind) -> Placed:
     return Placed(joined, keys)
 
 
+def _filtered(context: Context, joined: Placed, conditions: list[Json]) -> Placed:
+    """The rows of a join for which further conditions hold."""
+    if not conditions:
+        return joined
+    ready = prepare(context, joined, conditions)
+    test = conjunction([translate(part, ready.scope) for part in conditions])
+    return Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
+
+
+def _any_join(context: Context, sides: _Sides, kind: plan.JoinKind) -> Placed:
+    """A join; one whose condition moves with time is taken apart, because a join keeps what it has matched.
+
+    The matches are an inner join with a filter behind it, which knows time. Rows without a match are those for which no match
+    has the same values in the columns that the condition reads.
+    """
+    timed = [part for part in sides.residual if reads_time(part)]
+    if kind == "inner" or not timed:
+        return _join(sides, kind)
+    steady = replace(sides, residual=[part for part in sides.residual if part not in timed])
+    inner = _join(steady, "inner")
+    matched = select(_filtered(context, inner, timed), inner.keys)
+    read = _columns_read(sides)
+    if kind == "semi" or kind == "anti":
+        return Placed(_present(sides.left.node, matched.node, kind, read[0]), sides.left.keys)
+    left, right = sides.left.node.fields, sides.right.node.fields
+    nullable = (kind in {"right", "full"}, kind in {"left", "full"})
+    fields = tuple(
+        plan.Field(item.name, item.type, item.nullable or loose)
+        for side, loose in zip((left, right), nullable, strict=True)
+        for item in side
+    )
+    parts: list[plan.Node] = [replace(matched.node, fields=fields)]
+    if kind in {"left", "full"}:
+        alone = _present(sides.left.node, matched.node, "anti", read[0])
+        parts.append(_padded(fields, alone, 0))
+    if kind in {"right", "full"}:
+        alone = _present(sides.right.node, matched.node, "anti", read[1], behind=len(left))
+        parts.append(_padded(fields, alone, len(left)))
+    return Placed(plan.Union(fields, tuple(parts)), inner.keys)
+
+
+def _columns_read(sides: _Sides) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The columns of each side that decide whether two rows match."""
+    scope = _scope_of_both(sides)
+    width = len(sides.left.node.fields)
+    read = {
+        item.index
+        for part in sides.residual
+        for item in walk_expression(translate(part, scope))
+        if isinstance(item, Column)
+    }
+    left = {index for index in read if index < width} | set(sides.left_keys)
+    right = {index - width for index in read if index >= width} | set(sides.right_keys)
+    return tuple(sorted(left)), tuple(sorted(right))
+
+
+def _present(
+    own: plan.Node, matched: plan.Node, kind: plan.JoinKind, columns: tuple[int, ...], behind: int = 0
+) -> plan.Join:
+    """The rows of one side that are among the matches, or are not."""
+    fields = tuple(own.fields[index] for index in columns)
+    chosen = tuple(
+        Column(behind + index, item.type, item.nullable) for index, item in zip(columns, fields, strict=True)
+    )
+    found = plan.Project(fields, matched, chosen)
+    safe = (True,) * len(columns)
+    return plan.Join(own.fields, own, found, kind, columns, tuple(range(len(columns))), safe)
+
+
+def _padded(fields: plan.Fields, rows: plan.Node, start: int) -> plan.Node:
+    """Rows of one side as rows of the join, the other side NULL."""
+    end = start + len(rows.fields)
+    expressions = tuple(
+        Column(index - start, item.type, item.nullable) if start <= index < end else Literal(None, item.type)
+        for index, item in enumerate(fields)
+    )
+    return plan.Project(fields, rows, expressions)
+
+
 def _existence(context: Context, node: Json, sides: _Sides) -> Placed:
     """Left rows with a flag that says whether the right side has a match: the matching ones and the others."""
     fields = fields_of(node)
     flagged = []
     for kind, value in (("semi", True), ("anti", False)):
-        joined = _join(sides, "semi" if kind == "semi" else "anti")
+        joined = _any_join(context, sides, "semi" if kind == "semi" else "anti")
         chosen: list[tuple[Key, plan.Field, Expression]] = [
             (key, joined.scope[key][1], column(joined, joined.scope[key][0]))
             for key in attribute_keys(node)[:-1]

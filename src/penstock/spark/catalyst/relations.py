@@ -8,7 +8,7 @@ from penstock.functions import evaluate
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.spark.catalyst import literals
-from penstock.spark.catalyst.expressions import Json, conjuncts, references, translate
+from penstock.spark.catalyst.expressions import Json, conjuncts, reads_time, references, translate
 from penstock.spark.catalyst.placed import (
     Context,
     Placed,
@@ -109,6 +109,8 @@ def expand(context: Context, node: Json) -> Placed:
     """Every row once per grouping set."""
     projections = [[item["e"] for item in row] for row in node["a"]["projections"]]
     flat = [item for row in projections for item in row]
+    if any(reads_time(item) for item in flat):
+        raise Unsupported("grouping sets over the time of the tick")
     child = prepare(context, context.plan(node["k"][0], None), flat)
     scope = child.scope
     translated = tuple(tuple(translate(item, scope) for item in row) for row in projections)
@@ -129,11 +131,15 @@ def generate(context: Context, node: Json) -> Placed:
     made = len(arguments["generatorOutput"])
     kept = node["o"][: len(node["o"]) - made]
     required = tuple(scope[("a", item[0])][0] for item in kept)
-    call = Call(
-        generator["c"],
-        tuple(translate(item, scope) for item in generator["k"]),
-        generator.get("t", ""),
-    )
+    elements = [translate(item, scope) for item in generator["k"]]
+    timed = [index for index, item in enumerate(generator["k"]) if reads_time(item)]
+    if timed:
+        # Only a projection knows what to do when time moves.
+        names = [f"element_{index}" for index in timed]
+        child, positions = with_columns(child, [elements[index] for index in timed], names)
+        for index, position in zip(timed, positions, strict=True):
+            elements[index] = column(child, position)
+    call = Call(generator["c"], tuple(elements), generator.get("t", ""))
     return Placed(
         plan.Generate(fields_of(node), child.node, call, required, outer),
         attribute_keys(node),

@@ -176,13 +176,14 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         select(_plan(context, child, None), attribute_keys(child)).node for child in node["k"]
     ]
     seen: set[int] = set()
+    timed = False
     for expression in nested(node["a"]):
         for item in walk(expression):
             if item["c"] != "ScalarSubquery" or item["id"] in seen:
                 continue
             seen.add(item["id"])
             if is_now(item):
-                context.uses_time = True
+                context.uses_time = timed = True
             else:
                 inputs.append(single(context, item))
     whole = plan.Spark(
@@ -190,7 +191,7 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         tuple(inputs),
         (node["at"],),
         node["c"],
-        stateless=node["c"] == "Generate",
+        stateless=node["c"] == "Generate" and not timed,
         reason=reason,
     )
     return Placed(whole, attribute_keys(node))
