@@ -39,20 +39,20 @@ class Rig:
         gc.collect()
         gc.freeze()
 
-    def tick(self, rows: int) -> float:
+    def tick(self, rows: int, deleted: float = 0.2) -> float:
         """Feed the next change of every table and step; return its milliseconds."""
-        changes = {name: table.change(rows) for name, table in self.tables.items()}
+        changes = {name: table.change(rows, deleted) for name, table in self.tables.items()}
         begin = time.perf_counter()
         for name, change in changes.items():
             self.flow.feed(name, ps.DeltaBatch.weighted(change))
         self.flow.step()
         return (time.perf_counter() - begin) * 1000
 
-    def ticks(self, rows: int, count: int, warm: int = 20) -> list[float]:
+    def ticks(self, rows: int, count: int, *, warm: int = 20, deleted: float = 0.2) -> list[float]:
         """The milliseconds of some ticks, after a few that do not count."""
         for _ in range(warm):
-            self.tick(rows)
-        return [self.tick(rows) for _ in range(count)]
+            self.tick(rows, deleted)
+        return [self.tick(rows, deleted) for _ in range(count)]
 
     @property
     def state_bytes(self) -> int:

@@ -124,10 +124,10 @@ class Table:
         """All rows at the start."""
         return self._rows(self._alive)
 
-    def change(self, rows: int) -> pa.Table:
+    def change(self, rows: int, deleted: float = 0.2) -> pa.Table:
         """The next change, with `_weight`; of the customers, a tenth of that many rows."""
         rows = max(rows // self._share, 1)
-        gone = rows // 5
+        gone = int(rows * deleted)
         fresh = np.arange(self._next, self._next + rows - gone)
         self._next += len(fresh)
         at = self._random.choice(len(self._alive), gone, replace=False)
