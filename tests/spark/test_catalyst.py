@@ -211,6 +211,13 @@ def test_order_and_limit(spark: SparkSession) -> None:
     assert view.order == (node.SortKey(0),)
 
 
+def test_a_limit_below_a_correlated_subquery_keeps_its_order(spark: SparkSession) -> None:
+    inner = "(SELECT a, b FROM t ORDER BY b DESC LIMIT 2) first"
+    view = planned(spark, f"SELECT *, (SELECT max(k) FROM u WHERE u.a = first.a) AS m FROM {inner}").view
+    (top,) = of_kind(view.root, node.TopK)
+    assert len(top.order) == 1
+
+
 def test_row_number_up_to_k_is_a_top_k(spark: SparkSession) -> None:
     sql = "SELECT * FROM (SELECT s, x, row_number() OVER (PARTITION BY b ORDER BY x DESC) AS r FROM t) WHERE r <= 3 AND s <> 'q'"
     found = planned(spark, sql)

@@ -94,7 +94,7 @@ def test_an_aggregate_that_only_spark_has(spark: SparkSession) -> None:
     fragments, fragment = _fragment(spark, sql)
     assert not fragment.stateless
     columns = _columns(fragment.inputs[0], b=[1, 1, None], s=["a", "b", "a"], x=[1.0, 2.0, 3.0])
-    found = fragments.operator(fragment, [columns], [3], 0)
+    found, _ = fragments.operator(fragment, [columns], [3], 0)
     rows = sorted(zip(*(column.to_pylist() for column in found), strict=True), key=repr)
     assert rows == [(1, 2), (None, 1)]
 
@@ -116,5 +116,5 @@ def test_an_operator_with_a_scalar_subquery(spark: SparkSession) -> None:
     (value,) = of_kind(fragment, node.Single)
     assert fragment.inputs[1] == value
     columns = _columns(fragment.inputs[0], b=[1, 5, 9], s=["a", "b", "c"])
-    found = fragments.operator(fragment, [columns, [pa.array([4], pa.int32())]], [3, 1], 0)
+    found, _ = fragments.operator(fragment, [columns, [pa.array([4], pa.int32())]], [3, 1], 0)
     assert found[0].to_pylist() == [2]

@@ -63,12 +63,17 @@ class Fragments:
 
     def operator(
         self, node: plan.Spark, inputs: Sequence[Sequence[pa.Array]], lengths: Sequence[int], micros: int
-    ) -> list[pa.Array]:
-        """Run an operator over all rows of its inputs, each row as often as it occurs, and return the rows it gives."""
+    ) -> tuple[list[pa.Array], int]:
+        """Run an operator over all rows of its inputs, each row as often as it occurs; return the columns and how many rows it gives."""
         try:
-            return self._columns(self._grafted(node, inputs, lengths, micros, rows=False), node.fields)
+            frame = self._grafted(node, inputs, lengths, micros, rows=False)
+            if not node.fields:
+                return [], frame.count()
+            table = frame.toArrow()
         except Exception as error:
             raise errors.translate(error) from None
+        columns = [_kernel(table.column(index), item.type) for index, item in enumerate(node.fields)]
+        return columns, table.num_rows
 
     def generated(
         self, node: plan.Spark, columns: Sequence[pa.Array], length: int, micros: int
@@ -204,10 +209,6 @@ class Fragments:
         jvm: Any = self._spark._jvm
         made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, grown)
         return DataFrame(made, self._spark)
-
-    def _columns(self, frame: Any, fields: plan.Fields) -> list[pa.Array]:
-        table = frame.toArrow()
-        return [_kernel(table.column(index), item.type) for index, item in enumerate(fields)]
 
 
 _ROW = "penstock_row"

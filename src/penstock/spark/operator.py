@@ -85,10 +85,9 @@ class Recomputed(Operator):
             spine.stage(delta)
         rows = [spine.after().rows() for spine in self._inputs]
         lengths = [int(part.weights.sum()) for part in rows]
-        columns = self._fragments().operator(
+        columns, count = self._fragments().operator(
             self._node, [expanded(part) for part in rows], lengths, tick.micros
         )
-        count = len(columns[0]) if columns else 0
         self._pending = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
         return consolidate(concat([self._pending, -self._rows]))
 

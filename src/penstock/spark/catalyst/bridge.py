@@ -29,6 +29,8 @@ EXCLUDED_RULES = (
     _CATALYST + "LimitPushDown",
     _CATALYST + "LimitPushDownThroughWindow",
     _CATALYST + "InferWindowGroupLimit",
+    # A projection with a correlated subquery goes below a limit, becomes a join there, and the ORDER BY of the limit is lost.
+    _CATALYST + "PushProjectionThroughLimitAndOffset",
     # In becomes InSet, whose values are not expressions.
     _CATALYST + "OptimizeIn",
     # Scans, subqueries, shared plans and Python functions are ours to place.
