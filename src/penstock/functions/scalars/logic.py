@@ -290,11 +290,12 @@ def _extreme(less: bool) -> Any:
 
 
 def _raise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """The planner's own check: the first argument is the message, the others are values to show with it."""
     kind = kernel_type(call.type)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         if length:
-            shown = [item[0].as_py() for item in columns if item is not None and len(item)]
+            shown = [array(item(columns, length, tick), length)[0].as_py() for item in args[1:]]
             text = array(args[0](columns, length, tick), length)[0].as_py()
             raise ansi_error(call, AnsiError(str(text), str(call.option("code", RAISED))), shown)
         return pa.nulls(0, kind)
@@ -304,7 +305,7 @@ def _raise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _raise_check(call: Call) -> str | None:
     # Catalyst's own has an error class and a map of parameters, whose words only Spark knows.
-    return None if len(call.args) == 1 else "raise_error"
+    return None if call.option("code", None) else "raise_error"
 
 
 _SAME_KIND = only(*COMPARABLE)

@@ -365,7 +365,10 @@ def _single(context: Context, node: Json, sides: _Sides) -> Placed:
     count = Column(len(fields) - 1, "bigint")
     too_many = Call(
         "RaiseError",
-        (Literal("a scalar subquery returned more than one row", "string"),),
+        (
+            Literal("a scalar subquery returned more than one row", "string"),
+            *(column(sides.left, index) for index in sides.left_keys),
+        ),
         "void",
         options=(("code", "DATA_SCALAR_SUBQUERY"),),
     )

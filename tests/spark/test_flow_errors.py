@@ -1,0 +1,196 @@
+"""Ticks that fail: the error says where and shows rows, nothing has changed, and the tick can be fed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import DeltaBatch
+
+NUMBERS = "id INT, k INT, v BIGINT, s STRING"
+LARGE = 9223372036854775807
+
+
+def number(at: int, k: int | None = 1, v: int | None = 1, s: str | None = "1") -> dict[str, Any]:
+    return {"id": at, "k": k, "v": v, "s": s}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A view, a row that makes its tick fail, and what the error must say."""
+
+    name: str
+    sql: str
+    bad: dict[str, Any]
+    code: str
+    operator: str
+    shown: str
+    tier: str = "kernel"
+
+
+FAILURES = [
+    Failure("division", "SELECT id, 10 / k AS q FROM t", number(9, k=0), "DATA_DIVIDE_BY_ZERO", "", "0"),
+    Failure("overflow", "SELECT id, v + 1 AS n FROM t", number(9, v=LARGE), "DATA_OVERFLOW", "", str(LARGE)),
+    Failure("cast", "SELECT id FROM t WHERE CAST(s AS INT) > 0", number(9, s="x"), "DATA_CAST", "", "'x'"),
+    Failure(
+        "sum",
+        "SELECT k, sum(v) AS s FROM t GROUP BY k",
+        number(9, v=LARGE),
+        "DATA_OVERFLOW",
+        "aggregate",
+        "k=1",
+    ),
+    Failure(
+        "total", "SELECT sum(v) AS s FROM t", number(9, v=LARGE), "DATA_OVERFLOW", "aggregate", f"v={LARGE}"
+    ),
+    Failure(
+        "running sum",
+        "SELECT id, sum(v) OVER (ORDER BY id) AS s FROM t",
+        number(9, v=LARGE),
+        "DATA_OVERFLOW",
+        "window",
+        "",
+    ),
+    Failure(
+        "scalar subquery",
+        "SELECT id, (SELECT v FROM t WHERE id IN (2, 9)) AS w FROM t",
+        number(9, v=5),
+        "DATA_SCALAR_SUBQUERY",
+        "single",
+        "5",
+    ),
+    Failure(
+        "correlated subquery",
+        "SELECT id, (SELECT u.v FROM t u WHERE u.id = t.id) AS w FROM t",
+        number(2),
+        "DATA_SCALAR_SUBQUERY",
+        "",
+        "2",
+    ),
+    Failure(
+        "behind a join",
+        "SELECT t.id, 1 / (t.k - u.k + 1) AS q FROM t JOIN t u ON t.id = u.id + 7",
+        number(9, k=0),
+        "DATA_DIVIDE_BY_ZERO",
+        "",
+        "0",
+    ),
+    Failure(
+        "raised",
+        "SELECT id, IF(k < 0, raise_error('no negative keys'), k) AS k FROM t",
+        number(9, k=-3),
+        "DATA_RAISED",
+        "",
+        "-3",
+        tier="spark",
+    ),
+    Failure(
+        "on Spark over the change",
+        "SELECT id, sha2(s, 256) AS h, to_binary(concat('0', s), 'hex') AS n FROM t",
+        number(9, s="x"),
+        "DATA_CONVERSION_INVALID_INPUT",
+        "",
+        "'x'",
+        tier="spark",
+    ),
+    Failure(
+        "on Spark over all rows",
+        "SELECT approx_count_distinct(10 DIV k) AS n FROM t",
+        number(9, k=0),
+        "DATA_DIVIDE_BY_ZERO",
+        "",
+        "",
+        tier="recompute",
+    ),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
+@pytest.mark.parametrize("diff_based", [False, True], ids=["stepped", "recomputed"])
+def test_a_tick_that_fails_changes_nothing(session: ps.Session, failure: Failure, diff_based: bool) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_source("other", "x INT")
+    flow.register_view("before", "SELECT count(*) AS n FROM t")
+    assert flow.register_view("failing", failure.sql).tier == failure.tier
+    flow.register_view("behind", "SELECT * FROM failing")
+    if diff_based:
+        flow.force_diff_based()
+    flow.tick("t", [number(1), number(2)])
+    watch = flow.watch_output("before")
+    before = _state(flow)
+    for _ in range(2):
+        flow.feed("other", [{"x": 1}])
+        with pytest.raises(ps.DataError) as caught:
+            flow.tick("t", [number(3), failure.bad])
+        assert caught.value.code == failure.code
+        where = caught.value.where or ""
+        assert where.startswith("view 'failing'")
+        assert failure.operator in where or diff_based
+        assert failure.shown in str(caught.value) or diff_based
+        assert _state(flow) == before
+        assert watch.recv(timeout=0) is None
+    flow.tick("t", [number(3, k=2)])
+    assert flow.snapshot("before").to_pylist() == [{"n": 3}]
+    assert flow.snapshot("behind") == flow.snapshot("failing")
+    watch.close()
+
+
+def _state(flow: ps.IncrementalFlow) -> list[Any]:
+    names = ("t", "other", "before", "failing", "behind")
+    return [flow.metrics()["penstock_flow_ticks_total"], *(flow.snapshot(name).to_pylist() for name in names)]
+
+
+def test_a_retraction_of_a_missing_row_shows_it(session: ps.Session) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.tick("t", [number(1)])
+    with pytest.raises(ps.DataError, match=r"id=2") as caught:
+        flow.tick("t", DeltaBatch.deletes([number(1), number(2)]))
+    assert caught.value.code == "DATA_MISSING_ROW"
+    assert caught.value.where == "source 't'"
+    assert flow.snapshot("t").num_rows == 1
+    flow.tick("t", DeltaBatch.deletes([number(1)]))
+    assert flow.snapshot("t").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([{**number(1), "_weight": None}], "DELTA_WEIGHT"),
+        ([{**number(1), "_weight": 1.5}], "DELTA_WEIGHT"),
+        ([number(1)], "DELTA_WEIGHT"),
+    ],
+    ids=["NULL", "a fraction", "none"],
+)
+def test_weights_are_whole_numbers(rows: list[dict[str, Any]], code: str) -> None:
+    with pytest.raises(ps.DataError) as caught:
+        DeltaBatch.weighted(rows)
+    assert caught.value.code.startswith(code)
+
+
+def test_views_cannot_read_each_other(session: ps.Session) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    with pytest.raises(ps.SqlError, match="second") as caught:
+        flow.register_view("first", "SELECT id FROM second")
+    assert caught.value.code == "SQL_UNKNOWN_TABLE"
+    flow.register_view("second", "SELECT id FROM t")
+    flow.register_view("first", "SELECT id FROM second")
+    with pytest.raises(ps.ConfigError) as taken:
+        flow.register_view("second", "SELECT id FROM first")
+    assert taken.value.code == "FLOW_NAME_TAKEN"
+
+
+@pytest.mark.parametrize("call", ["rand()", "uuid()", "randn(1)", "monotonically_increasing_id()"])
+def test_chance_is_refused_with_the_reason(session: ps.Session, call: str) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    for query in (f"SELECT id, {call} AS x FROM t", f"SELECT count(*) AS n FROM t WHERE hash({call}) = 1"):
+        with pytest.raises(ps.SqlError, match="every time") as caught:
+            flow.register_view("v", query)
+        assert caught.value.code == "SQL_NONDETERMINISTIC"
+    assert flow.register_view("v", "SELECT id, now() AS at, current_date AS day FROM t").tier == "kernel"
