@@ -1,38 +1,18 @@
-"""Queries, tables and ticks for Hypothesis: nested SQL whose answer Spark determines, and deltas that hurt.
+"""Queries for Hypothesis: nested SQL over generated tables, whose answer Spark determines.
 
-A query is grown from relations with typed columns: `i` INT, `l` BIGINT, `s` STRING, `d` DOUBLE, `b` BOOLEAN, and `r` for a
-DOUBLE that was rounded. Values are small, so that nothing overflows, and doubles are quarters, so that sums are exact in any order;
-rounded ones are never added again. Rankings, limits and the like order by every column, so ties are equal rows.
+A query is grown from relations with typed columns: the kinds of `generated_tables`, `r` for a DOUBLE and `m` for a DECIMAL that an
+aggregate made, which are never added again. Rankings, limits and the like order by every column, so ties are equal rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import strategies as st
 
-from .case import Change, Tick
+from .case import Tick
+from .generated_tables import Columns, Schemas, schemas, ticks
 
-Columns = tuple[tuple[str, str], ...]
-
-TABLES = {
-    "a": "k INT, g STRING, v BIGINT, d DOUBLE",
-    "b": "k INT, g STRING, v BIGINT, d DOUBLE",
-    "c": "k INT, f BOOLEAN",
-}
-_COLUMNS: dict[str, Columns] = {
-    "a": (("k", "i"), ("g", "s"), ("v", "l"), ("d", "d")),
-    "b": (("k", "i"), ("g", "s"), ("v", "l"), ("d", "d")),
-    "c": (("k", "i"), ("f", "b")),
-}
-_VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "i": st.sampled_from([None, 0, 1, 2, 3, -1]),
-    "s": st.sampled_from([None, "", "x", "y", "ü"]),
-    "l": st.sampled_from([None, 0, 1, 5, -7, 9007199254740993]),
-    "d": st.sampled_from([None, 0.0, 0.25, 1.5, -2.75, float("nan")]),
-    "b": st.sampled_from([None, True, False]),
-}
 _LITERALS = {
     "i": ["1", "2"],
     "l": ["1", "5"],
@@ -40,7 +20,38 @@ _LITERALS = {
     "d": ["0.25D", "1.5D"],
     "r": ["0.5D"],
     "b": ["true"],
+    "n": ["1.50", "0.00"],
+    "m": ["1.50"],
+    "t": ["DATE'2024-03-01'"],
+    "z": ["TIMESTAMP'2024-03-01 00:00:00Z'"],
 }
+# What a projection may do to a column and keep its kind.
+_SHAPES = {
+    "i": ["{0} % 3", "CASE WHEN {0} > 1 THEN {0} END", "nullif({0}, 1)"],
+    "l": ["{0} % 3", "CASE WHEN {0} > 1 THEN {0} END", "nullif({0}, 5)"],
+    "s": ["upper({0})", "concat({0}, '!')", "substring({0}, 1, 1)"],
+    "d": ["abs({0})", "nullif({0}, 0.25D)"],
+    "n": ["CAST(-{0} AS DECIMAL(9,2))", "nullif({0}, 1.50)"],
+    "t": ["date_add({0}, 1)", "last_day({0})"],
+    "z": ["date_trunc('DAY', {0})", "{0} + INTERVAL 1 DAY"],
+    "b": ["NOT {0}"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Tables, a view over them, and the ticks that it goes through."""
+
+    tables: Schemas
+    query: str
+    ticks: tuple[Tick, ...]
+
+
+@st.composite
+def examples(draw: st.DrawFn, *, depth: int = 3, count: int = 4) -> Example:
+    """Return a query nested up to `depth` times, over generated tables and ticks."""
+    tables = draw(schemas())
+    return Example(tables, _grow(draw, _Names(tables), depth).sql, draw(ticks(tables, count)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,10 @@ class Relation:
 
 
 class _Names:
-    """Fresh names for columns and tables, so that no reference is ambiguous."""
+    """The tables, and fresh names for columns and queries, so that no reference is ambiguous."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Schemas) -> None:
+        self.tables = tables
         self.count = 0
 
     def new(self, stem: str) -> str:
@@ -65,46 +77,13 @@ class _Names:
         return f"{stem}{self.count}"
 
 
-@st.composite
-def queries(draw: st.DrawFn, depth: int = 3) -> str:
-    """Return a query nested up to `depth` times."""
-    return _grow(draw, _Names(), depth).sql
-
-
-@st.composite
-def ticks(draw: st.DrawFn, count: int = 4) -> tuple[Tick, ...]:
-    """Return ticks of inserts, deletes and updates that never retract a row that is not there."""
-    held: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
-    found = []
-    for _ in range(count):
-        tick: dict[str, tuple[Change, ...]] = {}
-        for name in draw(st.lists(st.sampled_from(sorted(TABLES)), min_size=1, max_size=3, unique=True)):
-            changes = _retractions(draw, held[name]) + _insertions(draw, name)
-            for weight, row in changes:
-                if weight > 0:
-                    held[name].extend([row] * weight)
-            tick[name] = tuple(changes)
-        found.append(tick)
-    return tuple(found)
-
-
-def _insertions(draw: st.DrawFn, name: str) -> list[Change]:
-    row = st.tuples(*(_VALUES[kind] for _, kind in _COLUMNS[name]))
-    return draw(st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 3]), row), max_size=6))
-
-
-def _retractions(draw: st.DrawFn, held: list[tuple[Any, ...]]) -> list[Change]:
-    mode = draw(st.sampled_from(["some", "some", "all", "none"]))
-    count = {"all": len(held), "none": 0}.get(mode, min(len(held), draw(st.integers(0, 3))))
-    return [
-        (-1, held.pop(draw(st.integers(0, len(held) - 1)) if mode == "some" else 0)) for _ in range(count)
-    ]
-
-
 def _grow(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     if depth == 0:
         return _table(draw, names)
-    kinds = [_select, _join, _join, _aggregate, _aggregate, _member, _set, _window, _top, _scalar, _distinct]
+    kinds = [
+        *(_select, _join, _join, _aggregate, _aggregate, _member, _set, _window, _top, _scalar, _distinct),
+        *(_rollup, _explode, _twice, _lateral),
+    ]
     return draw(st.sampled_from(kinds))(draw, names, depth - 1)
 
 
@@ -113,9 +92,10 @@ def _child(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
 
 
 def _table(draw: st.DrawFn, names: _Names) -> Relation:
-    name = draw(st.sampled_from(sorted(TABLES)))
-    columns = tuple((names.new("c"), kind) for _, kind in _COLUMNS[name])
-    chosen = ", ".join(f"{old} AS {new}" for (old, _), (new, _) in zip(_COLUMNS[name], columns, strict=True))
+    name = draw(st.sampled_from(sorted(names.tables)))
+    old = names.tables[name]
+    columns = tuple((names.new("c"), kind) for _, kind in old)
+    chosen = ", ".join(f"{column} AS {new}" for (column, _), (new, _) in zip(old, columns, strict=True))
     return Relation(f"SELECT {chosen} FROM {name}", columns)
 
 
@@ -137,11 +117,8 @@ def _select(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     chosen, columns = [], []
     for name, kind in draw(st.lists(st.sampled_from(child.columns), min_size=1, max_size=4, unique=True)):
         new = names.new("c")
-        shapes = [name, f"coalesce({name}, {_LITERALS[kind][0]})"]
-        if kind in "il":
-            shapes += [f"{name} % 3", f"CASE WHEN {name} > 1 THEN {name} END"]
-        if kind == "s":
-            shapes += [f"upper({name})", f"concat({name}, '!')"]
+        shapes = [name, f"coalesce({name}, {_LITERALS[kind][0]})"] if kind != "m" else [name]
+        shapes += [shape.format(name) for shape in _SHAPES.get(kind, ())]
         chosen.append(f"{draw(st.sampled_from(shapes))} AS {new}")
         columns.append((new, kind))
     where = f" WHERE {_predicate(draw, child)}" if draw(st.booleans()) else ""
@@ -171,7 +148,7 @@ def _join(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
 
 
 def _comparable(one: str, other: str) -> bool:
-    return one == other or {one, other} <= set("il") or {one, other} <= set("dr")
+    return one == other or any({one, other} <= set(kinds) for kinds in ("il", "dr", "nm"))
 
 
 def _aggregate(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
@@ -193,6 +170,8 @@ def _aggregate(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
             ]
         if kind == "d":
             calls += [(f"sum({name})", "r"), (f"avg({name})", "r")]
+        if kind == "n":
+            calls += [(f"sum({name})", "m"), (f"avg({name})", "m")]
         if kind == "b":
             calls += [(f"bool_or({name})", "b"), (f"count_if({name})", "l")]
     chosen = [(name, name, kind) for name, kind in keys]
@@ -230,7 +209,7 @@ def _member(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
 
 def _set(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     left, right = _child(draw, names, depth), _child(draw, names, depth)
-    shared = [kind for kind in "islbd" if left.of(kind) and right.of(kind)]
+    shared = [kind for kind in "islbdntz" if left.of(kind) and right.of(kind)]
     if not shared:
         return left
     kinds = draw(st.lists(st.sampled_from(shared), min_size=1, max_size=2, unique=True))
@@ -265,6 +244,15 @@ def _window(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
                 "l" if name in child.of("l") else "i",
             ),
         ]
+    for name in child.of("n"):
+        calls.append((f"sum({name}) OVER (PARTITION BY {part} ORDER BY {order})", "m"))
+    for name in child.of("it"):
+        calls.append(
+            (
+                f"count(*) OVER (PARTITION BY {part} ORDER BY {name} RANGE BETWEEN {_step(name, child)} PRECEDING AND CURRENT ROW)",
+                "l",
+            )
+        )
     call, kind = draw(st.sampled_from(calls))
     new = names.new("c")
     inner = f"SELECT *, {call} AS {new} {_from(child, names.new('t'))}"
@@ -272,6 +260,10 @@ def _window(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     if kind == "i" and "row_number" in call and draw(st.booleans()):
         return Relation(f"SELECT * FROM ({inner}) {names.new('t')} WHERE {new} <= 2", columns)
     return Relation(inner, columns)
+
+
+def _step(name: str, relation: Relation) -> str:
+    return "INTERVAL '1' DAY" if name in relation.of("t") else "1"
 
 
 def _order(draw: st.DrawFn, relation: Relation) -> str:
@@ -313,3 +305,61 @@ def _distinct(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     return Relation(
         f"SELECT DISTINCT {', '.join(name for name, _ in kept)} {_from(child, names.new('t'))}", kept
     )
+
+
+def _rollup(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
+    child = _child(draw, names, depth)
+    keys = draw(st.lists(st.sampled_from(child.columns), min_size=1, max_size=2, unique=True))
+    counted = draw(st.sampled_from(child.columns))[0]
+    word = draw(st.sampled_from(["ROLLUP", "CUBE"]))
+    new, level = names.new("c"), names.new("c")
+    listed = ", ".join(name for name, _ in keys)
+    text = (
+        f"SELECT {listed}, count({counted}) AS {new}, grouping_id() AS {level} {_from(child, names.new('t'))} "
+        f"GROUP BY {word} ({listed})"
+    )
+    return Relation(text, (*keys, (new, "l"), (level, "l")))
+
+
+def _explode(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
+    child = _child(draw, names, depth)
+    name, kind = draw(st.sampled_from(child.columns))
+    new, view = names.new("c"), names.new("t")
+    outer = draw(st.sampled_from(["", "OUTER "]))
+    items = draw(
+        st.sampled_from(
+            [f"array({name}, {name})", f"array({name}, NULL)", f"IF({name} IS NULL, array(), array({name}))"]
+        )
+    )
+    text = f"SELECT * {_from(child, names.new('t'))} LATERAL VIEW {outer}explode({items}) {view} AS {new}"
+    return Relation(text, (*child.columns, (new, kind)))
+
+
+def _twice(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
+    """One common table expression, joined with itself."""
+    child = _child(draw, names, depth)
+    shared, left, right = names.new("q"), names.new("t"), names.new("t")
+    key = draw(st.sampled_from(child.columns))[0]
+    other = draw(st.sampled_from(child.columns))
+    new = names.new("c")
+    listed = ", ".join(f"{left}.{name}" for name, _ in child.columns)
+    how = draw(st.sampled_from(["JOIN", "LEFT JOIN"]))
+    text = (
+        f"WITH {shared} AS ({child.sql}) SELECT {listed}, {right}.{other[0]} AS {new} "
+        f"FROM {shared} {left} {how} {shared} {right} ON {left}.{key} = {right}.{key}"
+    )
+    return Relation(text, (*child.columns, (new, other[1])))
+
+
+def _lateral(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
+    """The first row of another relation for every row."""
+    outer, inner = _child(draw, names, depth), _child(draw, names, depth)
+    pairs = [(x, y) for x, kx in outer.columns for y, ky in inner.columns if kx == ky]
+    if not pairs:
+        return outer
+    x, y = draw(st.sampled_from(pairs))
+    found = (
+        f"(SELECT * {_from(inner, names.new('t'))} WHERE {y} = {x} ORDER BY {_order(draw, inner)} LIMIT 1)"
+    )
+    text = f"SELECT * {_from(outer, names.new('t'))}, LATERAL {found} {names.new('t')}"
+    return Relation(text, (*outer.columns, *inner.columns))

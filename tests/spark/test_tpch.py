@@ -15,8 +15,6 @@ import penstock as ps
 from golden import canonical, drive, tpch
 from golden.spark_answer import QUICK, settings
 
-pytestmark = pytest.mark.soak  # minutes of planning on two cores
-
 SCALE = 0.01
 REFRESHES = 3
 
