@@ -116,7 +116,9 @@ class Compiler:
                 return self._filter(node)
             case plan.Project():
                 project, timed = project_operator(node.expressions, types_of(node.input.fields))
-                return self.add(project, (self.compile(node.input),), node.fields, timed=timed)
+                below = self.compile(node.input)
+                contents = None if timed else self._through(project, below)
+                return self.add(project, (below,), node.fields, timed=timed, contents=contents)
             case plan.Union():
                 return self.add(Union(), [self.compile(child) for child in node.inputs], node.fields)
             case plan.Expand():
@@ -133,7 +135,9 @@ class Compiler:
             case plan.Aggregate():
                 names = [field.name for field in node.input.fields]
                 operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
-                return self.add(operator, (self.compile(node.input),), node.fields)
+                return self.add(
+                    operator, (self.compile(node.input),), node.fields, contents=operator.contents
+                )
             case plan.TopK():
                 topk = TopK(
                     types_of(node.input.fields),
@@ -143,10 +147,13 @@ class Compiler:
                     offset=node.offset,
                     rank_field=node.rank_field,
                 )
-                return self.add(topk, (self.compile(node.input),), node.fields)
+                return self.add(topk, (self.compile(node.input),), node.fields, contents=topk.contents)
             case plan.Window():
-                window = Window(types_of(node.input.fields), node.partition, node.order, node.calls)
-                return self.add(window, (self.compile(node.input),), node.fields)
+                below, arrangement = self.arrange(node.input, node.partition)
+                window = Window(
+                    types_of(node.input.fields), node.partition, node.order, node.calls, arrangement
+                )
+                return self.add(window, (below,), node.fields, contents=window.contents)
             case plan.Single():
                 return self.add(Single(types_of(node.fields)), (self.compile(node.input),), node.fields)
             case plan.Recursive():
@@ -163,11 +170,27 @@ class Compiler:
         place = self.relations[node.name]
         kept = self.narrowed.get(node.name)
         if kept is not None:
-            return self.add(Select([kept.index(column) for column in node.columns]), (place,), node.fields)
+            return self._select([kept.index(column) for column in node.columns], place, node.fields)
         width = len(self.circuit.places[place].nothing.columns)
         if node.columns == tuple(range(width)):
             return place
-        return self.add(Select(node.columns), (place,), node.fields)
+        return self._select(node.columns, place, node.fields)
+
+    def _select(self, columns: Sequence[int], place: int, fields: plan.Fields) -> int:
+        select = Select(columns)
+        return self.add(select, (place,), fields, contents=self._through(select, place))
+
+    def _through(self, operator: Operator, below: int) -> Callable[[], Delta] | None:
+        """All rows of an operator that makes one row of each, where those below it are known."""
+        if self.circuit.places[below].contents is None:
+            return None
+
+        def contents() -> Delta:
+            known = self.circuit.places[below].contents
+            assert known is not None
+            return operator.step([known()], Tick(0, 0))
+
+        return contents
 
     def _join(self, node: plan.Join) -> int:
         left, by_left = self.arrange(node.left, node.left_keys)

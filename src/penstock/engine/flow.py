@@ -283,6 +283,8 @@ class IncrementalFlow:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
             self._diff_based = True
+            # Operators are not stepped any more: later views must not begin with theirs.
+            self._graph.shared.nodes.clear()
 
     # Reading
 

@@ -117,7 +117,12 @@ def _install(
         below = compiler.compile(view.root)
         arrangement = Arrangement(types_of(view.root.fields), None)
         output = Output(
-            view.name, [field.name for field in view.root.fields], arrangement, visible=view.visible
+            view.name,
+            [field.name for field in view.root.fields],
+            arrangement,
+            visible=view.visible,
+            below=graph.circuit.places[below].operator,
+            contents=graph.circuit.places[below].contents,
         )
         place = compiler.add(output, (below,), view.fields, contents=output.rows)
         graph.circuit.fill(compiler.added, loaded, Tick(graph.ticks, micros))

@@ -115,8 +115,10 @@ def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, *, diff_based: bool 
 
 def _recomputed(graph: Graph, changes: Mapping[int, Delta], tick: Tick) -> Stepped:
     """Step the sources, and every dirty view by computing all of its rows again in a scratch circuit."""
+    for entry in graph.views.values():
+        entry.operator.keep()
     inputs = [entry.place for entry in (*graph.sources.values(), *graph.statics.values())]
-    first = graph.circuit.step(changes, tick, only=inputs)
+    first = graph.circuit.step(changes, tick, only=_with_indexes(graph, inputs))
     outputs, seconds = dict(first.outputs), dict(first.seconds)
     for entry in graph.views.values():
         places = {name: graph.place(name) for name in entry.reads}
@@ -130,10 +132,18 @@ def _recomputed(graph: Graph, changes: Mapping[int, Delta], tick: Tick) -> Stepp
             graph.circuit.rollback()
             raise
         difference = consolidate(concat([new, -entry.operator.all_rows()]))
-        changed = graph.circuit.step({entry.place: difference}, tick, only=[entry.place])
+        changed = graph.circuit.step(
+            {entry.place: difference}, tick, only=_with_indexes(graph, [entry.place])
+        )
         outputs |= changed.outputs
         seconds[entry.place] = perf_counter() - started
     return Stepped(outputs, seconds)
+
+
+def _with_indexes(graph: Graph, places: Sequence[int]) -> list[int]:
+    """Places, and those that keep their rows by key behind them."""
+    indexes = [place for (below, _), (place, _) in graph.shared.arrangements.items() if below in places]
+    return [*places, *indexes]
 
 
 def _after(circuit: Circuit, place: int, outputs: Mapping[int, Delta]) -> Delta:

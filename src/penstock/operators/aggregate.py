@@ -34,6 +34,8 @@ _ONLY = np.zeros(1, np.int64)
 class Aggregate(Operator):
     """Groups and their aggregates."""
 
+    consolidated = True
+
     def __init__(
         self,
         types: Sequence[pa.DataType],

@@ -25,6 +25,9 @@ class Tick:
 class Operator(Protocol):
     """One node of the circuit. Subclass it for the defaults."""
 
+    # Whether the last step gave every row at most once, and none of weight zero.
+    consolidated: bool = False
+
     def initial(self, tick: Tick) -> Delta | None:
         """Return what the operator gives before it has seen any row, or None when that is nothing.
 

@@ -1,8 +1,8 @@
-"""The materialised result of a view."""
+"""The result of a view: kept row by row, or read from the operator that has it anyway."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,20 +23,34 @@ class Output(Operator):
     Rule: V+ = V- + consolidate(dV); a row that would be there less than zero times is a fault of ours and rejects the tick.
     Cost: delta. `arrangement` holds the rows, by the whole row or by key columns, and may be shared with the view's readers.
     Columns behind the `visible` ones are there for the order only: they are kept, and never given.
+
+    An operator `below` that can give all of its rows (`contents`) makes it needless to keep them once more: a tick then costs
+    no more than to consolidate its delta.
     """
 
     def __init__(
-        self, name: str, columns: Sequence[str], arrangement: Arrangement, *, visible: int | None = None
+        self,
+        name: str,
+        columns: Sequence[str],
+        arrangement: Arrangement,
+        *,
+        visible: int | None = None,
+        below: Operator | None = None,
+        contents: Callable[[], Delta] | None = None,
     ) -> None:
         self._name = name
         self._columns = tuple(columns)
         self._visible = visible
+        self._below = below
+        self._contents = contents
         self.arrangement = arrangement
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        delta = consolidate(inputs[0])
-        self._check(delta)
-        self.arrangement.apply(delta)
+        known = self._below is not None and self._below.consolidated
+        delta = inputs[0] if known else consolidate(inputs[0])
+        if self._contents is None:
+            self._check(delta)
+            self.arrangement.apply(delta)
         return self._shown(delta)
 
     def commit(self) -> None:
@@ -48,12 +62,21 @@ class Output(Operator):
     def memory(self) -> int:
         return self.arrangement.memory()
 
+    def keep(self) -> None:
+        """Keep the rows from now on, because the operator below will not be stepped any more. Cost: data."""
+        if self._contents is not None:
+            self.arrangement.apply(self.all_rows())
+            self.arrangement.commit()
+        self._below = self._contents = None
+
     def rows(self) -> Delta:
         """All committed rows with their multiplicity. Cost: data."""
         return self._shown(self.all_rows())
 
     def all_rows(self) -> Delta:
         """The same with the columns that are there for the order only."""
+        if self._contents is not None:
+            return consolidate(self._contents())
         return self.arrangement.before().rows()
 
     def _shown(self, rows: Delta) -> Delta:

@@ -62,6 +62,9 @@ class Source(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
+        if self._key is None and (stored := self._plain_change(delta)) is not None:
+            self.missing = empty_like(delta)
+            return stored.select(range(len(self.columns)))
         changed, missing = self._rows_change(delta) if self._key is None else self._keyed_change(delta)
         if len(missing) and self._on_missing == "reject":
             raise DataError(
@@ -102,6 +105,20 @@ class Source(Operator):
         low, high = hash_wide(delta.columns, len(delta))
         columns = (delta.columns[column] for column in self._retained)
         return Delta((*columns, pa.array(low), pa.array(high)), delta.weights)
+
+    def _plain_change(self, delta: Delta) -> Delta | None:
+        """Stage a change of different rows whose retractions are all there, the usual one; None when it is another."""
+        stored = self._stored(delta)
+        run = self.arrangement.sorted(stored)
+        if len(run) < len(delta):
+            return None
+        retracted = np.flatnonzero(run.weights < 0)
+        if len(retracted):
+            there = self.arrangement.before().multiplicity(run.taken(retracted), words=run.words[retracted])
+            if (there + run.weights[retracted] < 0).any():
+                return None
+        self.arrangement.apply_run(run)
+        return stored
 
     def _rows_change(self, delta: Delta) -> tuple[Delta, Delta]:
         delta = consolidate(delta)

@@ -42,6 +42,8 @@ def _not_after(left: Sequence[Words], right: Sequence[Words]) -> npt.NDArray[np.
 class TopK(Operator):
     """The first rows of each partition."""
 
+    consolidated = True
+
     def __init__(
         self,
         types: Sequence[pa.DataType],

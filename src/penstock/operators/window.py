@@ -48,10 +48,16 @@ class Window(Operator):
         self._order = tuple(order)
         self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
         self._owned = arrangement is None
+        self._filling = False
         self._rows = Arrangement(types, partition) if arrangement is None else arrangement
         nothing = empty(types).columns
         none = np.zeros(0, np.int64)
         self.types = (*types, *(column.type for column in self._computed(nothing, none, none)))
+
+    def initial(self, tick: Tick) -> Delta | None:
+        # The arrangement may be older than the operator: for the operator, all of its rows are new in this tick.
+        self._filling = True
+        return None
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
@@ -59,7 +65,9 @@ class Window(Operator):
             return empty(self.types)
         keys = [delta.columns[index] for index in self._partition]
         leaders, groups = group_keys(keys, hash_rows(keys, len(delta)), as_rows=False)
-        owners, before = self._rows.before().lookup(gather(keys, leaders), len(leaders))
+        owners, before = np.zeros(0, np.int64), empty(self._rows.types)
+        if not self._filling:
+            owners, before = self._rows.before().lookup(gather(keys, leaders), len(leaders))
         if self._owned:
             self._rows.apply(delta)
         columns, partitions, old, new = self._together(before, owners, delta, groups)
@@ -67,11 +75,27 @@ class Window(Operator):
         columns, partitions, old, new = gather(columns, order), partitions[order], old[order], new[order]
         return self._difference(columns, partitions, peers, old, new)
 
+    def contents(self) -> Delta:
+        """All rows that the operator has given and not taken back. Cost: data, sorted."""
+        rows = self._rows.before().rows()
+        if len(rows) == 0:
+            return empty(self.types)
+        keys = [rows.columns[index] for index in self._partition]
+        _, partitions = group_keys(keys, hash_rows(keys, len(rows)), as_rows=False)
+        order, peers = rank_rows(rows.columns, self._order, partitions)
+        # Rows of weight n lie n times in a row.
+        copies = np.repeat(np.arange(len(order)), rows.weights[order])
+        columns = gather(rows.columns, order[copies])
+        results = self._computed(columns, partitions[order][copies], peers[copies])
+        return Delta((*columns, *results), np.ones(len(copies), np.int64))
+
     def commit(self) -> None:
+        self._filling = False
         if self._owned:
             self._rows.commit()
 
     def rollback(self) -> None:
+        self._filling = False
         if self._owned:
             self._rows.rollback()
 
@@ -111,6 +135,8 @@ class Window(Operator):
             results = self._computed(gather(columns, copies), partitions[copies], peers[copies])
             sides.append((copies, results, np.cumsum(counts) - counts))
         (old_copies, old_results, old_first), (new_copies, new_results, new_first) = sides
+        # Only copies of one row can be given twice.
+        self.consolidated = bool(old.max(initial=0) <= 1 and new.max(initial=0) <= 1)
         # The n-th copy before meets the n-th copy after; where their results are the same nothing has changed.
         shared = np.minimum(old, new)
         place, _ = expand(shared)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
-from penstock.state.run import Run
+from penstock.state.run import Run, row_words, sort_run
 from penstock.state.spine import Reader, Spine
 
 
@@ -55,11 +55,22 @@ class Arrangement:
                 self._counts.commit()
         return self._counts
 
+    def sorted(self, delta: Delta) -> Run:
+        """A change as a run of this arrangement."""
+        return sort_run(row_words(delta.columns, self.keys, len(delta)), delta)
+
     def apply(self, delta: Delta) -> None:
         """Stage a change; called at most once per tick."""
         self._spine.stage(delta)
         if self._counts is not None:
             self._counts.stage(self.key_of(delta), delta.weights)
+
+    def apply_run(self, run: Run) -> None:
+        """Stage a change that is a run of this arrangement already."""
+        self._spine.stage_run(run)
+        if self._counts is not None:
+            rows = run.delta()
+            self._counts.stage(self.key_of(rows), rows.weights)
 
     def before(self) -> Reader:
         """The rows without the change of this tick."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.equality import group_rows
+from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes
 from penstock.data.view import Positions, View, null_mask
 from penstock.state.run import TABLE_FROM, Run, SmallWeights, TableBuilder, make_run, narrow
@@ -124,6 +124,9 @@ def _cancel(
     twins: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.bool_], SmallWeights]:
     """Add up the weights of equal rows: (which rows remain, weights)."""
+    pairs = _cancel_pairs(left, i, right, j, order, weights, np.flatnonzero(twins))
+    if pairs is not None:
+        return pairs
     near = np.zeros(len(order), np.bool_)
     near[1:] |= twins
     near[:-1] |= twins
@@ -146,6 +149,26 @@ def _cancel(
     weights = weights.astype(np.int64)
     weights[first] = sums
     return kept, narrow(weights)
+
+
+def _cancel_pairs(
+    left: Run, i: slice, right: Run, j: slice, order: Positions, weights: SmallWeights, first: Positions
+) -> tuple[npt.NDArray[np.bool_], SmallWeights] | None:
+    """The same where words meet only two by two, one of each side; None where there are more."""
+    count = i.stop - i.start
+    a, b = order[first], order[first + 1] - count
+    if (first[1:] - first[:-1] == 1).any() or (b < 0).any() or (a >= count).any():
+        return None
+    same = equal_rows(left.views, a + i.start, right.views, b + j.start, as_rows=True)
+    if not same.all():
+        first = first[same]
+    sums = weights[first].astype(np.int64) + weights[first + 1]
+    kept = np.ones(len(order), np.bool_)
+    kept[first] = sums != 0
+    kept[first + 1] = False
+    summed = weights.astype(np.int64)
+    summed[first] = sums
+    return kept, narrow(summed)
 
 
 class _Writer(Protocol):

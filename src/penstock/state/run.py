@@ -64,6 +64,11 @@ class Run:
         """All rows."""
         return Delta(self.columns, self.weights.astype(np.int64))
 
+    def taken(self, positions: Positions) -> Delta:
+        """The rows at some positions."""
+        columns = tuple(view.gather(positions) for view in self.views)
+        return Delta(columns, self.weights.take(positions).astype(np.int64))
+
 
 def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int) -> Hashes:
     """The words of rows in an index by the columns `keys`, or by the whole row."""

@@ -99,21 +99,27 @@ class Reader:
         """Return `probe` as (probing rows, found rows)."""
         return collect(list(self.probe(columns, rows)), self.types)
 
-    def multiplicity(self, delta: Delta, *, as_rows: bool = True) -> Weights:
-        """How often each row of a delta is there, as a row or as a key; its own weights do not count."""
+    def multiplicity(self, delta: Delta, *, as_rows: bool = True, words: Hashes | None = None) -> Weights:
+        """How often each row of a delta is there, as a row or as a key; its own weights do not count.
+
+        `words` are those of the rows when they are in the order of their words.
+        """
         counts = np.zeros(len(delta), np.int64)
         if not self.runs or len(delta) == 0:
             return counts
-        words = row_words(delta.columns, self.keys, len(delta))
-        order = hash_order(words)
-        ordered = words[order]
+        order = None
+        ordered = words
+        if ordered is None:
+            ordered = row_words(delta.columns, self.keys, len(delta))
+            order = hash_order(ordered)
+            ordered = ordered[order]
         own = views(delta.columns)
         for run in self.runs:
             found, begin, end = find(run, ordered, ordered)
             if len(found) == 0:
                 continue
             for left, right in _pairs(found, np.ones(len(found), np.int64), begin, end):
-                left = order[left]
+                left = left if order is None else order[left]
                 same = equal_rows(own, left, run.views, right, as_rows=as_rows)
                 np.add.at(counts, left[same], run.weights.take(right[same]))
         return counts
