@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.schema import to_arrow_schema
@@ -213,6 +214,8 @@ def _plain(table: pa.Table) -> pa.Table:
     """Dictionary, view and 64-bit-offset columns as plain ones, which is what Spark and the kernel know."""
     import pyarrow as pa
 
+    if _is_plain(table.schema):
+        return table if table.schema.metadata is None else table.replace_schema_metadata(None)
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = _plain_type(field.type)
@@ -221,6 +224,12 @@ def _plain(table: pa.Table) -> pa.Table:
         columns.append(column if kind == field.type or wide else column.cast(kind))
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+@lru_cache(maxsize=256)
+def _is_plain(schema: pa.Schema) -> bool:
+    """Whether no column needs another type; a flow asks this for every change that it is fed."""
+    return all(_plain_type(field.type) == field.type for field in schema)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

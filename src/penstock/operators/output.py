@@ -15,6 +15,7 @@ from penstock.errors import InternalError
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
+from penstock.state.run import Run
 
 
 class Output(Operator):
@@ -46,12 +47,15 @@ class Output(Operator):
         self.arrangement = arrangement
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        known = self._below is not None and self._below.consolidated
-        delta = inputs[0] if known else consolidate(inputs[0])
-        if self._contents is None:
-            self._check(delta)
-            self.arrangement.apply(delta)
-        return self._shown(delta)
+        (delta,) = inputs
+        if self._contents is not None:
+            known = self._below is not None and self._below.consolidated
+            return self._shown(delta if known else consolidate(delta))
+        # A run is consolidated: the change is hashed and sorted once.
+        run = self.arrangement.sorted(delta)
+        self._check(run)
+        self.arrangement.apply_run(run)
+        return self._shown(delta if len(run) == len(delta) else run.delta())
 
     def commit(self) -> None:
         self.arrangement.commit()
@@ -103,12 +107,13 @@ class Output(Operator):
         ]
         return expanded(consolidate(concat(parts))) if parts else expanded(reader.rows())
 
-    def _check(self, delta: Delta) -> None:
-        retracted = np.flatnonzero(delta.weights < 0)
+    def _check(self, run: Run) -> None:
+        retracted = np.flatnonzero(run.weights < 0)
         if len(retracted) == 0:
             return
-        rows = delta.take(retracted)
-        wrong = np.flatnonzero(self.arrangement.before().multiplicity(rows) + rows.weights < 0)
+        rows = run.taken(retracted)
+        there = self.arrangement.before().multiplicity(rows, words=run.words[retracted])
+        wrong = np.flatnonzero(there + rows.weights < 0)
         if len(wrong):
             raise InternalError(
                 f"view {self._name!r} retracts {len(wrong)} rows that it never gave, for example "

@@ -17,7 +17,7 @@ from penstock.data.hashing import Hashes
 from penstock.data.view import Positions, View, null_mask
 from penstock.state.run import TABLE_FROM, Run, SmallWeights, TableBuilder, make_run, narrow
 
-_CHUNK = 4_096  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
+_CHUNK = 16_384  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
 _LEAST_CHUNK = 512
 
 
