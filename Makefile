@@ -39,8 +39,9 @@ types: $(DEV_STAMP) ## Types, strictly
 docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (minutes)
+bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (half an hour)
 	@$(BIN)/python benchmarks/cold_start.py
+	@for name in ticks flatness tpch load churn; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 golden: $(DEV_STAMP) ## Check that the recorded answers to the golden cases are still Spark's; RECORD=1 records them again
 	@PYTHONPATH=tests $(BIN)/python -m golden.record $(if $(RECORD),,--check)

@@ -1,6 +1,6 @@
 """Whether ticks cost what changed: flat in the rows of state, linear in the rows of the change.
 
-    python benchmarks/flatness.py [--small 100000] [--large 10000000] [--ticks 200] [--cases aggregate join]
+    python benchmarks/flatness.py [--sizes 100000 1000000 10000000] [--ticks 200] [--cases aggregate join]
 
 Results are kept, so that cases can be run one by one; the tables show all of them.
 """
@@ -79,18 +79,16 @@ def draw(results: dict[str, Any], sizes: list[int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--small", type=int, default=100_000)
-    parser.add_argument("--large", type=int, default=10_000_000)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--ticks", type=int, default=200)
     parser.add_argument("--cases", nargs="+", choices=[*CASES, "delta"], default=[*CASES, "delta"])
     options = parser.parse_args()
-    sizes = [options.small, (options.small * options.large) ** 0.5, options.large]
-    sizes = [round(size) for size in sizes]
+    sizes = options.sizes
     results = remember("flatness", {"machine": machine()})
     with ps.Session.embedded() as session:
         for name in options.cases:
             found = (
-                by_delta(session, options.large)
+                by_delta(session, sizes[-1])
                 if name == "delta"
                 else by_state(session, name, sizes, options.ticks)
             )

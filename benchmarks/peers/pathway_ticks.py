@@ -133,7 +133,7 @@ def main(options: dict[str, object]) -> None:
         seen.wait()
         while True:
             seen.clear()
-            if not seen.wait(0.5):
+            if not seen.wait(0.3):
                 return
 
     driver = threading.Thread(target=drive, daemon=True)
