@@ -92,7 +92,9 @@ def test_a_retraction_of_a_missing_row_is_refused_or_set_aside(
     lenient = IncrementalFlow(session)
     lenient.register_source("orders", ORDERS, on_missing_delete="quarantine")
     lenient.tick("orders", DeltaBatch.deletes([order(1, 7, 5)]) + DeltaBatch.inserts([order(2, 7, 5)]))
-    assert lenient.quarantined("orders").to_pylist() == [{**order(1, 7, 5), "_weight": -1}]
+    assert lenient.quarantined("orders").to_pylist() == [
+        {**order(1, 7, 5), "_weight": -1, "_reason": "retracted, but not there"}
+    ]
     assert lenient.snapshot("orders").num_rows == 1
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.engine.lateness import Lateness
 from penstock.engine.source import SourceSpec
 from penstock.engine.tick import Graph
 from penstock.errors import StateError
@@ -93,4 +94,10 @@ def _source(spec: SourceSpec) -> dict[str, Any]:
 
 def _spec(saved: dict[str, Any]) -> SourceSpec:
     fields = tuple(Field(*field) for field in saved["fields"])
-    return SourceSpec(**{**saved, "fields": fields, "primary_key": tuple(saved["primary_key"])})
+    late = saved["lateness"]
+    typed = {
+        "fields": fields,
+        "primary_key": tuple(saved["primary_key"]),
+        "lateness": None if late is None else Lateness(**late),
+    }
+    return SourceSpec(**{**saved, **typed})

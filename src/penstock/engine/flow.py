@@ -112,6 +112,7 @@ class IncrementalFlow:
         dedup: bool = False,
         retain: str = "all",
         on_missing_delete: str = "reject",
+        lateness: Any = None,
     ) -> None:
         """Declare a source of rows.
 
@@ -119,6 +120,8 @@ class IncrementalFlow:
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
         apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
         `on_missing_delete="quarantine"` sets aside retractions of rows that are not there instead of rejecting the tick.
+        `lateness={"column": "ts", "delay": "10 minutes"}` sets aside rows whose event time lies further behind the latest
+        one that was accepted in an earlier tick.
         """
         with self._lock:
             self._refuse_taken(name)
@@ -129,6 +132,7 @@ class IncrementalFlow:
                 dedup=dedup,
                 retain=retain,
                 on_missing_delete=on_missing_delete,
+                lateness=lateness,
             )
             add_source(self._graph, spec)
 
@@ -350,12 +354,19 @@ class IncrementalFlow:
             entry = self._view(view)
             return explain(entry.view, cost=aggregates.cost)
 
-    def quarantined(self, source: str) -> pa.Table:
-        """Return the retractions that were set aside because their rows were not there, with `_weight`."""
+    def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
+        """Return the rows that were set aside, with `_weight` and `_reason`; `clear` takes them out.
+
+        Those are retractions of rows that were not there, and rows that came too late.
+        """
         with self._lock:
             entry = self._source(source)
-            aside = concat([empty(entry.spec.types), *entry.quarantine])
-            return to_batch(aside, entry.spec.fields).to_arrow()
+            aside = concat([empty(entry.spec.types), *(part.rows for part in entry.quarantine)])
+            reasons = [part.reason for part in entry.quarantine for _ in range(len(part.rows))]
+            if clear:
+                entry.quarantine.clear()
+            table = to_batch(aside, entry.spec.fields).to_arrow()
+            return table.append_column("_reason", pa.array(reasons, pa.string()))
 
     def reload_static(self, name: str) -> StepSummary:
         """Load a table of the session again, and bring the views that join it up to date in one tick."""
@@ -380,6 +391,7 @@ class IncrementalFlow:
                 "penstock_flow_state_bytes": self._graph.circuit.memory(),
                 "penstock_dedup_entries": sum(len(one) for one in seen),
                 "penstock_dedup_dropped_total": sum(one.dropped for one in seen),
+                "penstock_late_rows_total": sum(entry.late for entry in self._graph.sources.values()),
             }
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from penstock.data.hashing import hash_rows
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.data.sized import fit_length
 from penstock.data.types import kernel_type
+from penstock.engine.lateness import Lateness, declare_lateness
 from penstock.errors import ConfigError, suggest
 from penstock.plan.node import Field
 
@@ -34,6 +35,7 @@ class SourceSpec:
     dedup: bool = False
     retain: Literal["all", "used"] = "all"
     on_missing_delete: Literal["reject", "quarantine"] = "reject"
+    lateness: Lateness | None = None
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -53,7 +55,14 @@ class SourceSpec:
 
 
 def declare(
-    name: str, schema: Any, *, primary_key: Any = None, dedup: bool, retain: str, on_missing_delete: str
+    name: str,
+    schema: Any,
+    *,
+    primary_key: Any = None,
+    dedup: bool,
+    retain: str,
+    on_missing_delete: str,
+    lateness: Any = None,
 ) -> SourceSpec:
     """Check a declaration and return it as a spec."""
     if not name or not isinstance(name, str):
@@ -74,7 +83,8 @@ def declare(
             where=f"source '{name}'",
         )
     keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
-    spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete)  # type: ignore[arg-type]  # checked above
+    allowed = declare_lateness(lateness, fields, where=f"source '{name}'")
+    spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete, allowed)  # type: ignore[arg-type]  # checked above
     spec.positions(keys)
     return spec
 

@@ -19,7 +19,7 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """One tick: rows fed, rows emitted by all views, and each view on its own.
+    """One tick: rows applied, rows emitted by all views, each view on its own, and rows set aside because they were late.
 
     A view whose inputs did not change is `skipped`. Rows are counted with their multiplicity.
     """
@@ -29,3 +29,4 @@ class StepSummary:
     rows_out: int
     duration_ms: float
     views: Mapping[str, ViewStep]
+    late: int = 0

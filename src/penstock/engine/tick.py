@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.recompute import recompute
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
+from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.source import SeenBatches, SourceSpec, content_digest
 from penstock.engine.summary import StepSummary, ViewStep
 from penstock.engine.upsert import replace_by_key
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Rows that were not applied, and why."""
+
+    reason: str
+    rows: Delta
+
+
 @dataclass(slots=True)
 class SourceEntry:
     """A source of the flow: its declaration, its operator, and what a replay must not repeat."""
@@ -35,7 +44,9 @@ class SourceEntry:
     operator: Source
     seen: SeenBatches = field(default_factory=SeenBatches)
     ordinal: int | None = None
-    quarantine: list[Delta] = field(default_factory=list)
+    quarantine: list[Aside] = field(default_factory=list)
+    mark: int | None = None  # the latest event time that was accepted, for a source with a lateness
+    late: int = 0  # rows that came too late
 
 
 @dataclass(slots=True)
@@ -104,11 +115,13 @@ def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, *, diff_based: bool 
     started = perf_counter()
     tick = Tick(graph.ticks + 1, max(micros, graph.micros))
     accepted, digests = _without_replays(graph, fed)
+    accepted, late = _without_late(graph, accepted)
     changes = {graph.place(name): concat(deltas) for name, deltas in _by_source(graph, accepted).items()}
     stepped = _recomputed(graph, changes, tick) if diff_based else graph.circuit.step(changes, tick)
-    summary, emitted = _summary(graph, stepped, accepted, tick, started)
+    summary, emitted = _summary(graph, stepped, accepted, late, tick, started)
     graph.circuit.commit()
     _remember(graph, accepted, fed, digests)
+    _remember_late(graph, late)
     graph.ticks, graph.micros = tick.number, tick.micros
     return Ticked(summary, emitted)
 
@@ -180,6 +193,34 @@ def _without_replays(graph: Graph, fed: Sequence[Fed]) -> tuple[list[Fed], dict[
     return accepted, digests
 
 
+def _without_late(graph: Graph, accepted: Sequence[Fed]) -> tuple[list[Fed], list[tuple[str, Sorted]]]:
+    """The batches without rows that come too late, and by source what was found; the mark counts from the next tick on."""
+    kept: list[Fed] = []
+    found: list[tuple[str, Sorted]] = []
+    latest: dict[str, int | None] = {}
+    for batch in accepted:
+        entry = graph.source(batch.source)
+        if entry.spec.lateness is not None and len(batch.delta):
+            before = latest.get(batch.source, entry.mark)
+            done = sort_out(entry.spec.lateness, entry.mark, before, batch.delta)
+            latest[batch.source] = done.mark
+            found.append((batch.source, done))
+            batch = replace(batch, delta=done.on_time)
+        kept.append(batch)
+    return kept, found
+
+
+def _remember_late(graph: Graph, found: Sequence[tuple[str, Sorted]]) -> None:
+    before = {name: graph.source(name).mark for name, _ in found}
+    for name, done in found:
+        entry = graph.source(name)
+        mark, allowed = before[name], entry.spec.lateness
+        if len(done.late) and mark is not None and allowed is not None:
+            entry.quarantine.append(Aside(describe_late(allowed, mark), done.late))
+            entry.late += _rows(done.late)
+        entry.mark = done.mark
+
+
 def _by_source(graph: Graph, accepted: Sequence[Fed]) -> dict[str, list[Delta]]:
     deltas: dict[str, list[Delta]] = {}
     for batch in accepted:
@@ -205,7 +246,7 @@ def _remember(
     for name in {batch.source for batch in accepted if len(batch.delta)}:
         entry = graph.source(name)
         if len(entry.operator.missing):
-            entry.quarantine.append(entry.operator.missing)
+            entry.quarantine.append(Aside("retracted, but not there", entry.operator.missing))
     for batch in fed:
         if batch.ordinal is not None:
             entry = graph.sources[batch.source]
@@ -213,7 +254,12 @@ def _remember(
 
 
 def _summary(
-    graph: Graph, stepped: Stepped, accepted: Sequence[Fed], tick: Tick, started: float
+    graph: Graph,
+    stepped: Stepped,
+    accepted: Sequence[Fed],
+    late: Sequence[tuple[str, Sorted]],
+    tick: Tick,
+    started: float,
 ) -> tuple[StepSummary, dict[str, Delta]]:
     seconds: dict[str, float] = {}
     for place, spent in stepped.seconds.items():
@@ -241,6 +287,7 @@ def _summary(
         rows_out=sum(view.inserted + view.retracted for view in views.values()),
         duration_ms=(perf_counter() - started) * 1000,
         views=views,
+        late=sum(_rows(done.late) for _, done in late),
     )
     return summary, emitted
 

@@ -1,0 +1,103 @@
+"""Rows that come too late: judged by their event time against the latest one that the source has accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data.delta import Delta
+from penstock.data.duration import milliseconds
+from penstock.errors import ConfigError, suggest
+from penstock.plan.node import Field
+
+_DAY = 86_400_000_000
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+_FORMS = 'lateness={"column": "ts", "delay": "10 minutes"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How far, in microseconds, an event time may lie behind the latest one that was accepted before its tick."""
+
+    column: int
+    delay: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A change without the rows that are too late, those rows, and the latest event time with it."""
+
+    on_time: Delta
+    late: Delta
+    mark: int | None
+
+
+def declare_lateness(given: Any, fields: Sequence[Field], *, where: str) -> Lateness | None:
+    """Check the option: a column and a delay, or a delay alone when the source has one column of times."""
+    if given is None:
+        return None
+    times = [field.name for field in fields if field.type in _TIMES]
+    if isinstance(given, Mapping) and set(given) == {"column", "delay"}:
+        column, delay = given["column"], given["delay"]
+    elif isinstance(given, tuple | list) and len(given) == 2:
+        column, delay = given
+    elif isinstance(given, int | str | timedelta) and len(times) == 1:
+        column, delay = times[0], given
+    else:
+        raise ConfigError(
+            f"lateness={given!r} does not say which column is the event time, and how late it may be",
+            code="FLOW_OPTION",
+            where=where,
+            hint=f"write {_FORMS}" + (f"; columns of times are {', '.join(times)}" if times else ""),
+        )
+    names = [field.name for field in fields]
+    if column not in names:
+        raise ConfigError(
+            f"there is no column {column!r} for lateness",
+            code="FLOW_UNKNOWN_COLUMN",
+            where=where,
+            hint=suggest(str(column), times or names, what="column"),
+        )
+    at = names.index(column)
+    if fields[at].type not in _TIMES:
+        raise ConfigError(
+            f"lateness needs an event time, and column '{column}' is {fields[at].type}",
+            code="FLOW_OPTION",
+            where=where,
+            hint="use a column of type TIMESTAMP, TIMESTAMP_NTZ or DATE",
+        )
+    return Lateness(at, milliseconds(delay, what="the delay of lateness") * 1_000)
+
+
+def sort_out(lateness: Lateness, mark: int | None, latest: int | None, delta: Delta) -> Sorted:
+    """Divide a change: late is what lies further behind `mark` than the delay; `latest` is the mark after this tick so far.
+
+    A row without an event time is never late. Retractions are judged like inserts, and do not move the mark.
+    """
+    times, known = _micros(delta.columns[lateness.column])
+    late = known & (times < mark - lateness.delay) if mark is not None else np.zeros(len(delta), np.bool_)
+    on_time = delta if not late.any() else delta.take(np.flatnonzero(~late))
+    seen = times[known & ~late & (delta.weights > 0)]
+    candidates = [value for value in (latest, int(seen.max()) if len(seen) else None) if value is not None]
+    return Sorted(on_time, delta.take(np.flatnonzero(late)), max(candidates, default=None))
+
+
+def describe_late(lateness: Lateness, mark: int) -> str:
+    """Why rows were too late."""
+    limit = pa.scalar(mark - lateness.delay, pa.timestamp("us")).cast(pa.string()).as_py()
+    return f"late: before {limit}"
+
+
+def _micros(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Event times in microseconds, and which of them are there."""
+    days = pa.types.is_date32(column.type)
+    whole = pc.fill_null((column.cast(pa.int32()) if days else column).cast(pa.int64()), 0)
+    times: npt.NDArray[np.int64] = whole.to_numpy(zero_copy_only=False)
+    return (times * _DAY if days else times), column.is_valid().to_numpy(zero_copy_only=False)
