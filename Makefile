@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.dev-installed
 COMPILE := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
-.PHONY: help demo test unit check lint types docs soak bench golden lock clean
+.PHONY: help demo test unit check lint types docs reference soak bench golden lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -29,6 +29,9 @@ check: $(DEV_STAMP) lint types unit ## Lint, types, unit tests and a smoke of th
 
 soak: $(DEV_STAMP) ## Long fault runs
 	@$(BIN)/python -m pytest tests -m soak -o timeout=7200
+
+reference: $(DEV_STAMP) ## Write the reference of operators and functions anew
+	@$(BIN)/python tools/write_reference.py
 
 lint: $(DEV_STAMP) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

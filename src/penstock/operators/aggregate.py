@@ -32,7 +32,10 @@ _ONLY = np.zeros(1, np.int64)
 
 
 class Aggregate(Operator):
-    """Groups and their aggregates."""
+    """Groups and their aggregates.
+
+    Cost: delta, and the touched groups for functions that read all values of a group.
+    """
 
     consolidated = True
 

@@ -33,6 +33,8 @@ class Join(Operator):
     The arrangements are keyed by the join keys, pair by pair in the same order, and have been stepped with the join's inputs
     when the join steps: the inner part reads the changes from them, where they are sorted already.
     `null_safe` says for each pair whether NULL equals NULL.
+
+    Cost: delta and its matches, for outer joins also the rows of keys that appear or disappear; without keys, delta times data.
     """
 
     def __init__(

@@ -27,7 +27,10 @@ _Regime = Literal["empty", "null", "values"]
 
 
 class SemiJoin(Operator):
-    """Left rows that have a match on the right (semi) or have none (anti)."""
+    """Left rows that have a match on the right (semi) or have none (anti).
+
+    Cost: delta, and the left rows of keys that appear or disappear; with a residual condition, delta times the rows per key.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,10 @@ def not_in(left: Arrangement, right: Arrangement, *, residual: Residual | None =
 
 
 class NotIn(SemiJoin):
-    """x NOT IN (SELECT y ...) for one column and no further condition."""
+    """x NOT IN (SELECT y ...) for one column and no further condition.
+
+    Cost: that of the anti join, and all left rows when the right side becomes empty, or gets or loses its NULLs.
+    """
 
     def __init__(self, left: Arrangement, right: Arrangement) -> None:
         super().__init__("anti", left, right)

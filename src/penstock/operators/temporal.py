@@ -63,6 +63,8 @@ class TemporalFilter(Operator):
 
     `key` gives the indexed value of each row and whether it is there (a NULL never passes); `bound` gives its counterpart at a
     time, None when it is NULL; `passes` is the exact comparison.
+
+    Cost: delta, and the rows that enter or leave.
     """
 
     def __init__(
