@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
+import threading
 import time
+import psutil
 import pytest
 import penstock as ps
 
@@ -40,6 +42,14 @@ with ps.Session.embedded(master="local[1]") as second:
     assert second.submit("SELECT 2 AS two").result(timeout=120).to_pylist() == [{"two": 2}]
     with pytest.raises(ps.SqlError, match="no table or view 'orders'"):
         second.sql("SELECT * FROM orders")
+    [jvm] = [child for child in psutil.Process().children() if child.name() == "java"]
+    threading.Timer(3, jvm.kill).start()
+    with pytest.raises(ps.StateError, match="Spark has ended") as caught:
+        second.sql_with_timeout("SELECT count(*) FROM range(0, 10000000000000L, 1, 4) WHERE id % 7 = 3", 120_000)
+    assert caught.value.code == "SPARK_ENDED"
+
+with ps.Session.embedded(master="local[1]") as third:
+    assert third.sql("SELECT 3 AS three").toArrow().to_pylist() == [{"three": 3}]
 print("all well")
 """
 

@@ -126,10 +126,17 @@ def _memory(fault: Fault, question: Question) -> PenstockError | None:
     )
 
 
+UNANSWERED = r"An error occurred while calling \S+"
+
+
 def _gone(fault: Fault, question: Question) -> PenstockError | None:
-    names = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError")
-    stopped = "Cannot call methods on a stopped SparkContext" in fault.message
-    if not stopped and not fault.kind.endswith(names) and "SparkContext was shut down" not in fault.message:
+    stopped = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
+    lost = fault.kind.endswith(
+        ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")
+    )
+    # Py4J's words for a connection that ended in the middle of a call: an answer would bring Java's exception with it.
+    cut = fault.kind.endswith("Py4JError") and re.fullmatch(UNANSWERED, fault.message) is not None
+    if not (lost or cut or any(words in fault.message for words in stopped)):
         return None
     return StateError(
         "Spark has ended",
