@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 TAG = "penstock-main"
-# A query between two jobs has none to cancel; its next one is caught within this time.
-CANCEL_SECONDS = 3.0
+# A query that is still being planned, or is between two jobs, has none to cancel; its next one is caught within this time.
+CANCEL_SECONDS = 120.0
 _numbers = itertools.count()
 
 
@@ -139,8 +139,8 @@ def _drop_connection(context: SparkContext) -> None:
 
 def _cancel(context: SparkContext, tag: str, over: threading.Event) -> None:
     """End the jobs with this tag, and those that their query still starts."""
-    deadline = time.monotonic() + CANCEL_SECONDS
+    began = time.monotonic()
     with contextlib.suppress(Exception):  # the JVM may be gone or going
-        while time.monotonic() < deadline and not over.is_set():
+        while (elapsed := time.monotonic() - began) < CANCEL_SECONDS and not over.is_set():
             context.cancelJobsWithTag(tag)
-            over.wait(0.1)
+            over.wait(max(0.1, elapsed / 10))
