@@ -91,6 +91,19 @@ def test_gcs_is_loaded_and_asks_the_network(
         spark.read.parquet("gs://bucket/orders")
 
 
+def test_a_second_session_brings_its_connectors_into_the_running_one(
+    session: ps.Session, spark: SparkSession
+) -> None:
+    with ps.Session.embedded(connectors=("gcs", "iceberg")) as second:
+        assert second.spark is spark
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        assert hadoop.getClass("fs.gs.impl", None).getSimpleName() == "GoogleHadoopFileSystem"
+    with pytest.raises(ps.ConfigError, match=r"connectors=\(") as caught:
+        ps.Session.embedded(connectors=("delta",))
+    assert caught.value.code == "SESSION_STATIC_CONF"
+    assert spark.range(2).count() == 2
+
+
 @pytest.mark.parametrize("name", ["iceberg", "delta"])
 def test_what_needs_session_extensions_cannot_be_added_later(session: ps.Session, name: str) -> None:
     with pytest.raises(ConnectorError, match=rf'connectors=\("{name}",\)'):

@@ -32,12 +32,17 @@ def append(spark: SparkSession, jars: Iterable[Path]) -> None:
     for jar in added:
         add.invoke(loader, _array(spark, jvm.java.lang.Object, [jar]))
     system.setProperty(ADDED, ":".join(filter(None, [system.getProperty(ADDED), *added])))
-    if not is_local(str(spark.sparkContext.master)):
-        for jar in added:
-            spark.sparkContext._jsc.addJar(jar)
+    send(spark, map(Path, added))
     # Hadoop remembers per class loader which classes were missing: a new, empty one has no such memory.
     urls = _array(spark, jvm.java.net.URL, [])
     spark.sparkContext._jsc.hadoopConfiguration().setClassLoader(jvm.java.net.URLClassLoader(urls, loader))
+
+
+def send(spark: SparkSession, jars: Iterable[Path]) -> None:
+    """Give the executors of a cluster the jars that the driver has on its class path."""
+    if not is_local(str(spark.sparkContext.master)):
+        for jar in jars:
+            spark.sparkContext._jsc.addJar(str(jar))
 
 
 def set_hadoop_conf(spark: SparkSession, conf: Mapping[str, str]) -> None:

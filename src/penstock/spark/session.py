@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import archive, attach, gateway, ml, startup
+from penstock.spark import archive, attach, gateway, loader, ml, startup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EXTENSIONS = "spark.sql.extensions"
 # A Unix socket's path has at most 107 bytes; Spark adds 42 to the folder's.
 SOCKET_FOLDER_LENGTH = 64
 
@@ -71,6 +72,7 @@ def start(
         if plan.lean:
             ml.register_on_import(spark)
         _running = _Running(jvm, spark, plan.orderly)
+        loader.send(spark, jars)
         return spark
 
 
@@ -90,9 +92,9 @@ def stop(spark: SparkSession) -> None:
 
 
 def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
-    """Make more jars known to a session that runs already."""
-    for jar in jars:
-        spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))
+    """Make more jars known to a session that runs already, in every thread."""
+    if jars:
+        loader.append(spark, jars)
 
 
 def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) -> SparkSession | None:
@@ -135,7 +137,7 @@ def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path])
     fixed: list[str] = []
     for key, value in wanted.items():
         before = spark.conf.get(key, None)
-        if before == value:
+        if before == value or (key == EXTENSIONS and _words(value) <= _words(before or "")):
             continue
         try:
             spark.conf.set(key, value)
@@ -150,9 +152,17 @@ def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path])
             "a Spark session is running in this process and these settings cannot change while it runs: "
             + "; ".join(fixed),
             code="SESSION_STATIC_CONF",
-            hint="stop the running session first, or leave these settings out",
+            hint="stop the running session first, or leave these settings out; connectors with session extensions "
+            'belong to the first one: Session.embedded(connectors=("iceberg",))'
+            if EXTENSIONS in wanted
+            else "stop the running session first, or leave these settings out",
         )
     add_jars(spark, jars)
+    loader.set_hadoop_conf(spark, wanted)
+
+
+def _words(text: str) -> set[str]:
+    return {word.strip() for word in text.split(",") if word.strip()}
 
 
 def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
@@ -183,8 +193,9 @@ def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple
     try:
         return jvm, attach.session(jvm, conf)
     except BaseException:
-        attach.forget()
+        attach.release(seconds=0.2)
         jvm.kill()
+        attach.forget()
         raise
 
 
