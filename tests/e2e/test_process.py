@@ -134,7 +134,8 @@ def test_an_exit_without_stop_is_quick_and_leaves_nothing(
     program = """
 import penstock as ps
 session = ps.Session.embedded(master="local[1]")
-session.spark.range(10).repartition(2).collect()
+session.spark.range(10).repartition(2).toArrow()
+assert "pandas" not in __import__("sys").modules, "a start must not wait for pandas"
 print("done", flush=True)
 """
     process = python(program)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -22,3 +23,12 @@ def test_python_functions_run_in_this_interpreter(spark: SparkSession) -> None:
 
     executable = F.udf(lambda _: __import__("sys").executable, "string")
     assert spark.range(1).select(executable("id")).collect()[0][0] == sys.executable
+
+
+def test_numpy_values_go_into_queries(spark: SparkSession) -> None:
+    row = spark.range(1).select(
+        F.lit(np.int32(7)).alias("n"),
+        F.lit(np.float64(0.5)).alias("x"),
+        F.lit(np.array([1, 2])).alias("many"),
+    )
+    assert row.collect()[0].asDict() == {"n": 7, "x": 0.5, "many": [1, 2]}

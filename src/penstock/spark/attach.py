@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.spark import gateway, interrupt
+from penstock.spark import converters, gateway, interrupt, preload
 
 if TYPE_CHECKING:
     from socketserver import BaseServer
@@ -31,10 +31,12 @@ def session(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    converters.lighten()
     os.environ["PYSPARK_PYTHON"] = jvm.launch.environment["PYSPARK_PYTHON"]
     if _ended:
         _renew_functions()
     java = gateway.connect(jvm, seconds=seconds)
+    preload.begin(java)
     SparkContext._gateway, SparkContext._jvm = java, java.jvm
     spark_conf = SparkConf(_jvm=java.jvm)
     told = jvm.launch.submit or {}

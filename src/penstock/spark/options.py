@@ -46,6 +46,12 @@ MODULES = (
 START = (
     "-XX:-UsePerfData",  # no statistics file in the temporary folder
     "-Dlog4j2.disableJmx=true",
+    # The second compiler begins at twenty times the calls and loops: during a start it would take half of two cores for
+    # code that runs once, and the loops of a query reach these numbers within milliseconds.
+    "-XX:Tier4InvocationThreshold=100000",
+    "-XX:Tier4MinInvocationThreshold=12000",
+    "-XX:Tier4CompileThreshold=300000",
+    "-XX:Tier4BackEdgeThreshold=800000",
 )
 
 
