@@ -30,3 +30,23 @@ class StepSummary:
     duration_ms: float
     views: Mapping[str, ViewStep]
     late: int = 0
+
+    def __str__(self) -> str:
+        """A line for the tick and one for each view that changed.
+
+        >>> print(StepSummary(7, 2, 3, 1.25, {"totals": ViewStep(2, 2, 1, False, 0.8), "top": ViewStep()}))
+        tick 7: 2 rows in, 3 out, 1.2 ms (1 of 2 views skipped)
+          totals  +2 -1  0.8 ms
+        """
+        skipped = sum(view.skipped for view in self.views.values())
+        rest = f" ({skipped} of {len(self.views)} views skipped)" if skipped else ""
+        lines = [
+            f"tick {self.tick}: {self.rows_in:,} rows in, {self.rows_out:,} out, {self.duration_ms:.1f} ms{rest}"
+        ]
+        stepped = {name: view for name, view in self.views.items() if not view.skipped}
+        width = max(map(len, stepped), default=0)
+        for name, view in stepped.items():
+            lines.append(
+                f"  {name:{width}}  +{view.inserted:,} -{view.retracted:,}  {view.duration_ms:.1f} ms"
+            )
+        return "\n".join(lines)

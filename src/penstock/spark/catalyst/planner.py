@@ -117,7 +117,7 @@ def _analyze(
         found = errors.translate(error, sql=text)
         if found.code == "SQL_UNKNOWN_TABLE":
             missing = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
-            found.hint = suggest(missing, relations, what="source or view")
+            found.hint = suggest(missing, relations, what="relation")
         found.where = f"view '{name}'" + (f", {found.where}" if found.where else "")
         raise found from None
 
