@@ -113,6 +113,7 @@ def test_a_rebuilt_flow_ticks_without_a_jvm(session: Session, tmp_path: Path) ->
     assert len(expected[-1]["recent"]) < len(expected[2]["recent"])
 
 
+@pytest.mark.smoke
 def test_a_definition_is_the_same_when_it_is_saved_again(session: Session) -> None:
     text = declared(session).definition()
     again = IncrementalFlow.from_definition(text)

@@ -21,6 +21,7 @@ def conform(
 ) -> tuple[pa.Array, ...]:
     """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type."""
     names = [name for name, _, _ in fields]
+    table = _as_declared(table, names)
     unknown = [name for name in table.column_names if name not in names]
     if unknown:
         raise DataError(
@@ -47,6 +48,24 @@ def conform(
                 where=where,
             )
     return tuple(columns)
+
+
+def _as_declared(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Spell columns as they were declared, where only the case differs and leaves no doubt."""
+    given = table.column_names
+    if all(name in names for name in given):
+        return table
+    folded: dict[str, list[str]] = {}
+    for name in names:
+        folded.setdefault(name.casefold(), []).append(name)
+
+    same = [name.casefold() for name in given]
+
+    def spelled(name: str) -> str:
+        meant = folded.get(name.casefold(), [])
+        return meant[0] if len(meant) == 1 and same.count(name.casefold()) == 1 else name
+
+    return table.rename_columns([spelled(name) for name in given])
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

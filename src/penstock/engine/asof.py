@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from penstock.data.duration import milliseconds
 from penstock.data.types import kernel_type
+from penstock.engine.source import registered
+from penstock.engine.tick import SourceEntry, ViewEntry
 from penstock.errors import ConfigError, suggest
 from penstock.plan import node as plan
 from penstock.plan.expression import Column
@@ -32,13 +34,21 @@ class Side:
 
     def position(self, column: str) -> int:
         known = [field.name for field in self.fields]
-        if column not in known:
+        found = registered(str(column), known)
+        if found is None:
             raise ConfigError(
                 f"'{self.name}' has no column '{column}'",
                 code="FLOW_UNKNOWN_COLUMN",
                 hint=suggest(str(column), known, what="column"),
             )
-        return known.index(column)
+        return known.index(found)
+
+
+def side_of(entry: SourceEntry | ViewEntry) -> Side:
+    """A source or view by its name and the columns that it shows."""
+    if isinstance(entry, SourceEntry):
+        return Side(entry.spec.name, entry.spec.fields)
+    return Side(entry.view.name, entry.view.fields)
 
 
 def asof_view(

@@ -17,7 +17,8 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.types import kernel_type
 from penstock.engine import definition
-from penstock.engine.asof import By, Side, Tolerance, asof_view
+from penstock.engine.asof import By, Tolerance, asof_view, side_of
+from penstock.engine.naming import find_relation, find_source, find_view, refuse_taken
 from penstock.engine.registration import (
     add_saved,
     add_source,
@@ -30,10 +31,10 @@ from penstock.engine.registration import (
 from penstock.engine.result import to_batch, to_table
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.session import Session
-from penstock.engine.source import declare, to_delta
+from penstock.engine.source import declare, registered, to_delta
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Fed, Graph, SourceEntry, ViewEntry, run_tick
+from penstock.engine.tick import Fed, Graph, SourceEntry, run_tick
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, DataError, StateError, suggest
 from penstock.functions import aggregates
@@ -124,7 +125,7 @@ class IncrementalFlow:
         one that was accepted in an earlier tick.
         """
         with self._lock:
-            self._refuse_taken(name)
+            refuse_taken(self._graph, name)
             spec = declare(
                 name,
                 schema,
@@ -142,7 +143,7 @@ class IncrementalFlow:
         Returns what `explain` gives: the tier and the cost of every operator.
         """
         with self._lock:
-            self._refuse_taken(name)
+            refuse_taken(self._graph, name)
             if not self._graph.sources:
                 raise ConfigError(
                     "a view needs a source to read",
@@ -176,11 +177,11 @@ class IncrementalFlow:
         ...     left_time="at", right_time="at", columns={"quoted": "at", "bid": "bid"})       # doctest: +SKIP
         """
         with self._lock:
-            self._refuse_taken(name)
+            refuse_taken(self._graph, name)
             view = asof_view(
                 name,
-                self._side(left),
-                self._side(right),
+                side_of(find_relation(self._graph, left)),
+                side_of(find_relation(self._graph, right)),
                 left_time=left_time,
                 right_time=right_time,
                 by=by,
@@ -195,8 +196,8 @@ class IncrementalFlow:
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
         with self._lock:
-            self._relation(name)
-            return catalyst.table(self.session.spark, relations(self._graph)[name])
+            side = side_of(find_relation(self._graph, name))
+            return catalyst.table(self.session.spark, relations(self._graph)[side.name])
 
     @property
     def session(self) -> Session:
@@ -213,12 +214,12 @@ class IncrementalFlow:
         Rows that are no DeltaBatch are inserts.
         """
         with self._lock:
-            entry = self._source(source)
+            entry = find_source(self._graph, source)
             if ordinal is not None and not self._is_new(entry, ordinal):
                 return False
             batch = delta if isinstance(delta, DeltaBatch) else DeltaBatch.inserts(delta)
             keys = self._keys(entry, batch)
-            self._pending.append(Fed(source, to_delta(entry.spec, batch), ordinal, keys))
+            self._pending.append(Fed(entry.spec.name, to_delta(entry.spec, batch), ordinal, keys))
             return True
 
     def step(self) -> StepSummary:
@@ -242,7 +243,8 @@ class IncrementalFlow:
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
-            entry = self._source(source)
+            entry = find_source(self._graph, source)
+            source = entry.spec.name
             wanted = to_delta(entry.spec, DeltaBatch.inserts(rows))
             waiting = [fed.delta for fed in self._pending if fed.source == source]
             by_key = any(fed.keys for fed in self._pending if fed.source == source)
@@ -295,7 +297,7 @@ class IncrementalFlow:
     def snapshot(self, name: str) -> pa.Table:
         """Return the rows of a view, in its order when it has one, or of a source."""
         with self._lock:
-            entry = self._relation(name)
+            entry = find_relation(self._graph, name)
             if isinstance(entry, SourceEntry):
                 return to_table(whole_rows(entry, "a snapshot"), entry.spec.fields)
             view = entry.view
@@ -305,37 +307,31 @@ class IncrementalFlow:
     def lookup(self, name: str, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index."""
         with self._lock:
-            entry = self._relation(name)
+            entry = find_relation(self._graph, name)
             if isinstance(entry, SourceEntry):
                 require_whole(entry, "a look-up")
-            fields = entry.spec.fields if isinstance(entry, SourceEntry) else entry.view.fields
-            known = [field.name for field in fields]
-            for column in key:
-                if column not in known:
-                    raise ConfigError(
-                        f"'{name}' has no column '{column}'",
-                        code="FLOW_UNKNOWN_COLUMN",
-                        hint=suggest(column, known, what="column"),
-                    )
+            side = side_of(entry)
+            positions = tuple(side.position(column) for column in key)
             if not key:
                 raise ConfigError(
                     "a lookup needs a column and a value",
                     code="FLOW_LOOKUP",
-                    hint=f"flow.lookup({name!r}, {known[0]}=...)",
+                    hint=f"flow.lookup({name!r}, {side.fields[0].name}=...)",
                 )
-            positions = tuple(known.index(column) for column in key)
+            fields = [side.fields[at] for at in positions]
             wanted = conform(
-                pa.table({column: [value] for column, value in key.items()}),
-                [(known[at], kernel_type(fields[at].type), True) for at in positions],
-                where=f"lookup in '{name}'",
+                pa.table({field.name: [value] for field, value in zip(fields, key.values(), strict=True)}),
+                [(field.name, kernel_type(field.type), True) for field in fields],
+                where=f"lookup in '{side.name}'",
             )
-            _, found = index(self._graph, name, positions, self._now()).before().lookup(wanted, 1)
-            return to_table(consolidate(found), fields)
+            _, found = index(self._graph, side.name, positions, self._now()).before().lookup(wanted, 1)
+            return to_table(consolidate(found), side.fields)
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then."""
         with self._lock:
-            entry = self._view(view)
+            entry = find_view(self._graph, view)
+            view = entry.view.name
             watch = Watch(view, on_close=lambda closed: self._watches[view].remove(closed))
             fields = entry.view.fields
             if snapshot:
@@ -351,7 +347,7 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason."""
         with self._lock:
-            entry = self._view(view)
+            entry = find_view(self._graph, view)
             return explain(entry.view, cost=aggregates.cost)
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
@@ -360,7 +356,7 @@ class IncrementalFlow:
         Those are retractions of rows that were not there, and rows that came too late.
         """
         with self._lock:
-            entry = self._source(source)
+            entry = find_source(self._graph, source)
             aside = concat([empty(entry.spec.types), *(part.rows for part in entry.quarantine)])
             reasons = [part.reason for part in entry.quarantine for _ in range(len(part.rows))]
             if clear:
@@ -371,15 +367,16 @@ class IncrementalFlow:
     def reload_static(self, name: str) -> StepSummary:
         """Load a table of the session again, and bring the views that join it up to date in one tick."""
         with self._lock:
-            if name not in self._graph.statics:
+            found = registered(name, self._graph.statics)
+            if found is None:
                 raise ConfigError(
                     f"'{name}' is not a static table of this flow",
                     code="FLOW_UNKNOWN_STATIC",
                     hint=suggest(name, self._graph.statics, what="static table"),
                 )
-            entry = self._graph.statics[name]
-            rows = load(reloaded(self.session, name, self._graph.frames[name]), entry.spec)
-            self._pending.append(Fed(name, consolidate(concat([rows, -entry.operator.rows()]))))
+            entry = self._graph.statics[found]
+            rows = load(reloaded(self.session, found, self._graph.frames[found]), entry.spec)
+            self._pending.append(Fed(found, consolidate(concat([rows, -entry.operator.rows()]))))
             return self.step()
 
     def metrics(self) -> dict[str, float]:
@@ -444,7 +441,7 @@ class IncrementalFlow:
             require_whole(entry, "the rows that a change by key replaces, without a primary key")
             index(self._graph, spec.name, keys, self._now())
             return keys
-        if set(batch.keys) != set(spec.primary_key):
+        if set(keys) != set(spec.positions(spec.primary_key)):
             raise DataError(
                 f"the change is by {', '.join(batch.keys)}, but the primary key is {', '.join(spec.primary_key)}",
                 code="FLOW_KEYS",
@@ -459,45 +456,3 @@ class IncrementalFlow:
         ]
         last = max((value for value in (entry.ordinal, *waiting) if value is not None), default=None)
         return last is None or ordinal > last
-
-    def _refuse_taken(self, name: str) -> None:
-        kind = "source" if name in self._graph.sources else "view" if name in self._graph.views else None
-        if kind is not None:
-            raise ConfigError(
-                f"there is a {kind} '{name}' already", code="FLOW_NAME_TAKEN", hint="choose another name"
-            )
-
-    def _side(self, name: str) -> Side:
-        entry = self._relation(name)
-        if isinstance(entry, SourceEntry):
-            return Side(entry.spec.name, entry.spec.fields)
-        return Side(entry.view.name, entry.view.fields)
-
-    def _source(self, name: str) -> SourceEntry:
-        if name not in self._graph.sources:
-            what = "is a view: only sources are fed" if name in self._graph.views else "is not known"
-            raise ConfigError(
-                f"source '{name}' {what}",
-                code="FLOW_UNKNOWN_SOURCE",
-                hint=suggest(name, self._graph.sources, what="source"),
-            )
-        return self._graph.sources[name]
-
-    def _view(self, name: str) -> ViewEntry:
-        if name not in self._graph.views:
-            raise ConfigError(
-                f"view '{name}' is not known",
-                code="FLOW_UNKNOWN_VIEW",
-                hint=suggest(name, self._graph.views, what="view"),
-            )
-        return self._graph.views[name]
-
-    def _relation(self, name: str) -> SourceEntry | ViewEntry:
-        known: dict[str, SourceEntry | ViewEntry] = {**self._graph.sources, **self._graph.views}
-        if name not in known:
-            raise ConfigError(
-                f"there is no source or view '{name}'",
-                code="FLOW_UNKNOWN_RELATION",
-                hint=suggest(name, known, what="relation"),
-            )
-        return known[name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,13 @@ from penstock.errors import ConfigError, suggest
 from penstock.plan.node import Field
 
 DEDUP_CAPACITY = 10_000_000
+
+
+def registered(name: str, known: Iterable[str]) -> str | None:
+    """How a name, of a relation or a column, was spelled when it was registered, None when it was not."""
+    given = list(known)
+    folded = name.casefold()
+    return name if name in given else next((one for one in given if one.casefold() == folded), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +51,17 @@ class SourceSpec:
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
         """Where the named columns stand."""
         known = [field.name for field in self.fields]
+        found = []
         for name in names:
-            if name not in known:
+            spelled = registered(name, known)
+            if spelled is None:
                 raise ConfigError(
                     f"source '{self.name}' has no column '{name}'",
                     code="FLOW_UNKNOWN_COLUMN",
                     hint=suggest(name, known, what="column"),
                 )
-        return tuple(known.index(name) for name in names)
+            found.append(known.index(spelled))
+        return tuple(found)
 
 
 def declare(
@@ -85,8 +95,7 @@ def declare(
     keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
     allowed = declare_lateness(lateness, fields, where=f"source '{name}'")
     spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete, allowed)  # type: ignore[arg-type]  # checked above
-    spec.positions(keys)
-    return spec
+    return replace(spec, primary_key=tuple(names[at] for at in spec.positions(keys)))
 
 
 def _one_of(what: str, given: str, choices: tuple[str, ...]) -> None:

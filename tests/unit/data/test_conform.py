@@ -91,3 +91,13 @@ def test_columns_come_in_the_declared_order_and_whole() -> None:
     columns = conform(table, [("a", pa.int64(), True), ("b", pa.large_string(), True)], where="t")
     assert [column.to_pylist() for column in columns] == [[1, 2], ["x", "y"]]
     assert all(isinstance(column, pa.Array) for column in columns)
+
+
+def test_columns_are_found_in_any_case_unless_that_is_ambiguous() -> None:
+    fields = [("Id", pa.int64(), True), ("note", pa.large_string(), True)]
+    (numbers, notes) = conform(pa.table({"NOTE": ["a"], "id": [1]}), fields, where="source 's'")
+    assert (numbers.to_pylist(), notes.to_pylist()) == ([1], ["a"])
+    for table in (pa.table({"id": [1], "ID": [2], "note": ["a"]}), pa.table({"idd": [1], "note": ["a"]})):
+        with pytest.raises(DataError) as caught:
+            conform(table, fields, where="source 's'")
+        assert caught.value.code == "DATA_UNKNOWN_COLUMN"

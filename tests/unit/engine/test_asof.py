@@ -46,6 +46,7 @@ def bids(flow: IncrementalFlow) -> dict[int, int | None]:
     return {row["id"]: row["bid"] for row in flow.snapshot("priced").to_pylist()}
 
 
+@pytest.mark.smoke
 def test_quotes_that_come_late_change_the_trades_behind_them(flow: IncrementalFlow) -> None:
     priced(flow)
     flow.feed(

@@ -90,6 +90,51 @@ public class Front {
     });
   }
 
+  /**
+   * The analyzed plan of a query in which names of several parts may stand for relations of the flow: relations maps such a name,
+   * in lower case and with points, to its Dataset. A point cannot be in the name of a common table expression unless it is
+   * quoted, so nothing that the query itself defines is hidden.
+   */
+  public LogicalPlan analyze(org.apache.spark.sql.classic.SparkSession session, String query, java.util.Map relations)
+      throws Exception {
+    LogicalPlan parsed = session.sessionState().sqlParser().parsePlan(query);
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, named(parsed, relations)).queryExecution().analyzed();
+  }
+
+  private static LogicalPlan named(LogicalPlan plan, final java.util.Map relations) {
+    return (LogicalPlan) plan.transformWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof UnresolvedWith || (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedRelation
+            && relations.containsKey(name(node)));
+      }
+
+      private String name(Object node) {
+        List parts = list(((org.apache.spark.sql.catalyst.analysis.UnresolvedRelation) node).multipartIdentifier());
+        if (parts.size() < 2) return "";
+        return String.join(".", parts).toLowerCase(java.util.Locale.ROOT);
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        if (node instanceof UnresolvedWith) {
+          UnresolvedWith with = (UnresolvedWith) node;
+          List definitions = new ArrayList();
+          for (Object each : list(with.cteRelations())) {
+            scala.Tuple3 definition = (scala.Tuple3) each;
+            definitions.add(new scala.Tuple3(
+                definition._1(), named((LogicalPlan) definition._2(), relations), definition._3()));
+          }
+          return with.copy((LogicalPlan) with.child(), seq(definitions), with.allowRecursion());
+        }
+        List parts = new ArrayList(list(((org.apache.spark.sql.catalyst.analysis.UnresolvedRelation) node).multipartIdentifier()));
+        String last = (String) parts.remove(parts.size() - 1);
+        LogicalPlan relation =
+            ((org.apache.spark.sql.classic.Dataset) relations.get(name(node))).queryExecution().analyzed();
+        return new SubqueryAlias(new org.apache.spark.sql.catalyst.AliasIdentifier(last, seq(parts)), relation);
+      }
+    });
+  }
+
   /** The plan with current_timestamp() and its kin replaced by a scalar subquery over the marker relation. */
   public LogicalPlan bindTime(LogicalPlan plan, final LogicalPlan marker) {
     return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {

@@ -102,16 +102,21 @@ def _analyze(
 ) -> Any:
     from pyspark.errors import PySparkException
 
+    dotted = {}
     for relation in relations.values():
         # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
-        if isinstance(query, str) and relation.name.casefold() in query.casefold():
-            front.relation(session, relation.name, _ddl(relation.fields)).createOrReplaceTempView(
-                f"`{relation.name}`"
-            )
+        last = relation.name.rpartition(".")[2]
+        if isinstance(query, str) and last.casefold() in query.replace("``", "`").casefold():
+            empty = front.relation(session, relation.name, _ddl(relation.fields))
+            empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
+            if "." in relation.name:
+                dotted[relation.name.lower()] = empty
     try:
-        if isinstance(query, str):
-            return session.sql(query).queryExecution().analyzed()
-        return query._jdf.queryExecution().analyzed()
+        if not isinstance(query, str):
+            return query._jdf.queryExecution().analyzed()
+        if dotted:
+            return front.analyze(session, query, dotted)
+        return session.sql(query).queryExecution().analyzed()
     except PySparkException as error:
         text = query if isinstance(query, str) else None
         found = errors.translate(error, sql=text)
