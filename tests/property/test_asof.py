@@ -41,7 +41,7 @@ def operator(direction: Direction, tolerance: int | None, outer: bool, keys: tup
 
 
 @pytest.mark.parametrize(("direction", "tolerance", "outer"), SHAPES)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_incremental_is_recomputed(
     direction: Direction, tolerance: int | None, outer: bool, data: st.DataObject

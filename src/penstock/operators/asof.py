@@ -67,7 +67,7 @@ class Asof(Operator):
         left_ids, _ = self._left.stage(groups[: len(left)], left_times, left.columns, left.weights)
         _, changed = self._right.stage(groups[len(left) :], right_times, right.columns, right.weights)
         parts = [self._joined(left_ids, self._matches(groups[: len(left)], left_times), left.weights)]
-        if len(changed[0]):
+        if len(changed[0]) and self._left.count:
             parts += self._moved(changed)
         if self._outer and not sides[0].all():
             alone = inputs[0].take(np.flatnonzero(~sides[0]))

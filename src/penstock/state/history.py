@@ -21,6 +21,7 @@ from penstock.state.slots import Slots
 from penstock.state.sorted_runs import Run
 
 Ids = npt.NDArray[np.int64]
+_PIECE = 65_536  # look-ups at a time: each reads several entries of every run
 
 
 class History:
@@ -30,6 +31,8 @@ class History:
         self._rows = Slots(types, as_rows=True)
         self._held = Dense(np.int64)
         self._counts = OrderedCounts(1, ids=True)
+        self.count = 0  # committed rows, with their multiplicity
+        self._change = 0
 
     def stage(
         self, groups: Positions, times: Words, columns: Sequence[pa.Array], weights: Weights
@@ -37,6 +40,7 @@ class History:
         """Add rows with weights: the id of each row, and the changed entries (group, time, id, weight) in order."""
         found = self._rows.resolve(columns, len(weights))
         ids = found.slots
+        self._change += int(weights.sum())
         self._held.reserve(self._rows.size)
         self._held.touch(found.touched)
         np.add.at(self._held.data, ids, weights)
@@ -48,6 +52,15 @@ class History:
 
         Of several rows of one time it is the first in the order of their columns, NULL first. Cost: the rows of that time.
         """
+        if len(groups) > _PIECE:
+            cuts = range(0, len(groups), _PIECE)
+            pieces = [
+                self.nearest(
+                    groups[cut : cut + _PIECE], times[cut : cut + _PIECE], later=later, committed=committed
+                )
+                for cut in cuts
+            ]
+            return np.concatenate([ids for ids, _ in pieces]), np.concatenate([at for _, at in pieces])
         ids = np.full(len(groups), -1, np.int64)
         at = np.zeros(len(groups), np.uint64)
         if len(groups) == 0:
@@ -88,12 +101,14 @@ class History:
 
     def commit(self) -> None:
         """Keep what was staged."""
+        self.count, self._change = self.count + self._change, 0
         self._held.commit()
         self._rows.commit()
         self._counts.commit()
 
     def rollback(self) -> None:
         """Forget what was staged."""
+        self._change = 0
         self._held.rollback()
         self._rows.rollback()
         self._counts.rollback()
