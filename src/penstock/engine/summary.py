@@ -40,8 +40,9 @@ class StepSummary:
         """
         skipped = sum(view.skipped for view in self.views.values())
         rest = f" ({skipped} of {len(self.views)} views skipped)" if skipped else ""
+        late = f"{self.late:,} late, " if self.late else ""
         lines = [
-            f"tick {self.tick}: {self.rows_in:,} rows in, {self.rows_out:,} out, {self.duration_ms:.1f} ms{rest}"
+            f"tick {self.tick}: {self.rows_in:,} rows in, {late}{self.rows_out:,} out, {self.duration_ms:.1f} ms{rest}"
         ]
         stepped = {name: view for name, view in self.views.items() if not view.skipped}
         width = max(map(len, stepped), default=0)

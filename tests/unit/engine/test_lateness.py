@@ -36,6 +36,7 @@ def test_the_mark_of_earlier_ticks_decides() -> None:
     assert (summary.rows_in, summary.late) == (3, 0)
     summary = flow.tick("events", [row(4, 50), row(5, 49), row(6, 70), row(7, None)])
     assert (summary.rows_in, summary.late) == (3, 1)
+    assert "3 rows in, 1 late, 0 out" in str(summary)
     assert ids(flow) == [1, 2, 3, 4, 6, 7]
     flow.tick("events", [row(8, 59)])
     aside = flow.quarantined("events").to_pylist()
