@@ -1,6 +1,6 @@
 """Ticks of 1,000 changed rows on ten million rows of state, beside Pathway, Krishiv, and recomputation by DuckDB and Spark.
 
-    python benchmarks/ticks.py [--rows 10000000] [--peer-rows 1000000] [--ticks 300] [--cases aggregate join] [--no-peers]
+    python benchmarks/ticks.py [--rows 10000000] [--peer-rows 1000000] [--ticks 300] [--cases aggregate join] [--engines penstock spark]
 
 Penstock, Spark and DuckDB run at `--rows`. Krishiv and Pathway are fed row by row or recompute all rows, and run at `--peer-rows`,
 with penstock beside them at that size. Results are kept, so that cases can be run one by one; the table shows all of them.
@@ -17,6 +17,7 @@ from harness import Times, machine, publish, remember, run_peer, shown, table, t
 from workload import CASES, SIX, Case
 
 PEER_TICKS = {"duckdb": 5, "krishiv": 3, "pathway": 20}
+ENGINES = ["penstock", "spark", *PEER_TICKS]
 
 
 def ours(session: ps.Session, case: Case, rows: int, ticks: int) -> dict[str, Any]:
@@ -30,17 +31,14 @@ def ours(session: ps.Session, case: Case, rows: int, ticks: int) -> dict[str, An
 
 
 def measure(session: ps.Session, case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """One case with everything beside it."""
-    found: dict[str, Any] = {
-        "rows": options.rows,
-        "peer_rows": options.peer_rows,
-        "machine": machine(),
-        "penstock": ours(session, case, options.rows, options.ticks),
-    }
-    if options.no_peers:
-        return found
-    found["penstock_small"] = ours(session, case, options.peer_rows, 60)
+    """One case with everything beside it but Spark."""
+    found: dict[str, Any] = {"rows": options.rows, "peer_rows": options.peer_rows, "machine": machine()}
+    if "penstock" in options.engines:
+        found["penstock"] = ours(session, case, options.rows, options.ticks)
+        found["penstock_small"] = ours(session, case, options.peer_rows, 60)
     for peer, ticks in PEER_TICKS.items():
+        if peer not in options.engines:
+            continue
         rows = options.rows if peer == "duckdb" else options.peer_rows
         asked = {"case": case.name, "rows": rows, "ticks": ticks}
         found[peer] = run_peer(peer, f"{peer}_ticks.py", asked, timeout=options.timeout)
@@ -62,7 +60,7 @@ def report(results: dict[str, Any]) -> str:
     lines = []
     for name, found in results.items():
         here = times(found["penstock"]["ms"])
-        small = times(found["penstock_small"]["ms"]) if "penstock_small" in found else here
+        small = times(found["penstock_small"]["ms"])
         lines.append(
             [
                 name,
@@ -101,19 +99,20 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=300)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(SIX))
     parser.add_argument("--timeout", type=float, default=120, help="seconds that a peer may take for a case")
-    parser.add_argument("--no-peers", action="store_true", help="penstock alone")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     options = parser.parse_args()
     results: dict[str, Any] = {}
     with ps.Session.embedded() as session:
         for name in options.cases:
-            results = remember("ticks", {name: measure(session, CASES[name], options)})
-        if not options.no_peers:
+            known = remember("ticks", {}).get(name, {})
+            results = remember("ticks", {name: known | measure(session, CASES[name], options)})
+        if "spark" in options.engines:
             recompute = Recompute(session, options.rows)
             for name in options.cases:
                 spark = {"ms": [recompute.milliseconds(CASES[name].sql)]}
                 results = remember("ticks", {name: results[name] | {"spark": spark}})
             recompute.close()
-    publish("ticks", report({name: results[name] for name in SIX if name in results}))
+    publish("ticks", report({name: results[name] for name in SIX if "penstock" in results.get(name, {})}))
 
 
 if __name__ == "__main__":
