@@ -42,7 +42,7 @@ types: $(DEV_STAMP) ## Types, strictly
 docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (half an hour)
+bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (long)
 	@$(BIN)/python benchmarks/cold_start.py
 	@for name in ticks flatness tpch load churn; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 

@@ -48,7 +48,7 @@ def measure(session: ps.Session, case: Case, options: argparse.Namespace) -> dic
 def cell(found: dict[str, Any] | None, ours: Times) -> str:
     """A peer's median, and how many times as long as ours it takes."""
     if found is None:
-        return ""
+        return "not measured"
     if "error" in found:
         return f"no answer ({found['error']})"
     p50 = times(found["ms"]).p50
