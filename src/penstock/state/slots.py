@@ -23,7 +23,9 @@ from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
 from penstock.state.sorted_runs import Column, Run, SortedRuns, merge_sorted
 
-_ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting
+_ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting, if keys repeat
+_SAMPLE = 2048
+_DISTINCT = 0.95
 _TABLE_FROM = 100_000  # keys in a run from which an offset table pays
 
 
@@ -43,7 +45,7 @@ class Resolved:
 
 def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) -> tuple[Positions, Positions]:
     """Group equal keys: the first row of each distinct key, in hash order, and the group of every row."""
-    if len(hashes) >= _ENCODE_FROM:
+    if len(hashes) >= _ENCODE_FROM and not _mostly_distinct(hashes):
         encoded = pa.array(hashes).dictionary_encode()
         groups = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         seen = np.maximum.accumulate(groups)
@@ -62,6 +64,12 @@ def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) ->
         return order, groups
     groups[order] = np.arange(len(starts)).repeat(run_lengths(starts, len(order)))
     return order[starts], groups
+
+
+def _mostly_distinct(hashes: Hashes) -> bool:
+    """Whether a sample hardly holds a key twice: a hash table that grows with every row is slower than sorting."""
+    sample = hashes[:: len(hashes) // _SAMPLE]
+    return len(np.unique(sample)) > _DISTINCT * len(sample)
 
 
 class Slots:
