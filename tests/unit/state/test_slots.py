@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.hashing import weakened
-from penstock.state.slots import Slots
+from penstock.data.hashing import hash_rows, weakened
+from penstock.state.slots import Slots, group_keys
 
 NAN = float("nan")
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -91,3 +91,15 @@ def test_many_keys_take_the_fast_paths() -> None:
     with weakened(0xFFFF):
         crowded = Slots([pa.int64()])
         assert len(crowded.resolve([pa.array(np.arange(20_000))]).touched) == 20_000
+
+
+@pytest.mark.parametrize("distinct", [1, 300, 7_000, 1_000_000], ids=lambda count: f"{count} keys")
+@pytest.mark.parametrize("rows", [100, 20_000])
+def test_rows_are_grouped_by_key_however_many_there_are(rows: int, distinct: int) -> None:
+    keys = np.random.default_rng(rows + distinct).integers(0, distinct, rows)
+    column = pa.array(keys)
+    leaders, groups = group_keys([column], hash_rows([column]), as_rows=False)
+    assert np.array_equal(keys[leaders][groups], keys)
+    assert len(leaders) == len(np.unique(keys))
+    first = {key: place for place, key in reversed(list(enumerate(keys.tolist())))}
+    assert [first[key] for key in keys[leaders].tolist()] == leaders.tolist()
