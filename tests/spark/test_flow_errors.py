@@ -34,6 +34,7 @@ class Failure:
 FAILURES = [
     Failure("division", "SELECT id, 10 / k AS q FROM t", number(9, k=0), "DATA_DIVIDE_BY_ZERO", "", "0"),
     Failure("overflow", "SELECT id, v + 1 AS n FROM t", number(9, v=LARGE), "DATA_OVERFLOW", "", str(LARGE)),
+    Failure("named column", "SELECT id, v * 3 AS n FROM t", number(9, v=LARGE), "DATA_OVERFLOW", "", "v * 3"),
     Failure("cast", "SELECT id FROM t WHERE CAST(s AS INT) > 0", number(9, s="x"), "DATA_CAST", "", "'x'"),
     Failure(
         "sum",

@@ -105,7 +105,9 @@ def asof_view(
         plan.Field(one, joined.fields[at].type, joined.fields[at].nullable)
         for one, at in zip(names, shown, strict=True)
     )
-    expressions = tuple(Column(at, joined.fields[at].type, joined.fields[at].nullable) for at in shown)
+    expressions = tuple(
+        Column(at, joined.fields[at].type, joined.fields[at].nullable, joined.fields[at].name) for at in shown
+    )
     return plan.View(name, "", plan.Project(fields, joined, expressions))
 
 

@@ -221,13 +221,13 @@ INFIX = {
 
 
 def show(expression: Expression, *inputs: Node) -> str:
-    """An expression as people would write it."""
+    """An expression as people would write it; columns have the names of these inputs, or their own."""
     names = [field.name for node in inputs for field in node.fields]
 
     def text(part: Expression) -> str:
         match part:
             case Column():
-                return names[part.index] if part.index < len(names) else f"#{part.index}"
+                return names[part.index] if part.index < len(names) else part.name or f"#{part.index}"
             case Constant():
                 return repr(part.value) if isinstance(part.value, str) else str(part.value)
             case Call():

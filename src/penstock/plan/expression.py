@@ -8,17 +8,18 @@ knows reads like Spark's source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The input column at `index`."""
+    """The input column at `index`; its name is for people, and equal plans may have different ones."""
 
     index: int
     type: str
     nullable: bool = True
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +75,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def shift(expression: Expression, mapping: dict[int, int]) -> Expression:
     """Return the expression over other column positions."""
     if isinstance(expression, Column):
-        return Column(mapping[expression.index], expression.type, expression.nullable)
+        return replace(expression, index=mapping[expression.index])
     if isinstance(expression, Call):
         moved = tuple(shift(argument, mapping) for argument in expression.args)
         return Call(expression.name, moved, expression.type, expression.nullable, expression.options)

@@ -45,7 +45,7 @@ NAN = math.nan
 def test_addition_raises_on_overflow_and_names_the_values() -> None:
     add = call("Add", "bigint", A, B)
     assert run(add, ("bigint", [1, None, -5]), ("bigint", [2, 3, None])) == [3, None, None]
-    with pytest.raises(DataError, match="bigint overflow in Add") as caught:
+    with pytest.raises(DataError, match=r"bigint overflow in #0 \+ #1") as caught:
         run(add, ("bigint", [1, 2**63 - 1]), ("bigint", [1, 7]))
     assert caught.value.code == "DATA_OVERFLOW"
     assert "(9223372036854775807, 7)" in str(caught.value)

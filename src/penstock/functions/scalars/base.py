@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from penstock.data.types import decimal_parts, kernel_type
 from penstock.errors import DataError
-from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.plan.explain import show
+from penstock.plan.expression import Call, Literal
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FLOATING = ("float", "double")
@@ -225,18 +226,6 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
         code=error.code,
         hint=f"the values were ({shown}); filter such rows, or use a try_ function, which gives NULL",
     )
-
-
-def show(expression: Expression) -> str:
-    """An expression for people: Catalyst's names, `#0` for the first input column."""
-    match expression:
-        case Column():
-            return f"#{expression.index}"
-        case Literal():
-            return repr(expression.value) if expression.value is not None else "NULL"
-        case Call():
-            suffix = f" AS {expression.type}" if expression.name == "Cast" else ""
-            return f"{expression.name}({', '.join(show(argument) for argument in expression.args)}{suffix})"
 
 
 def blame(

@@ -53,7 +53,7 @@ def _column(scope: Scope, key: tuple[str, int]) -> Column:
     if key not in scope:
         raise Unresolved(f"{key}")
     index, field = scope[key]
-    return Column(index, field.type, field.nullable)
+    return Column(index, field.type, field.nullable, field.name)
 
 
 def options(arguments: Json) -> tuple[tuple[str, Any], ...]:

@@ -89,7 +89,7 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
     for key in (*left.keys, *right.keys):
         if key in scope:
             position, own = scope[key]
-            chosen.append((key, own, Column(position, own.type, own.nullable)))
+            chosen.append((key, own, Column(position, own.type, own.nullable, own.name)))
     return project(joined, chosen)
 
 
@@ -296,7 +296,8 @@ def _present(
     """The rows of one side that are among the matches, or are not."""
     fields = tuple(own.fields[index] for index in columns)
     chosen = tuple(
-        Column(behind + index, item.type, item.nullable) for index, item in zip(columns, fields, strict=True)
+        Column(behind + index, item.type, item.nullable, item.name)
+        for index, item in zip(columns, fields, strict=True)
     )
     found = plan.Project(fields, matched, chosen)
     safe = (True,) * len(columns)
@@ -307,7 +308,9 @@ def _padded(fields: plan.Fields, rows: plan.Node, start: int) -> plan.Node:
     """Rows of one side as rows of the join, the other side NULL."""
     end = start + len(rows.fields)
     expressions = tuple(
-        Column(index - start, item.type, item.nullable) if start <= index < end else Literal(None, item.type)
+        Column(index - start, item.type, item.nullable, item.name)
+        if start <= index < end
+        else Literal(None, item.type)
         for index, item in enumerate(fields)
     )
     return plan.Project(fields, rows, expressions)

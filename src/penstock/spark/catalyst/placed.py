@@ -73,7 +73,7 @@ def attribute_keys(node: Json) -> tuple[Key, ...]:
 def column(placed: Placed, index: int) -> Column:
     """A reference to a column of a plan."""
     found = placed.node.fields[index]
-    return Column(index, found.type, found.nullable)
+    return Column(index, found.type, found.nullable, found.name)
 
 
 def project(placed: Placed, columns: Iterable[tuple[Key, plan.Field, Expression]]) -> Placed:
@@ -100,7 +100,7 @@ def select(placed: Placed, keys: Sequence[Key], fields: plan.Fields | None = Non
     for index, key in enumerate(keys):
         position, own = scope[key]
         named = own if fields is None else plan.Field(fields[index].name, own.type, own.nullable)
-        chosen.append((key, named, Column(position, own.type, own.nullable)))
+        chosen.append((key, named, Column(position, own.type, own.nullable, own.name)))
     return project(placed, chosen)
 
 
