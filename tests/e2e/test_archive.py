@@ -66,9 +66,14 @@ def run(home: Path, program: str = PROGRAM, **environment: str) -> str:
 
 
 def kill_builders(home: Path) -> None:
-    for process in builders(home):
-        process.kill()
-        process.wait(10)
+    """End the builds at work with the JVMs that they started, which hold the lock as long as they live."""
+    for builder in builders(home):
+        builder.suspend()
+        family = [builder, *builder.children(recursive=True)]
+        for process in family:
+            process.kill()
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert alive == []
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 400) -> None:

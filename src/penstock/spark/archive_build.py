@@ -122,10 +122,13 @@ def lower(pid: int) -> None:
 
 
 def build(order: Order) -> bool:
-    """Build the archive unless it is there or somebody else is at it; return whether it is there now."""
+    """Build the archive unless it is there; return whether it is there now.
+
+    While somebody else is at it, a build in the background gives up, and one that is waited for waits.
+    """
     archive = Archive(Path(order.home) / "cds", order.key)
     class_path = ClassPath(base=tuple(map(Path, order.class_path)))
-    with _locked(archive.folder) as lock:
+    with _locked(archive.folder, wait=not order.background) as lock:
         if lock is None:
             return False
         if usable(archive, class_path) is not None:
@@ -211,11 +214,11 @@ def _plain_manifest(content: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[int | None]:
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[int | None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(lock)
         yield None
