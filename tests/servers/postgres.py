@@ -5,87 +5,36 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import tempfile
 import uuid
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from servers.child import Child, free_port, spawn
+from servers.child import Child, spawn
 from servers.installed import postgres_programs, postgres_user
+from servers.server import Server
 
 USER, PASSWORD = "penstock", "secret"
 
 
-class Postgres:
+class Postgres(Server):
     """A server whose data outlive `stop` and `kill`, until the `with` block ends.
 
     with Postgres() as server:
         psycopg.connect(server.new_database())
     """
 
+    name = "postgres"
+    ends_at = signal.SIGINT  # without waiting for its clients
+
     def __init__(self) -> None:
         found = postgres_programs()
         assert found is not None, "PostgreSQL is not installed: run tools/install_test_servers.py"
+        super().__init__()
         self.bin = found
         self.user = postgres_user()
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
-        self.port = free_port()
-        self._child: Child | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._initdb()
-            self.start()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._remove()
-
-    def start(self) -> None:
-        """Start the server, again after `stop` or `kill`, on the same port and with the same data."""
-        assert self._child is None, "the server is running"
-        settings = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
-            "unix_socket_directories": str(self.folder),
-            "fsync": "off",
-            "synchronous_commit": "off",
-            "full_page_writes": "off",
-            "shared_buffers": "64MB",
-            "wal_level": "logical",  # change data capture reads it
-            "max_wal_senders": "8",
-            "max_replication_slots": "16",
-            "max_connections": "100",
-        }
-        given = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        self._child = spawn(
-            [self.bin / "postgres", "-D", self.folder / "data", *given],
-            log=self.folder / "server.log",
-            cwd=self.folder,
-            user=self.user,
-        )
-        self._child.wait_until(self._is_ready)
-
-    def stop(self) -> None:
-        """End the server in order, without waiting for its clients."""
-        if self._child is not None:
-            self._child.stop(signal.SIGINT)
-            self._child = None
-
-    def kill(self) -> None:
-        """End the server as a power cut would."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
 
     def url(self, database: str = "postgres") -> str:
         """Return the address of a database."""
@@ -104,12 +53,29 @@ class Postgres:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    @property
-    def pid(self) -> int:
-        assert self._child is not None, "the server is not running"
-        return self._child.pid
+    def _spawn(self, log: Path) -> Child:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self.folder),
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "shared_buffers": "64MB",
+            "wal_level": "logical",  # change data capture reads it
+            "max_wal_senders": "8",
+            "max_replication_slots": "16",
+            "max_connections": "100",
+        }
+        given = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        return spawn(
+            [self.bin / "postgres", "-D", self.folder / "data", *given],
+            log=log,
+            cwd=self.folder,
+            user=self.user,
+        )
 
-    def _initdb(self) -> None:
+    def _prepare(self) -> None:
         (self.folder / "password").write_text(PASSWORD)
         if self.user:
             shutil.chown(self.folder, self.user)
@@ -143,7 +109,3 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
-
-    def _remove(self) -> None:
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
