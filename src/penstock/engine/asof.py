@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock.data.duration import milliseconds
 from penstock.data.types import kernel_type
-from penstock.engine.source import registered
+from penstock.engine.spelling import registered
 from penstock.engine.tick import SourceEntry, ViewEntry
 from penstock.errors import ConfigError, suggest
 from penstock.plan import node as plan

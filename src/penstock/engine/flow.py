@@ -31,7 +31,8 @@ from penstock.engine.registration import (
 from penstock.engine.result import to_batch, to_table
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.session import Session
-from penstock.engine.source import declare, registered, to_delta
+from penstock.engine.source import declare, to_delta
+from penstock.engine.spelling import registered
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import Fed, Graph, SourceEntry, run_tick

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.data.delta import Delta
 from penstock.data.duration import milliseconds
+from penstock.engine.spelling import registered
 from penstock.errors import ConfigError, suggest
 from penstock.plan.node import Field
 
@@ -58,14 +59,15 @@ def declare_lateness(given: Any, fields: Sequence[Field], *, where: str) -> Late
             hint=f"write {_FORMS}" + (f"; columns of times are {', '.join(times)}" if times else ""),
         )
     names = [field.name for field in fields]
-    if column not in names:
+    spelled = registered(str(column), names)
+    if spelled is None:
         raise ConfigError(
             f"there is no column {column!r} for lateness",
             code="FLOW_UNKNOWN_COLUMN",
             where=where,
             hint=suggest(str(column), times or names, what="column"),
         )
-    at = names.index(column)
+    at = names.index(spelled)
     if fields[at].type not in _TIMES:
         raise ConfigError(
             f"lateness needs an event time, and column '{column}' is {fields[at].type}",

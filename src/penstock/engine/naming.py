@@ -5,7 +5,7 @@ A name with points is `schema.table`: SQL writes its parts with points between t
 
 from __future__ import annotations
 
-from penstock.engine.source import registered
+from penstock.engine.spelling import registered
 from penstock.engine.tick import Graph, SourceEntry, ViewEntry
 from penstock.errors import ConfigError, suggest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,17 +19,11 @@ from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.data.sized import fit_length
 from penstock.data.types import kernel_type
 from penstock.engine.lateness import Lateness, declare_lateness
+from penstock.engine.spelling import registered
 from penstock.errors import ConfigError, suggest
 from penstock.plan.node import Field
 
 DEDUP_CAPACITY = 10_000_000
-
-
-def registered(name: str, known: Iterable[str]) -> str | None:
-    """How a name, of a relation or a column, was spelled when it was registered, None when it was not."""
-    given = list(known)
-    folded = name.casefold()
-    return name if name in given else next((one for one in given if one.casefold() == folded), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def test_batches_of_one_tick_share_their_mark_and_dates_count_in_days() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"column": "ts", "delay": "10 minutes"}, ("ts", 600_000), ["ts", TEN], "10 minutes", 600_000, TEN],
+    [{"column": "ts", "delay": "10 minutes"}, ("TS", 600_000), ["ts", TEN], "10 minutes", 600_000, TEN],
 )
 def test_forms(given: Any) -> None:
     flow = flow_of(given)
