@@ -50,9 +50,7 @@ class Fragments:
         given.append(pa.repeat(pa.scalar(micros, kernel_type(_NOW)), length))
         names = [fields[index].type for index in used] + [_NOW]
         try:
-            if self._front.needsJob(_java_list(self._spark, node.path)):
-                return self._by_job(node, pairs, given, kinds, length)
-            return self._in_place(node, pairs, given, names, kinds, length)
+            return self._evaluated(node, pairs, given, names, kinds)
         except Exception as error:
             found = errors.translate(error)
             if isinstance(found, DataError):
@@ -107,14 +105,24 @@ class Fragments:
             middle = (low + high) // 2
             half = [column.slice(low, middle - low) for column in given]
             try:
-                if self._front.needsJob(_java_list(self._spark, node.path)):
-                    self._by_job(node, pairs, half, kinds, middle - low)
-                else:
-                    self._in_place(node, pairs, half, names, kinds, middle - low)
+                self._evaluated(node, pairs, half, names, kinds)
                 low = middle
             except Exception:
                 high = middle
         return low
+
+    def _evaluated(
+        self,
+        node: plan.Spark,
+        pairs: Sequence[Sequence[int]],
+        given: Sequence[pa.Array],
+        names: Sequence[str],
+        kinds: Sequence[str],
+    ) -> list[pa.Array]:
+        """The expressions over the given columns (there is always one, the time): in the driver, unless they need a job."""
+        if self._front.needsJob(_java_list(self._spark, node.path)):
+            return self._by_job(node, pairs, given, kinds)
+        return self._in_place(node, pairs, given, names, kinds)
 
     def _in_place(
         self,
@@ -123,7 +131,6 @@ class Fragments:
         given: Sequence[pa.Array],
         names: Sequence[str],
         kinds: Sequence[str],
-        length: int,
     ) -> list[pa.Array]:
         if node.path not in self._projections:
             ddl = bridge.ddl((f"c{index}", kind, True) for index, kind in enumerate(names))
@@ -140,7 +147,7 @@ class Fragments:
             [_cast(column, spark_type(column.type)) for column in given], [f"c{i}" for i in range(len(given))]
         )
         made: list[pa.RecordBatch] = []
-        for start in range(0, length, _MOST_ROWS):
+        for start in range(0, batch.num_rows, _MOST_ROWS):
             message = batch.slice(start, _MOST_ROWS).serialize().to_pybytes()
             made.extend(
                 pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema)
@@ -155,8 +162,8 @@ class Fragments:
         pairs: Sequence[Sequence[int]],
         given: Sequence[pa.Array],
         kinds: Sequence[str],
-        length: int,
     ) -> list[pa.Array]:
+        length = len(given[0])
         numbered = [*given, pa.array(range(length), pa.int64())]
         source = self._relation(numbered, length)
         lists = [_java_list(self._spark, items) for items in pairs]

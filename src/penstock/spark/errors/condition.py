@@ -11,6 +11,7 @@ from penstock.errors import DataError, PenstockError, SqlError, StateError, sugg
 from penstock.spark.errors.wording import Question, ask, names, nearest, plain_name, sentence, short, where
 from penstock.spark.fault import Fault
 
+_Teller = Callable[[Fault, Question], PenstockError]
 _KEYWORDS = frozenset(
     """
     SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET JOIN LEFT RIGHT FULL INNER CROSS ON USING UNION EXCEPT INTERSECT
@@ -133,15 +134,6 @@ def _empty(fault: Fault, question: Question) -> PenstockError:
     return SqlError("the statement is empty", code="SQL_SYNTAX", hint="write a statement such as SELECT 1")
 
 
-def _divide_by_zero(fault: Fault, question: Question) -> PenstockError:
-    return DataError(
-        "division by zero",
-        code="DATA_DIVIDE_BY_ZERO",
-        where=where(fault, question),
-        hint="try_divide(a, b) gives NULL instead",
-    )
-
-
 def _overflow(fault: Fault, question: Question) -> PenstockError:
     alternative = re.search(r"'(try_\w+)'", fault.parameters.get("alternative", ""))
     message = fault.parameters.get("message") or sentence(fault)
@@ -174,46 +166,12 @@ def _datetime(fault: Fault, question: Question) -> PenstockError:
     )
 
 
-def _index(fault: Fault, question: Question) -> PenstockError:
-    return DataError(
-        sentence(fault),
-        code="DATA_INDEX",
-        where=where(fault, question),
-        hint="get(array, index) and try_element_at(array, position) give NULL instead",
-    )
-
-
 def _length(fault: Fault, question: Question) -> PenstockError:
     return DataError(
         f"a text is longer than the {fault.parameters.get('limit', '')} characters of its column",
         code="DATA_LENGTH",
         where=where(fault, question),
         hint="cut it with left(text, length), or declare the column as STRING",
-    )
-
-
-def _frequency(fault: Fault, question: Question) -> PenstockError:
-    return DataError(
-        "a percentile has a negative frequency",
-        code="DATA_NEGATIVE_FREQUENCY",
-        where=where(fault, question),
-        hint="frequencies must be zero or positive",
-    )
-
-
-def _recursion(fault: Fault, question: Question) -> PenstockError:
-    return SqlError(
-        sentence(fault),
-        code="SQL_RECURSION_LIMIT",
-        where=where(fault, question),
-        hint="stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
-    )
-
-
-def _type_mismatch(fault: Fault, question: Question) -> PenstockError:
-    text = sentence(fault)
-    return SqlError(
-        text, code="SQL_TYPE", where=where(fault, question), hint="cast one side to the other's type"
     )
 
 
@@ -249,15 +207,6 @@ def _unreadable(fault: Fault, question: Question) -> PenstockError:
     )
 
 
-def _subquery(fault: Fault, question: Question) -> PenstockError:
-    return DataError(
-        "a scalar subquery returned more than one row",
-        code="DATA_SCALAR_SUBQUERY",
-        where=where(fault, question),
-        hint="add an aggregate, or LIMIT 1 with an ORDER BY",
-    )
-
-
 def _raised(fault: Fault, question: Question) -> PenstockError:
     message = fault.parameters.get("errorMessage") or sentence(fault)
     return DataError(message, code="DATA_RAISED", where=where(fault, question))
@@ -283,16 +232,6 @@ def _exists(fault: Fault, question: Question) -> PenstockError:
     )
 
 
-def _not_grouped(fault: Fault, question: Question) -> PenstockError:
-    text = sentence(fault)
-    return SqlError(
-        text,
-        code="SQL_NOT_GROUPED",
-        where=where(fault, question),
-        hint="put the column in GROUP BY or in an aggregate, such as any_value(column)",
-    )
-
-
 def _cancelled(fault: Fault, question: Question) -> PenstockError:
     return StateError("the query was cancelled", code="QUERY_CANCELLED")
 
@@ -306,7 +245,46 @@ def _spark_fault(fault: Fault, question: Question) -> PenstockError:
     )
 
 
-BY_CONDITION: dict[str, Callable[[Fault, Question], PenstockError]] = {
+def _fixed(kind: type[PenstockError], code: str, hint: str, message: str | None = None) -> _Teller:
+    """What to say where only the place, and perhaps Spark's own sentence, differ from case to case."""
+
+    def tell(fault: Fault, question: Question) -> PenstockError:
+        return kind(message or sentence(fault), code=code, where=where(fault, question), hint=hint)
+
+    return tell
+
+
+_divide_by_zero = _fixed(
+    DataError, "DATA_DIVIDE_BY_ZERO", "try_divide(a, b) gives NULL instead", "division by zero"
+)
+_index = _fixed(
+    DataError, "DATA_INDEX", "get(array, index) and try_element_at(array, position) give NULL instead"
+)
+_frequency = _fixed(
+    DataError,
+    "DATA_NEGATIVE_FREQUENCY",
+    "frequencies must be zero or positive",
+    "a percentile has a negative frequency",
+)
+_subquery = _fixed(
+    DataError,
+    "DATA_SCALAR_SUBQUERY",
+    "add an aggregate, or LIMIT 1 with an ORDER BY",
+    "a scalar subquery returned more than one row",
+)
+_recursion = _fixed(
+    SqlError,
+    "SQL_RECURSION_LIMIT",
+    "stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
+)
+_type_mismatch = _fixed(SqlError, "SQL_TYPE", "cast one side to the other's type")
+_not_grouped = _fixed(
+    SqlError,
+    "SQL_NOT_GROUPED",
+    "put the column in GROUP BY or in an aggregate, such as any_value(column)",
+)
+
+BY_CONDITION: dict[str, _Teller] = {
     "TABLE_OR_VIEW_NOT_FOUND": _unknown_table,
     "UNRESOLVED_COLUMN": _unknown_column,
     "UNRESOLVED_USING_COLUMN_FOR_JOIN": _unknown_column,
