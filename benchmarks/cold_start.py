@@ -9,19 +9,16 @@ with the process. Prints a Markdown table and the machine it was measured on.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
+from harness import machine
 from penstock import config
 from penstock.spark import archive_build
-from penstock.spark.defaults import this_machine
 from penstock.spark.java import find_java
 
 STOCK = 'from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().sql("SELECT 1").show()'
@@ -76,27 +73,12 @@ def table(runs: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
-def machine() -> str:
-    """What the figures were measured on."""
-    here = this_machine()
-    java = find_java(config.load())
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return (
-        f"{model}, {here.cores} cores, {here.memory / (1 << 30):.0f} GB, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, Java {java.version} ({java.origin}), PySpark {version('pyspark')}, "
-        f"load before the run {os.getloadavg()[0]:.1f}"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="runs of each (default 10)")
     arguments = parser.parse_args()
-    print(f"Measured on: {machine()}\n")
+    java = find_java(config.load())
+    print(f"Measured on: {machine()}; Java {java.version} ({java.origin})\n")
     if not archive_build.make(config.load()):
         sys.exit(f"no class archive; see {config.load().home / 'cds' / 'build.log'}")
     for command in CANDIDATES.values():
