@@ -38,6 +38,21 @@ class Entries:
         return len(self.counts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Where the entries of some slots lie in one run: `owners` are positions among the slots that were asked for, ascending."""
+
+    run: Run
+    owners: Positions
+    low: Positions
+    high: Positions
+
+    def of(self, chosen: Bools, place: Positions) -> _Range:
+        """The chosen slots only; `place` is their position from now on."""
+        kept = chosen[self.owners]
+        return _Range(self.run, place[self.owners[kept]], self.low[kept], self.high[kept])
+
+
 class OrderedCounts:
     """Signed counts of (slot, words..., ids) in order."""
 
@@ -89,24 +104,18 @@ class OrderedCounts:
         is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive, or, with `seek`, nothing is
         wanted. `committed` reads the state before this tick.
         """
-        runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
-        bounds = [
-            (np.searchsorted(run[0], slots, "left"), np.searchsorted(run[0], slots, "right")) for run in runs
-        ]
+        ranges = self._ranges(slots, committed)
         # Looking for the start of short ranges costs more than reading over what is dead in them.
         if starts is not None and (
-            seek
-            or any(int((high - low).max(initial=0)) > _READ // max(1, len(slots)) for low, high in bounds)
+            seek or any(int((part.high - part.low).max()) > _READ // max(1, len(slots)) for part in ranges)
         ):
-            bounds = [
-                self._narrow(run, *bound, starts, reverse) for run, bound in zip(runs, bounds, strict=True)
-            ]
+            ranges = [self._narrow(part, starts, reverse) for part in ranges]
         parts: list[Entries] = []
         active = np.arange(len(slots))
         wanted = np.full(len(slots), 0 if places is None else places)
         window = None if places is None else max(2 * places + 8, _READ // max(1, len(slots)))
         while True:
-            found, limit, limited = self._window(runs, bounds, active, window, reverse)
+            found, limit, limited = self._window(ranges, len(active), window, reverse)
             if limited.any():
                 inside = self._before(found, limit, limited)
                 found = Entries(
@@ -121,54 +130,53 @@ class OrderedCounts:
             flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
             limit = tuple(word[more] ^ flip for word in limit)
             active = active[more]
-            bounds = [
-                self._narrow(run, low[more], high[more], limit, reverse)
-                for run, (low, high) in zip(runs, bounds, strict=True)
-            ]
+            place = np.cumsum(more) - 1
+            ranges = [self._narrow(part.of(more, place), limit, reverse) for part in ranges]
             assert window is not None
             window *= 4
         return self._join(parts, reverse)
 
     def between(self, slots: Positions, low: Words, high: Words, *, committed: bool = False) -> Entries:
         """Read the live entries of each slot whose word lies in [low, high], for entries of one word."""
-        runs = self._runs.runs[: len(self._runs.runs) - self._staged] if committed else self._runs.runs
-        bounds = []
-        for run in runs:
-            begin, end = (
-                np.searchsorted(run[0], slots, "left"),
-                np.searchsorted(run[0], slots, "right"),
-            )
-            begin, end = self._narrow(run, begin, end, [low], False)
-            bounds.append(self._narrow(run, begin, end, [high], True))
-        found, _, _ = self._window(runs, bounds, np.arange(len(slots)), None, False)
+        ranges = [
+            self._narrow(self._narrow(part, [low], False), [high], True)
+            for part in self._ranges(slots, committed)
+        ]
+        found, _, _ = self._window(ranges, len(slots), None, False)
         return self._join([found], False)
 
-    def _narrow(
-        self, run: Run, low: Positions, high: Positions, limit: Sequence[Words], reverse: bool
-    ) -> tuple[Positions, Positions]:
-        """Leave out what lies before the limit (behind it, with `reverse`)."""
-        words = run[1 : 1 + self.words]
-        if len(run[0]) == 0:
-            return low, high
-        cut = lower_bounds(words, limit, low, high, after=reverse)
-        return (low, cut) if reverse else (cut, high)
+    def _ranges(self, slots: Positions, committed: bool) -> list[_Range]:
+        """Where the entries of slots lie, in the runs that have any: most of the small ones have none."""
+        count = len(self._runs.runs) - (self._staged if committed else 0)
+        ranges = []
+        for run in self._runs.runs[:count]:
+            low = run[0].searchsorted(slots)
+            owners = (run[0].take(low, mode="clip") == slots).nonzero()[0]
+            if len(owners) < len(slots):
+                low = low[owners]
+            if len(owners):
+                ranges.append(_Range(run, owners, low, run[0].searchsorted(slots[owners], "right")))
+        return ranges
+
+    def _narrow(self, part: _Range, limit: Sequence[Words], reverse: bool) -> _Range:
+        """Leave out what lies before the limit of each slot (behind it, with `reverse`)."""
+        words = part.run[1 : 1 + self.words]
+        limits = [word[part.owners] for word in limit]
+        cut = lower_bounds(words, limits, part.low, part.high, after=reverse)
+        low, high = (part.low, cut) if reverse else (cut, part.high)
+        return _Range(part.run, part.owners, low, high)
 
     def _window(
-        self,
-        runs: Sequence[Run],
-        bounds: Sequence[tuple[Positions, Positions]],
-        active: Positions,
-        window: int | None,
-        reverse: bool,
+        self, ranges: Sequence[_Range], count: int, window: int | None, reverse: bool
     ) -> tuple[Entries, tuple[Words, ...], Bools]:
         """Read up to `window` entries per slot and run: entries added up, and the nearest end of an unfinished window."""
-        count = len(active)
         # Reading backwards is reading complemented words forwards.
         flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
         limit = tuple(np.zeros(count, np.uint64) for _ in range(self.words))
         limited = np.zeros(count, np.bool_)
         pieces: list[tuple[npt.NDArray[Any], ...]] = []
-        for run, (low, high) in zip(runs, bounds, strict=True):
+        for part in ranges:
+            run, low, high = part.run, part.low, part.high
             sizes = high - low
             if window is not None:
                 cut = (sizes > window).nonzero()[0]
@@ -176,14 +184,17 @@ class OrderedCounts:
                 if len(cut):
                     last = high[cut] - window if reverse else low[cut] + window - 1
                     self._lower_limit(
-                        limit, limited, cut, [word[last] ^ flip for word in run[1 : 1 + self.words]]
+                        limit,
+                        limited,
+                        part.owners[cut],
+                        [word[last] ^ flip for word in run[1 : 1 + self.words]],
                     )
             total = int(sizes.sum())
             if total == 0:
                 continue
             place, _ = expand(sizes)
-            groups = np.repeat(np.arange(count), sizes)
-            at = (high - 1)[groups] - place if reverse else low[groups] + place
+            at = (high - 1).repeat(sizes) - place if reverse else low.repeat(sizes) + place
+            groups = part.owners.repeat(sizes)
             words = [word[at] ^ flip for word in run[1 : 1 + self.words]]
             pieces.append((groups, *words, *(column[at] for column in run[1 + self.words :])))
         if not pieces:

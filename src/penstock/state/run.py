@@ -165,7 +165,9 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
     table = run.table if len(low) < _LOOKUP_BELOW else None
     begin = np.searchsorted(words, low) if table is None else _lookup(table, words, low)
     head = words.take(begin, mode="clip")
-    found = np.flatnonzero((head >= low) & (head <= high))
+    found = ((head >= low) & (head <= high)).nonzero()[0]
+    if len(found) == 0:
+        return found, found, found
     if len(found) < len(low):
         begin, high = begin[found], high[found]
     end = begin + 1
