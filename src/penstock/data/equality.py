@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.hashing import Hashes, elements, expand, hash_order, hash_rows
-from penstock.data.view import Bools, Positions, View, view
+from penstock.data.hashing import Hashes, elements, expand, hash_rows, tells_apart
+from penstock.data.sorting import order_words
+from penstock.data.view import Bools, Positions, View, gather, view, views
 
 
 def equal_rows(
@@ -41,44 +42,53 @@ def group_rows(
 
     Groups come in the order of their hash; rows that share a hash without being equal are told apart by comparing them.
     """
-    order = hash_order(hashes)
+    order, ordered = order_words(hashes)
     if len(order) == 0:
         return order, order
-    ordered = hashes[order]
     fresh = np.empty(len(order), np.bool_)
     fresh[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-    if fresh.all():
-        return order, np.arange(len(order))
     starts = np.flatnonzero(fresh)
-    leader = _leaders(order, fresh, columns, as_rows)
-    if leader is not None:
-        # Some hash has rows that differ: sort its rows by the first row that each equals.
-        group = np.cumsum(fresh)
-        resort = np.lexsort((order, leader, group))
-        order, leader, group = order[resort], leader[resort], group[resort]
-        fresh[1:] = (group[1:] != group[:-1]) | (leader[1:] != leader[:-1])
-        starts = np.flatnonzero(fresh)
-    return order, starts
-
-
-def _leaders(order: Positions, fresh: Bools, columns: Sequence[pa.Array], as_rows: bool) -> Positions | None:
-    """For rows in hash order, the first equal row of the same hash; None when every hash has only equal rows."""
-    starts = np.flatnonzero(fresh)
-    first = starts[np.cumsum(fresh) - 1]
+    if len(starts) == len(order) or tells_apart(columns):
+        return order, starts
     rest = np.flatnonzero(~fresh)
-    same = equal_rows(columns, order[rest], columns, order[first[rest]], as_rows=as_rows)
+    same = _equal_neighbours(order, rest, columns, as_rows)
     if same.all():
-        return None
-    leader: Positions = first.copy()
-    rest = rest[~same]
+        return order, starts
+    # Some hash has rows that differ: sort its rows by the first row that each equals.
+    mixed = np.unique(np.searchsorted(starts, rest[~same], "right") - 1)
+    lengths = np.diff(starts, append=len(order))[mixed]
+    place, _ = expand(lengths)
+    at = np.repeat(starts[mixed], lengths) + place
+    block = np.repeat(np.arange(len(mixed)), lengths)
+    leader = _leaders(order[at], block, columns, as_rows)
+    resort = np.lexsort((order[at], leader, block))
+    order[at] = order[at][resort]
+    block, leader = block[resort], leader[resort]
+    fresh[at[1:]] = (block[1:] != block[:-1]) | (leader[1:] != leader[:-1])
+    return order, np.flatnonzero(fresh)
+
+
+def _equal_neighbours(order: Positions, rest: Positions, columns: Sequence[pa.Array], as_rows: bool) -> Bools:
+    """Which rows, at places of an order, equal the row at the place before."""
+    if 2 * len(rest) < len(order):
+        return equal_rows(columns, order[rest], columns, order[rest - 1], as_rows=as_rows)
+    # Where most rows have an equal neighbour, each is fetched once.
+    ordered = views(gather(columns, order))
+    return equal_rows(ordered, rest, ordered, rest - 1, as_rows=as_rows)
+
+
+def _leaders(rows: Positions, block: Positions, columns: Sequence[pa.Array], as_rows: bool) -> Positions:
+    """For rows of ascending blocks, the place of the first row of the block that each equals."""
+    leader = np.empty(len(rows), np.int64)
+    rest = np.arange(len(rows))
     while len(rest):
-        # The first unresolved row of each hash leads the next round.
+        # The first unresolved row of each block leads the next round.
         leads = np.empty(len(rest), np.bool_)
         leads[0] = True
-        np.not_equal(first[rest[1:]], first[rest[:-1]], out=leads[1:])
+        np.not_equal(block[rest[1:]], block[rest[:-1]], out=leads[1:])
         candidate = rest[np.flatnonzero(leads)[np.cumsum(leads) - 1]]
-        same = equal_rows(columns, order[rest], columns, order[candidate], as_rows=as_rows)
+        same = equal_rows(columns, rows[rest], columns, rows[candidate], as_rows=as_rows)
         leader[rest[same]] = candidate[same]
         rest = rest[~same]
     return leader

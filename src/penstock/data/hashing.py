@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.sorting import order_words
 from penstock.data.view import Positions, null_mask, unpack_bits, view
 
 Hashes = npt.NDArray[np.uint64]
 
 _CHUNK = 32_768  # rows hashed at a time, so that intermediate words stay in the cache
-_PACK_FROM = 100_000
 _WORDS_IN_TURN = 16
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -73,32 +73,19 @@ def hash_wide(columns: Sequence[pa.Array], rows: int | None = None) -> tuple[Has
 
 
 def hash_order(hashes: Hashes) -> Positions:
-    """The positions that put hashes in ascending order; equal ones keep their order.
+    """The positions that put hashes in ascending order; equal ones keep their order."""
+    return order_words(hashes)[0]
 
-    Sorting many values is four times as fast as arg-sorting them, so the high bits of the hash and the position are packed into
-    one word; what the missing low bits got wrong is put right afterwards.
+
+def tells_apart(columns: Sequence[pa.Array]) -> bool:
+    """Whether rows of equal hashes are equal: the hash of one integer is a permutation of it.
+
+    Floats are left out because rows of a multiset tell -0.0 and 0.0 apart, NULL because its word is also that of a number.
     """
-    count = len(hashes)
-    if count < _PACK_FROM:
-        return np.argsort(hashes, kind="stable")
-    bits = np.uint64(count.bit_length())
-    low = (np.uint64(1) << bits) - np.uint64(1)
-    packed = hashes & ~low
-    packed |= np.arange(count, dtype=np.uint64)
-    packed.sort()
-    order: Positions = (packed & low).view(np.int64)
-    ordered = hashes[order]
-    descents = np.flatnonzero(ordered[1:] < ordered[:-1])
-    if len(descents):
-        high = packed >> bits
-        wrong = high[descents]
-        begin, end = np.searchsorted(high, wrong, "left"), np.searchsorted(high, wrong, "right")
-        begin, first = np.unique(begin, return_index=True)
-        lengths = end[first] - begin
-        place, _ = expand(lengths)
-        at = np.repeat(begin, lengths) + place
-        order[at] = order[at][np.lexsort((order[at], ordered[at], high[at]))]
-    return order
+    if len(columns) != 1 or _mask != _ALL or columns[0].null_count:
+        return False
+    values = view(columns[0]).values
+    return values is not None and values.dtype.kind in "iu"
 
 
 def normalized(array: pa.Array) -> pa.Array:

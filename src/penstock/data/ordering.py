@@ -17,12 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.sorting import order_words
+
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
 _MOST_WORDS = 4  # of a prefix
+_LEAST_ROOM = 16  # bits of a second column beside the first one, below which packing does not pay
 
 
 class Key(Protocol):
@@ -315,36 +318,51 @@ def run_starts(*columns: npt.NDArray[Any]) -> Places:
 def sort_places(keys: Sequence[npt.NDArray[Any]]) -> Places:
     """Return the positions that sort rows by several integer columns, the first one most significant; it may not be negative.
 
-    Two arg-sorts are several times as fast as a lexical sort, and the columns after the second rarely matter: they are looked at
-    only for rows that tie.
+    The first column and the leading bits of the second one that vary are packed into a word, and words are sorted; what else
+    there is rarely matters, and is looked at only for rows whose words tie.
     """
     first = keys[0]
     if len(keys) == 1:
         return np.argsort(first, kind="stable")
     if len(first) < 256:
         return np.lexsort(tuple(reversed(keys)))
-    order = np.argsort(keys[1])
-    bits = len(order).bit_length()
-    if int(first.max()).bit_length() + bits < 64:
-        # Sorting numbers is much faster than arg-sorting them: the place goes into the low bits.
-        packed = (first[order].astype(np.uint64) << np.uint64(bits)) | np.arange(len(order), dtype=np.uint64)
-        packed.sort()
-        order = order[(packed & np.uint64((1 << bits) - 1)).view(np.int64)]
-    else:
-        order = order[np.argsort(first[order], kind="stable")]
-    if len(keys) > 2:
-        a, b = first[order], keys[1][order]
-        same = (a[1:] == a[:-1]) & (b[1:] == b[:-1])
-        if same.any():
-            tied = np.zeros(len(order), np.bool_)
-            tied[1:] |= same
-            tied[:-1] |= same
-            places = tied.nonzero()[0]
-            block = np.cumsum(~np.concatenate(([False], same)))[places]
-            rows = order[places]
-            inner = np.lexsort((*(key[rows] for key in reversed(keys[2:])), block))
-            order[places] = rows[inner]
+    least, most = int(first.min()), int(first.max())
+    room = 64 - (most - least).bit_length()
+    if room < _LEAST_ROOM:
+        return np.lexsort(tuple(reversed(keys)))
+    second = keys[1].astype(np.int64).view(np.uint64) ^ _SIGN if keys[1].dtype.kind == "i" else keys[1]
+    lowest = second.min()
+    span = int(second.max() - lowest).bit_length()
+    word = second - lowest
+    if span > room:
+        word >>= np.uint64(span - room)
+    if room < 64:
+        word |= (first - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
+    order, word = order_words(word)
+    rest = keys[1:] if span > room else keys[2:]
+    same = word[1:] == word[:-1]
+    if rest and same.any():
+        _break_ties(order, same, rest)
     return order
+
+
+def _break_ties(order: Places, same: npt.NDArray[np.bool_], keys: Sequence[npt.NDArray[Any]]) -> None:
+    """Sort again, in place, the rows that are the `same` as the row before them, by more columns."""
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    places = tied.nonzero()[0]
+    block = np.cumsum(~np.concatenate(([False], same)))[places]
+    rows = order[places]
+    chosen = [key[rows] for key in keys]
+    # Most ties are of equal rows, or in order already: the place decides those.
+    fine = np.zeros(len(places) - 1, np.bool_)
+    equal = np.ones(len(places) - 1, np.bool_)
+    for key in (block, *chosen):
+        fine |= equal & (key[:-1] < key[1:])
+        equal &= key[:-1] == key[1:]
+    if not (fine | equal).all():
+        order[places] = rows[np.lexsort((*reversed(chosen), block))]
 
 
 def _refine(
