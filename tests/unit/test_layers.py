@@ -33,7 +33,7 @@ LAYERS = {
     "testing": 8,
 }
 MAY_IMPORT_PYSPARK = {"spark", "sources", "sinks"}
-SLOW_AT_THE_TOP = {"pyspark", "pandas", "polars", "prompt_toolkit", "moto"}
+SLOW_AT_THE_TOP = {"pyspark", "pandas", "polars", "prompt_toolkit", "moto", "psycopg"}
 
 
 def _imports(path: Path) -> list[tuple[str, bool, bool]]:

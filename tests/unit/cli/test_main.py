@@ -62,7 +62,7 @@ def test_an_unexpected_error_names_debug(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("error: KeyError: 'lost'\n  hint: ")
 
 
-HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "polars", "rich", "prompt_toolkit")
+HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "polars", "rich", "prompt_toolkit", "sqlalchemy")
 
 
 def _imported(*words: str) -> set[str]:

@@ -1,0 +1,49 @@
+"""The state backend: jobs, leases, epochs and values in SQLite or Postgres.
+
+with open_backend() as backend:
+    lease = backend.leases.acquire("per_minute", this_process())
+    backend.jobs.record(Job("per_minute", checkpoint="ckpt/"), lease)
+    with Heartbeat(backend, lease, on_lost=stop_at_once):
+        backend.jobs.update(lease, state=JobState.RUNNING)
+        backend.epochs.commit(lease, 0)
+    backend.jobs.update(lease, state=JobState.STOPPED)
+    backend.leases.release(lease)
+
+Nothing here imports SQLAlchemy before a backend is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.backend.heartbeat import Heartbeat
+from penstock.backend.model import Beat, Epoch, Job, JobState, Lease, Start
+from penstock.backend.open import default_url, open_backend
+from penstock.backend.process import Owner, is_gone, this_process
+
+if TYPE_CHECKING:
+    from penstock.backend.database import Backend
+
+__all__ = [
+    "Backend",
+    "Beat",
+    "Epoch",
+    "Heartbeat",
+    "Job",
+    "JobState",
+    "Lease",
+    "Owner",
+    "Start",
+    "default_url",
+    "is_gone",
+    "open_backend",
+    "this_process",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Backend":
+        from penstock.backend.database import Backend
+
+        return Backend
+    raise AttributeError(f"module 'penstock.backend' has no attribute '{name}'")

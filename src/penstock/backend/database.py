@@ -1,0 +1,99 @@
+"""The state backend: one database, and the four things that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from penstock.backend.address import Address, hidden
+from penstock.backend.dialect import READ_ONLY, Dialect
+from penstock.backend.epoch import Epochs
+from penstock.backend.job import Jobs
+from penstock.backend.lease import Leases
+from penstock.backend.moment import moment
+from penstock.backend.table import STEPS, prepare, version
+from penstock.backend.value import Values
+from penstock.errors import InternalError
+
+
+class Backend:
+    """Jobs, leases, epochs and values in one database; any thread may use it.
+
+    `open_backend` makes one from a URL.
+    """
+
+    def __init__(self, address: Address, dialect: Dialect, *, create: bool = True) -> None:
+        self.place = address.place
+        self.dialect = dialect
+        self._engine = dialect.connect(address, create=create)
+        self.leases = Leases(self)
+        self.jobs = Jobs(self)
+        self.epochs = Epochs(self)
+        self.state = Values(self)
+        try:
+            with self.reading() as connection:
+                current = version(connection) == len(STEPS)
+            if not current:
+                with self.transaction() as connection:
+                    prepare(connection, dialect, create=create, place=self.place)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Backend({self.place!r})"
+
+    def close(self) -> None:
+        """Close the connections; what is used afterwards opens new ones."""
+        self._engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that may write, committed at the end of the block; keep it short, others wait for it.
+
+        Fence it first when it writes for a job: `backend.leases.fence(connection, lease)`.
+        """
+        with self._translated(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads, and waits for nobody."""
+        with (
+            self._translated(),
+            self._engine.connect().execution_options(**{READ_ONLY: True}) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def now(self) -> datetime:
+        """The present time on the database's clock."""
+        with self.reading() as connection:
+            return moment(connection.execute(select(self.dialect.now())).scalar_one())
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            told = self.dialect.explain(error, self.place)
+            if told is None:
+                said = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
+                told = InternalError(
+                    f"the state database refused a statement: {said}", code="INTERNAL_STATE", where=self.place
+                )
+            raise told from error

@@ -1,0 +1,107 @@
+"""Epochs: which numbered step of a job began, and which is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row, delete, select
+
+from penstock.backend.model import Epoch, Lease
+from penstock.backend.moment import moment
+from penstock.backend.table import epochs
+
+if TYPE_CHECKING:
+    from penstock.backend.database import Backend
+
+KEPT = 100
+"""How many epochs of a job are kept; older ones go when a later one is committed."""
+
+
+class Epochs:
+    """The epochs of all jobs of a backend; every write is fenced."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def begin(self, lease: Lease, number: int, meta: Mapping[str, Any] | None = None) -> Epoch:
+        """Write down that an epoch begins; one that is committed already is returned as it is, and must be skipped."""
+        now = self._backend.dialect.now()
+        document = None if meta is None else dict(meta)
+        insert = self._backend.dialect.insert(epochs).values(
+            job=lease.job, number=number, started_at=now, meta=document
+        )
+        again = insert.on_conflict_do_update(
+            index_elements=["job", "number"],
+            set_={"started_at": now, "meta": insert.excluded.meta},
+            where=epochs.c.committed_at.is_(None),
+        )
+        with self._backend.transaction() as connection:
+            self._backend.leases.fence(connection, lease)
+            connection.execute(again)
+            return _one(connection, lease.job, number)
+
+    def commit(
+        self,
+        lease: Lease,
+        number: int,
+        meta: Mapping[str, Any] | None = None,
+        *,
+        connection: Connection | None = None,
+    ) -> Epoch:
+        """Write down that an epoch is committed; doing so twice changes nothing.
+
+        With `connection`, of `Backend.transaction`, it is committed together with what else that transaction writes.
+        """
+        if connection is not None:
+            return self._commit(connection, lease, number, meta)
+        with self._backend.transaction() as own:
+            return self._commit(own, lease, number, meta)
+
+    def last(self, job: str, *, committed: bool = True) -> Epoch | None:
+        """The last committed epoch of a job, or the last that began."""
+        found = self.list(job, limit=1, committed=committed)
+        return found[0] if found else None
+
+    def list(self, job: str, *, limit: int = KEPT, committed: bool = False) -> list[Epoch]:
+        """The last epochs of a job, the newest first."""
+        query = select(epochs).where(epochs.c.job == job).order_by(epochs.c.number.desc()).limit(limit)
+        if committed:
+            query = query.where(epochs.c.committed_at.is_not(None))
+        with self._backend.reading() as connection:
+            return [_as_epoch(row) for row in connection.execute(query)]
+
+    def clear(self, lease: Lease) -> int:
+        """Forget all epochs of the job, and return how many there were."""
+        with self._backend.transaction() as connection:
+            self._backend.leases.fence(connection, lease)
+            return connection.execute(delete(epochs).where(epochs.c.job == lease.job)).rowcount
+
+    def _commit(
+        self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
+    ) -> Epoch:
+        now = self._backend.dialect.now()
+        self._backend.leases.fence(connection, lease)
+        changes: dict[str, Any] = {"committed_at": now}
+        if meta is not None:
+            changes["meta"] = dict(meta)
+        insert = self._backend.dialect.insert(epochs).values(
+            job=lease.job, number=number, started_at=now, **changes
+        )
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=["job", "number"], set_=changes, where=epochs.c.committed_at.is_(None)
+            )
+        )
+        old = delete(epochs).where(epochs.c.job == lease.job, epochs.c.number <= number - KEPT)
+        connection.execute(old)
+        return _one(connection, lease.job, number)
+
+
+def _one(connection: Connection, job: str, number: int) -> Epoch:
+    query = select(epochs).where(epochs.c.job == job, epochs.c.number == number)
+    return _as_epoch(connection.execute(query).one())
+
+
+def _as_epoch(row: Row[Any]) -> Epoch:
+    return Epoch(row.job, row.number, moment(row.started_at), moment(row.committed_at), row.meta)

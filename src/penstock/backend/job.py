@@ -1,0 +1,156 @@
+"""Jobs: what was started under a name, how it is, and what somebody asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Row, and_, case, null, or_, select, update
+
+from penstock.backend.lease import as_lease
+from penstock.backend.model import Job, JobState, Lease, Request, Start
+from penstock.backend.moment import moment
+from penstock.backend.name import checked, unknown
+from penstock.backend.table import jobs, leases
+from penstock.errors import StateError
+
+if TYPE_CHECKING:
+    from penstock.backend.database import Backend
+
+
+class Jobs:
+    """The jobs of a backend, one per name."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def record(self, job: Job, lease: Lease) -> Job:
+        """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
+        checked(job.name)
+        now = self._backend.dialect.now()
+        given = {
+            "id": job.id,
+            "kind": job.kind,
+            "definition": dict(job.definition),
+            "checkpoint": job.checkpoint,
+            "log": job.log,
+            "start": None if job.start is None else asdict(job.start),
+            "state": job.state.value,
+            "message": _text(job.message),
+            "progress": None if job.progress is None else dict(job.progress),
+            "lease_epoch": lease.epoch,
+            "started_at": now,
+            "updated_at": now,
+            "ended_at": now if job.state.ended else None,
+        }
+        # A request that came after the lease was taken is meant for this very start.
+        late = jobs.c.requested_at >= int(lease.acquired_at.timestamp() * 1000)
+        kept = {
+            "request": case((late, jobs.c.request), else_=null()),
+            "requested_at": case((late, jobs.c.requested_at), else_=null()),
+        }
+        insert = self._backend.dialect.insert(jobs).values(name=job.name, **given)
+        with self._backend.transaction() as connection:
+            self._backend.leases.fence(connection, lease)
+            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={**given, **kept}))
+        return self.get(job.name)
+
+    def update(
+        self,
+        lease: Lease,
+        *,
+        state: JobState | None = None,
+        message: str | None = None,
+        progress: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Change what is given; raises STATE_LEASE_LOST when the lease is not the job's last. An end has its time noted."""
+        now = self._backend.dialect.now()
+        changes: dict[str, Any] = {"updated_at": now}
+        if state is not None:
+            changes["state"] = state.value
+            changes["ended_at"] = now if state.ended else None
+        if message is not None:
+            changes["message"] = _text(message)
+        if progress is not None:
+            changes["progress"] = dict(progress)
+        with self._backend.transaction() as connection:
+            self._backend.leases.fence(connection, lease)
+            connection.execute(update(jobs).where(jobs.c.name == lease.job).values(**changes))
+
+    def find(self, name_or_id: str) -> Job | None:
+        """The job of that name, or else of that id; None when there is none."""
+        query = self._select().where(or_(jobs.c.name == name_or_id, jobs.c.id == name_or_id))
+        with self._backend.reading() as connection:
+            found = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
+        return min(found, key=lambda job: job.name != name_or_id, default=None)
+
+    def get(self, name_or_id: str) -> Job:
+        """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
+        found = self.find(name_or_id)
+        if found is None:
+            raise unknown(name_or_id, (job.name for job in self.list()), place=self._backend.place)
+        return found
+
+    def list(self, state: JobState | None = None) -> list[Job]:
+        """All jobs, or those in one state, by name."""
+        with self._backend.reading() as connection:
+            found = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
+        return [job for job in found if state is None or job.state is state]
+
+    def request(self, name_or_id: str, what: Request) -> datetime:
+        """Ask the process that runs the job to stop or restart it; its heartbeat hands that on."""
+        job = self.get(name_or_id)
+        if job.state.ended:
+            raise StateError(
+                f"'{job.name}' does not run: it is {job.state}",
+                code="JOB_NOT_RUNNING",
+                where=self._backend.place,
+            )
+        now = self._backend.dialect.now()
+        with self._backend.transaction() as connection:
+            asked: int = connection.execute(
+                update(jobs)
+                .where(jobs.c.name == job.name)
+                .values(request=what, requested_at=now)
+                .returning(jobs.c.requested_at)
+            ).scalar_one()
+        return moment(asked)
+
+    def _select(self) -> Any:
+        held = (leases.c.expires_at > self._backend.dialect.now()).label("held")
+        mine = and_(leases.c.job == jobs.c.name, leases.c.epoch == jobs.c.lease_epoch)
+        of_lease = [column for column in leases.c if column.name != "job"]
+        return select(jobs, leases.c.job, *of_lease, held).select_from(jobs.outerjoin(leases, mine))
+
+
+def _as_job(row: Row[Any]) -> Job:
+    lease = None if row.job is None else as_lease(row)
+    state = JobState(row.state)
+    if not state.ended and (lease is None or not lease.held):
+        state = JobState.LOST
+    start = None if row.start is None else Start(**{**row.start, "argv": tuple(row.start["argv"])})
+    return Job(
+        name=row.name,
+        kind=row.kind,
+        definition=row.definition or {},
+        checkpoint=row.checkpoint,
+        log=row.log,
+        start=start,
+        id=row.id,
+        state=state,
+        message=row.message,
+        progress=row.progress,
+        started_at=moment(row.started_at),
+        updated_at=moment(row.updated_at),
+        ended_at=moment(row.ended_at),
+        request=row.request,
+        requested_at=moment(row.requested_at),
+        lease=lease,
+    )
+
+
+def _text(message: str | None) -> str | None:
+    # Postgres keeps no NUL in texts, and messages come from anywhere.
+    return None if message is None else message.replace("\x00", "\\x00")

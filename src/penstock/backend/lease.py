@@ -1,0 +1,182 @@
+"""Leases: at most one process runs a job, and one that lost its lease writes nothing more here.
+
+A lease ends by the database's clock, so the clocks of the machines do not matter. It cannot stop a process that slept
+past its end and goes on: the fence does. It is checked in the same transaction as the write, and a takeover waits for it.
+On Postgres the fence takes the row FOR KEY SHARE: a renewal does not wait for a long fenced transaction, a takeover does.
+Outside this database a fence must be the other system's own: Kafka's transactional id, an epoch column.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, select, update
+
+from penstock.backend.model import Beat, Lease
+from penstock.backend.moment import moment
+from penstock.backend.name import checked
+from penstock.backend.process import Owner, clock, is_gone
+from penstock.backend.table import jobs, leases
+from penstock.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.backend.database import Backend
+
+TTL_MS = 5_000
+POLL_SECONDS = 0.1
+
+
+class Leases:
+    """The leases of a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def acquire(self, job: str, owner: Owner, *, ttl_ms: int = TTL_MS, wait_ms: int | None = None) -> Lease:
+        """Take the lease of a job, or raise STATE_LEASE_HELD, which says who holds it.
+
+        Waits up to `wait_ms` for it. Without that number it waits only when the holder is a process of this machine that
+        is gone, as after a crash: its lease ends within its time to live, and what it started has ended by then.
+        """
+        checked(job)
+        end = None if wait_ms is None else clock() + wait_ms / 1000
+        while True:
+            asked = clock()
+            taken, row = self._try(job, owner, ttl_ms)
+            found = as_lease(row)
+            if taken:
+                return replace(found, deadline=asked + ttl_ms / 1000)
+            patient = is_gone(found.owner) if end is None else clock() < end
+            if not patient:
+                raise _held(found, owner, self._backend)
+            time.sleep(POLL_SECONDS)
+
+    def renew(self, lease: Lease) -> bool:
+        """Prolong the lease by its time to live; False means that it is lost, and the holder must stop at once."""
+        return self.beat(lease).held
+
+    def beat(self, lease: Lease, progress: Mapping[str, Any] | None = None) -> Beat:
+        """Renew, record the job's progress when one is given, and look for requests, all in one transaction."""
+        now = self._backend.dialect.now()
+        with self._backend.transaction() as connection:
+            renewed = connection.execute(
+                update(leases)
+                .where(_is(lease), leases.c.expires_at > now)
+                .values(expires_at=now + lease.ttl_ms)
+                .returning(leases.c.expires_at)
+            ).first()
+            if renewed is None:
+                return Beat(held=False)
+            mine = and_(jobs.c.name == lease.job, jobs.c.lease_epoch == lease.epoch)
+            if progress is not None:
+                connection.execute(update(jobs).where(mine).values(progress=dict(progress), updated_at=now))
+            asked = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
+        return Beat(held=True, request=asked[0], requested_at=moment(asked[1])) if asked else Beat(held=True)
+
+    def release(self, lease: Lease) -> bool:
+        """End the lease now; False when it was lost already."""
+        now = self._backend.dialect.now()
+        with self._backend.transaction() as connection:
+            done = connection.execute(
+                update(leases).where(_is(lease), leases.c.expires_at > now).values(expires_at=now)
+            )
+            return done.rowcount == 1
+
+    def get(self, job: str) -> Lease | None:
+        """The last lease of a job; `held` says whether it still lasts."""
+        with self._backend.reading() as connection:
+            row = connection.execute(self._select().where(leases.c.job == job)).first()
+        return None if row is None else as_lease(row)
+
+    def fence(self, connection: Connection, lease: Lease) -> None:
+        """Raise STATE_LEASE_LOST unless the lease is the job's last; nobody takes it before the transaction ends."""
+        found = connection.execute(
+            select(leases.c.epoch).where(_is(lease)).with_for_update(read=True, key_share=True)
+        ).first()
+        if found is None:
+            raise lost(lease, "another process has taken it", place=self._backend.place)
+
+    def _try(self, job: str, owner: Owner, ttl_ms: int) -> tuple[bool, Row[Any]]:
+        now = self._backend.dialect.now()
+        fresh = {
+            "token": uuid.uuid4().hex,
+            "ttl_ms": ttl_ms,
+            "host": owner.host,
+            "pid": owner.pid,
+            "process_started": owner.started,
+            "session": owner.session,
+            "machine": owner.machine,
+        }
+        first = self._backend.dialect.insert(leases).values(
+            job=job, epoch=0, acquired_at=0, expires_at=0, **fresh
+        )
+        free = and_(leases.c.job == job, leases.c.expires_at <= now)
+        with self._backend.transaction() as connection:
+            connection.execute(first.on_conflict_do_nothing(index_elements=["job"]))
+            # FOR UPDATE waits for fenced transactions of the last holder, which an UPDATE alone would not.
+            if connection.execute(select(leases.c.epoch).where(free).with_for_update()).first() is not None:
+                taken = connection.execute(
+                    update(leases)
+                    .where(free)
+                    .values(epoch=leases.c.epoch + 1, acquired_at=now, expires_at=now + ttl_ms, **fresh)
+                ).rowcount
+                if taken:
+                    return True, connection.execute(self._select().where(leases.c.job == job)).one()
+            return False, connection.execute(self._select().where(leases.c.job == job)).one()
+
+    def _select(self) -> Any:
+        return select(leases, (leases.c.expires_at > self._backend.dialect.now()).label("held"))
+
+
+def as_lease(row: Row[Any]) -> Lease:
+    """A row of the table, with its column `held`, as a value."""
+    return Lease(
+        job=row.job,
+        owner=Owner(row.host, row.pid, row.process_started, row.session, row.machine),
+        epoch=row.epoch,
+        ttl_ms=row.ttl_ms,
+        token=row.token,
+        acquired_at=moment(row.acquired_at),
+        expires_at=moment(row.expires_at),
+        held=bool(row.held),
+    )
+
+
+def lost(lease: Lease, why: str, *, place: str) -> StateError:
+    """The error for a holder that has lost its lease."""
+    return StateError(
+        f"this process does not run '{lease.job}' any more: {why}",
+        code="STATE_LEASE_LOST",
+        where=place,
+        hint="it was paused or cut off from the state database for longer than its lease; start it again",
+    )
+
+
+def _is(lease: Lease) -> ColumnElement[bool]:
+    return and_(leases.c.job == lease.job, leases.c.epoch == lease.epoch, leases.c.token == lease.token)
+
+
+def _held(found: Lease, owner: Owner, backend: Backend) -> StateError:
+    rest = max(0.0, (found.expires_at - backend.now()).total_seconds())
+    mine = (found.owner.machine, found.owner.pid, found.owner.started) == (
+        owner.machine,
+        owner.pid,
+        owner.started,
+    )
+    who = f"this process ({found.owner.pid})" if mine else str(found.owner)
+    gone = " and is gone" if is_gone(found.owner) else ""
+    since, until = (
+        time.isoformat(sep=" ", timespec="seconds") for time in (found.acquired_at, found.expires_at)
+    )
+    return StateError(
+        f"'{found.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
+        code="STATE_LEASE_HELD",
+        where=backend.place,
+        hint=f"stop it with `penstock jobs stop {found.job}`, or choose another name; "
+        f"a lease that is not renewed ends in {rest:.1f} seconds",
+    )

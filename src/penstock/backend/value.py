@@ -1,0 +1,119 @@
+"""Values that belong to a job, by namespace and key: what plugins remember, schemas that were inferred."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
+
+from penstock.backend.dialect import dumps
+from penstock.backend.model import Lease
+from penstock.backend.name import checked
+from penstock.backend.table import values
+
+if TYPE_CHECKING:
+    from penstock.backend.database import Backend
+
+
+class Values:
+    """Key-value state: a value is `bytes`, or anything that JSON can say. A write with a lease is fenced."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def get(self, job: str, key: str, default: Any = None, *, namespace: str = "") -> Any:
+        """The value of a key, or the default."""
+        with self._backend.reading() as connection:
+            return self._read(connection, job, key, namespace, default)
+
+    def put(self, job: str, key: str, value: Any, *, namespace: str = "", lease: Lease | None = None) -> None:
+        """Set the value of a key."""
+        with self._writing(lease) as connection:
+            self._write(connection, job, key, namespace, value)
+
+    def swap(
+        self, job: str, key: str, old: Any, new: Any, *, namespace: str = "", lease: Lease | None = None
+    ) -> bool:
+        """Set the value of a key if it is still `old` (None: not there); False, and nothing set, when it is not."""
+        with self._writing(lease) as connection:
+            # The row is made first, so that there is one to lock for all who swap this key.
+            insert = self._backend.dialect.insert(values).values(
+                job=job, namespace=namespace, key=key, updated_at=0
+            )
+            place = ["job", "namespace", "key"]
+            connection.execute(insert.on_conflict_do_nothing(index_elements=place))
+            locked = select(values.c.key).where(_at(job, namespace, key)).with_for_update()
+            connection.execute(locked).one()
+            swapped = _same(self._read(connection, job, key, namespace, None), old)
+            if swapped:
+                self._write(connection, job, key, namespace, new)
+            connection.execute(delete(values).where(_at(job, namespace, key), values.c.updated_at == 0))
+            return swapped
+
+    def remove(self, job: str, key: str, *, namespace: str = "", lease: Lease | None = None) -> bool:
+        """Remove a key; False when it was not there."""
+        with self._writing(lease) as connection:
+            return connection.execute(delete(values).where(_at(job, namespace, key))).rowcount == 1
+
+    def clear(self, job: str, *, namespace: str | None = None, lease: Lease | None = None) -> int:
+        """Remove all keys of a job, or of one of its namespaces, and return how many there were."""
+        with self._writing(lease) as connection:
+            return connection.execute(delete(values).where(_of(job, namespace))).rowcount
+
+    def items(self, job: str, *, namespace: str | None = None) -> dict[tuple[str, str], Any]:
+        """All values of a job, or of one of its namespaces, by (namespace, key), in order."""
+        query = select(values).where(_of(job, namespace)).order_by(values.c.namespace, values.c.key)
+        with self._backend.reading() as connection:
+            return {(row.namespace, row.key): _value(row) for row in connection.execute(query)}
+
+    def jobs(self) -> list[str]:
+        """The names of the jobs that have values."""
+        with self._backend.reading() as connection:
+            return sorted(connection.execute(select(values.c.job).distinct()).scalars())
+
+    @contextmanager
+    def _writing(self, lease: Lease | None) -> Iterator[Connection]:
+        with self._backend.transaction() as connection:
+            if lease is not None:
+                self._backend.leases.fence(connection, lease)
+            yield connection
+
+    def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
+        row = connection.execute(select(values).where(_at(job, namespace, key))).first()
+        return default if row is None or row.updated_at == 0 else _value(row)
+
+    def _write(self, connection: Connection, job: str, key: str, namespace: str, value: Any) -> None:
+        checked(job)
+        binary = isinstance(value, bytes | bytearray | memoryview)
+        content = {
+            "bytes": bytes(value) if binary else None,
+            # A list of one, since a column that is NULL stands for bytes and JSON has a null of its own.
+            "document": None if binary else [value],
+            "updated_at": self._backend.dialect.now(),
+        }
+        insert = self._backend.dialect.insert(values).values(job=job, namespace=namespace, key=key, **content)
+        place = ["job", "namespace", "key"]
+        connection.execute(insert.on_conflict_do_update(index_elements=place, set_=content))
+
+
+def _at(job: str, namespace: str, key: str) -> ColumnElement[bool]:
+    return and_(values.c.job == job, values.c.namespace == namespace, values.c.key == key)
+
+
+def _of(job: str, namespace: str | None) -> ColumnElement[bool]:
+    of_job = values.c.job == job
+    return of_job if namespace is None else and_(of_job, values.c.namespace == namespace)
+
+
+def _value(row: Row[Any]) -> Any:
+    return row.bytes if row.document is None else row.document[0]
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Equal as they are stored: a tuple is a list there."""
+    if isinstance(found, bytes) or isinstance(expected, bytes | bytearray | memoryview):
+        return isinstance(found, bytes) and found == expected
+    return bool(found == json.loads(dumps(expected)))
