@@ -15,6 +15,7 @@ import pytest
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
 from penstock.errors import PenstockError
+from penstock.operators import topk
 from penstock.operators.base import Tick
 from penstock.operators.topk import TopK
 from penstock.plan.node import SortKey
@@ -135,6 +136,46 @@ def test_top_rows_follow_their_twin(
             contents: Counter[str] = Counter()
             apply(contents, operator.contents())
             assert contents == expected
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("limit", [1, 3, 32, 33])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_rows_come_and_go_around_the_last_place(
+    limit: int, offset: int, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(topk, "_LARGE", 1)
+    order, partition, bounds = (SortKey(3, True, False),), (0,), (limit, offset)
+    rng = random.Random(f"{limit}{offset}")
+    operator = TopK(TYPES, partition, order, limit, offset=offset, rank_field=True)
+    rows: list[tuple[Any, ...]] = []
+    view: Counter[str] = Counter()
+    for round_ in range(80):
+        after, changes = list(rows), []
+        members = sorted((row for row in after if row[0] == 1), key=compare_rows(order))
+        if round_ % 20 == 19:
+            # A partition is emptied; another may get its place.
+            changes = [(row, -1) for row in members]
+        elif members and rng.random() < 0.6:
+            near = min(max(offset + limit + rng.choice([-2, -1, 0, 1]), 0), len(members) - 1)
+            changes.append((members[near], -1))
+        for _ in range(rng.choice([0, 1, 3])):
+            changes.append(
+                ((rng.choice([1, 1, 1, 2]), rng.choice([0.0, -0.0, 1.5]), "a", rng.randrange(6)), 1)
+            )
+        for row, weight in changes:
+            if weight > 0:
+                after.append(row)
+            else:
+                del after[next(at for at, held in enumerate(after) if shown(held) == shown(row))]
+        if rng.random() < 0.3:
+            operator.step([delta_of(changes)], TICK)
+            operator.rollback()
+        apply(view, operator.step([delta_of(changes)], TICK))
+        operator.commit()
+        rows = after
+        assert view == twin(rows, partition, order, bounds, True)
 
 
 def test_a_retraction_of_nothing_is_refused() -> None:

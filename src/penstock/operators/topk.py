@@ -4,12 +4,15 @@ Rule: d(out) = the places after the tick minus the places before, for partitions
 The whole row breaks ties, in ascending order of its columns with NULL first; so does a LIMIT without ORDER BY, which takes the smallest
 rows. A row of weight n takes n places. With `rank_field` the place (row_number, from 1) is the last column.
 
-Cost: delta, and offset + limit rows of each partition whose places change; what is deleted at the top is not read again.
+Cost: delta, and offset + limit rows of each partition whose places change. When these are few, the rows at them and some more are
+kept: a partition is then read in order only when so many of them have gone that others move up. What is deleted at the top is
+not read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +21,20 @@ import pyarrow as pa
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
 from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
-from penstock.data.view import Positions, gather
+from penstock.data.view import Bools, Positions
 from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.state.dense import Dense
-from penstock.state.multiset import OrderedRows, Read
+from penstock.state.leading import Leading
+from penstock.state.multiset import Ordered, OrderedRows
 from penstock.state.slots import Slots
 from penstock.state.sorted_runs import Run
 
 Ints = npt.NDArray[np.int64]
+
+_MOST_KEPT = 32  # places up to which the rows at them are kept per partition
+_SPARE = 2  # rows more that are kept at least
+_LARGE = 50_000  # changed rows from which reading partitions in order is cheaper than arranging them anew
 
 
 def _not_after(left: Sequence[Words], right: Sequence[Words]) -> npt.NDArray[np.bool_]:
@@ -62,9 +70,14 @@ class TopK(Operator):
         self._rows = OrderedRows(types, order)
         self._total = Dense(np.int64)
         words = self._rows.counts.words
-        # Per partition: the words of its first row, and of the row at its last place when it has that many.
+        # Per partition: the words of its first row, those of the last row that was looked at, and the places up to that one.
         self._first = [Dense(np.uint64) for _ in range(words)]
         self._last = [Dense(np.uint64) for _ in range(words)]
+        self._seen = Dense(np.int64)
+        self._reach, self._kept = self._end, None
+        if self._end is not None and self._end <= _MOST_KEPT:
+            self._reach = self._end + _SPARE + self._end // 4
+            self._kept = Leading(self._reach)
         self.types = (*types, pa.int32()) if rank_field else tuple(types)
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
@@ -83,60 +96,54 @@ class TopK(Operator):
             self._index.release(touched[after == 0])
         if len(run[0]) == 0:
             return empty(self.types)
-        affected, was_empty = self._affected(run, touched, before)
+        affected, held = self._affected(run, touched, before)
         if len(affected) == 0:
             return empty(self.types)
-        old_starts = [dense.data[affected] for dense in self._first]
-        new_starts = self._starts(run, affected, old_starts, was_empty)
-        old = self._rows.read(affected, self._end, starts=old_starts, committed=True)
-        new = self._rows.read(affected, self._end, starts=new_starts)
+        old, new = self._before_and_after(run, affected, held)
         self._remember(affected, new)
         return self._difference(old, new)
 
     def contents(self) -> Delta:
         """All rows that the operator has given and not taken back."""
         slots = np.zeros(1, np.int64) if self._index is None else self._index.live()
-        none = Read(
-            np.zeros(0, np.int64),
-            tuple(pa.array([], kind) for kind in self._rows.kinds),
-            np.zeros(0, np.int64),
-            (),
-            np.zeros(0, np.int64),
-        )
-        read = none if self._end == self._offset else self._rows.read(slots, self._end)
-        return self._difference(none, read)
+        if self._end == self._offset:
+            return empty(self.types)
+        return self._difference(_NOTHING, self._rows.ordered(slots, self._end))
 
     def commit(self) -> None:
         if self._index is not None:
             self._index.commit()
         self._rows.commit()
-        for dense in (self._total, *self._first, *self._last):
+        for dense in self._dense():
             dense.commit()
 
     def rollback(self) -> None:
         if self._index is not None:
             self._index.rollback()
         self._rows.rollback()
-        for dense in (self._total, *self._first, *self._last):
+        for dense in self._dense():
             dense.rollback()
 
     def memory(self) -> int:
         index = 0 if self._index is None else self._index.memory()
-        dense = sum(dense.memory() for dense in (self._total, *self._first, *self._last))
+        dense = sum(dense.memory() for dense in self._dense())
         return index + self._rows.memory() + dense
+
+    def _dense(self) -> Iterator[Dense]:
+        yield from (self._total, self._seen, *self._first, *self._last)
+        if self._kept is not None:
+            yield from self._kept.dense()
 
     def _resolve(self, delta: Delta) -> tuple[Positions, Positions]:
         if self._index is None:
             return np.zeros(len(delta), np.int64), np.zeros(1, np.int64)
         found = self._index.resolve([delta.columns[key] for key in self._partition], len(delta))
-        for dense in (self._total, *self._first, *self._last):
+        for dense in self._dense():
             dense.reserve(self._index.size)
         return found.slots, found.touched
 
-    def _affected(
-        self, run: Run, touched: Positions, before: Ints
-    ) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """The partitions whose places may change, ascending, and which of them had no row."""
+    def _affected(self, run: Run, touched: Positions, before: Ints) -> tuple[Positions, Ints]:
+        """The partitions whose places may change, ascending, and how many rows they had."""
         slots, words = run[0], run[1 : 1 + len(self._last)]
         held = np.zeros(len(self._total.data), np.int64) if len(touched) * 8 > len(self._total.data) else None
         if held is None:
@@ -145,13 +152,59 @@ class TopK(Operator):
         else:
             held[touched] = before
             old = held[slots]
-        if self._end is None:
-            concerned = np.ones(len(slots), np.bool_)
-        else:
-            concerned = (old < self._end) | _not_after(words, [dense.data[slots] for dense in self._last])
+        concerned = (self._seen.data[slots] == old) | _not_after(
+            words, [dense.data[slots] for dense in self._last]
+        )
         slots, old = slots[concerned], old[concerned]
         first = run_starts(slots)
-        return slots[first], old[first] == 0
+        return slots[first], old[first]
+
+    def _before_and_after(self, run: Run, affected: Positions, held: Ints) -> tuple[Ordered, Ordered]:
+        """The first rows of partitions before and after the tick."""
+        first = [dense.data[affected] for dense in self._first]
+        starts = self._starts(run, affected, first, held == 0)
+        if self._kept is None:
+            old = self._rows.ordered(affected, self._reach, starts=first, committed=True)
+            return old, self._rows.ordered(affected, self._reach, starts=starts)
+        changed = _changed(run, affected)
+        groups, ids = self._kept.read(affected)
+        at, hit = changed.find(ids)
+        counts = self._rows.held(ids)
+        old = Ordered(groups, ids, counts - np.where(hit, changed.weights.take(at, mode="clip"), 0), ())
+        if len(run[0]) > _LARGE:
+            return old, self._rows.ordered(affected, self._reach, starts=starts)
+        fresh = changed.weights > 0
+        fresh[at[hit]] = False
+        alive = counts > 0
+        new = self._rows.arranged(
+            np.concatenate((groups[alive], changed.groups[fresh])),
+            np.concatenate((ids[alive], changed.ids[fresh])),
+        )
+        return old, self._completed(
+            affected, self._without_gaps(affected, held, new, changed.ids[fresh]), starts
+        )
+
+    def _without_gaps(self, affected: Positions, held: Ints, new: Ordered, fresh: Ints) -> Ordered:
+        """Leave out fresh rows behind the last kept one, unless all rows of the partition are kept: others may lie between."""
+        at = fresh.searchsorted(new.ids)
+        known = fresh.take(at, mode="clip") != new.ids if len(fresh) else np.ones(len(new), np.bool_)
+        last = np.full(len(affected), -1)
+        np.maximum.at(last, new.groups[known], known.nonzero()[0])
+        last[self._seen.data[affected] == held] = len(new)
+        inside = (np.arange(len(new)) <= last[new.groups]).nonzero()[0]
+        return new if len(inside) == len(new) else new.take(inside)
+
+    def _completed(self, affected: Positions, new: Ordered, starts: Sequence[Words]) -> Ordered:
+        """Read partitions in order in which the rows that are known do not fill all places."""
+        assert self._end is not None
+        filled = np.bincount(new.groups, new.counts, len(affected))
+        search = filled < np.minimum(self._total.data[affected], self._end)
+        places = search.nonzero()[0]
+        if len(places) == 0:
+            return new
+        read = self._rows.ordered(affected[places], self._reach, starts=[word[places] for word in starts])
+        known = new.take((~search[new.groups]).nonzero()[0])
+        return _together(known, Ordered(places[read.groups], read.ids, read.counts, read.words))
 
     def _starts(
         self, run: Run, affected: Positions, first: Sequence[Words], was_empty: npt.NDArray[np.bool_]
@@ -162,24 +215,28 @@ class TopK(Operator):
         earlier = _not_after(changed, first) | was_empty
         return [np.where(earlier, one, other) for one, other in zip(changed, first, strict=True)]
 
-    def _remember(self, affected: Positions, new: Read) -> None:
-        """Note the first and the last place of partitions."""
-        for dense in (*self._first, *self._last):
+    def _remember(self, affected: Positions, new: Ordered) -> None:
+        """Note the first and the last row of partitions that was looked at, and those between them."""
+        for dense in (self._seen, *self._first, *self._last):
             dense.touch(affected)
+        begin, end = self._places(new)
+        if self._reach is not None:
+            near = (begin < self._reach).nonzero()[0]
+            new, end = new.take(near), end[near]
+        if self._kept is not None:
+            self._kept.put(affected, new.groups, new.ids)
+        self._seen.data[affected] = 0
         if len(new) == 0:
             return
         starts = run_starts(new.groups)
         owners = affected[new.groups[starts]]
-        for dense, word in zip(self._first, new.words, strict=True):
-            dense.data[owners] = word[starts]
-        if self._end is None:
-            return
-        begin, end = self._places(new)
-        last = ((begin < self._end) & (end >= self._end)).nonzero()[0]
-        for dense, word in zip(self._last, new.words, strict=True):
-            dense.data[affected[new.groups[last]]] = word[last]
+        lasts = starts + run_lengths(starts, len(new)) - 1
+        self._seen.data[owners] = end[lasts]
+        for first, last, word in zip(self._first, self._last, new.words, strict=True):
+            first.data[owners] = word[starts]
+            last.data[owners] = word[lasts]
 
-    def _places(self, read: Read) -> tuple[Ints, Ints]:
+    def _places(self, read: Ordered) -> tuple[Ints, Ints]:
         """The places, from 0, that each row takes in its partition: first, and one behind the last."""
         ends = np.cumsum(read.counts)
         starts = run_starts(read.groups)
@@ -187,7 +244,7 @@ class TopK(Operator):
         end = ends - base.repeat(run_lengths(starts, len(read)))
         return end - read.counts, end
 
-    def _window(self, read: Read) -> tuple[Positions, Ints, Ints]:
+    def _window(self, read: Ordered) -> tuple[Positions, Ints, Ints]:
         """The rows within the window, how many places each takes there, and the first of them."""
         begin, end = self._places(read)
         begin = np.maximum(begin, self._offset)
@@ -196,33 +253,62 @@ class TopK(Operator):
         rows = (end > begin).nonzero()[0]
         return rows, (end - begin)[rows], begin[rows]
 
-    def _difference(self, old: Read, new: Read) -> Delta:
+    def _difference(self, old: Ordered, new: Ordered) -> Delta:
         """The places of one reading instead of those of another."""
         sides = [(old, *self._window(old), -1), (new, *self._window(new), 1)]
-        rows = np.concatenate([chosen + (len(old) if sign > 0 else 0) for _, chosen, _, _, sign in sides])
-        counts = np.concatenate([count * sign for _, _, count, _, sign in sides])
-        groups = np.concatenate([read.groups[chosen] for read, chosen, _, _, _ in sides])
         ids = np.concatenate([read.ids[chosen] for read, chosen, _, _, _ in sides])
-        keys: list[npt.NDArray[np.int64]] = [groups, ids]
+        counts = np.concatenate([count * sign for _, _, count, _, sign in sides])
+        if len(ids) == 0:
+            return empty(self.types)
+        keys = [ids]
         if self._rank:
             begin = np.concatenate([first for _, _, _, first, _ in sides])
-            place, _ = expand(np.abs(counts))
-            repeat = np.repeat(np.arange(len(rows)), np.abs(counts))
-            ranks = begin[repeat] + place + 1
-            rows, keys = rows[repeat], [groups[repeat], ids[repeat], ranks]
-            counts = np.sign(counts)[repeat]
-        if len(rows) == 0:
-            return empty(self.types)
+            times = np.abs(counts)
+            place, _ = expand(times)
+            keys = [ids.repeat(times), begin.repeat(times) + place + 1]
+            counts = np.sign(counts).repeat(times)
         order = sort_places(keys)
         starts = run_starts(*(key[order] for key in keys))
         weights = np.add.reduceat(counts[order], starts)
         kept = weights != 0
         chosen = order[starts[kept]]
-        columns = tuple(
-            pa.concat_arrays(pair) if len(pair[0]) else pair[1]
-            for pair in zip(old.columns, new.columns, strict=True)
-        )
-        result = gather(columns, rows[chosen])
+        columns = self._rows.rows.keys(keys[0][chosen])
         if self._rank:
-            result = (*result, pa.array(keys[2][chosen].astype(np.int32)))
-        return Delta(result, weights[kept])
+            columns = (*columns, pa.array(keys[1][chosen].astype(np.int32)))
+        return Delta(columns, weights[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """The changed rows of some partitions in the order of their ids, each with the index of its partition."""
+
+    groups: Positions
+    ids: Ints
+    weights: Ints
+
+    def find(self, ids: Ints) -> tuple[Positions, Bools]:
+        """Where rows are among the changed ones, and whether they are."""
+        at = self.ids.searchsorted(ids)
+        return at, self.ids.take(at, mode="clip") == ids
+
+
+def _changed(run: Run, affected: Positions) -> _Changed:
+    """The entries of a change that belong to affected partitions."""
+    at = affected.searchsorted(run[0])
+    inside = (affected.take(at, mode="clip") == run[0]).nonzero()[0]
+    inside = inside[np.argsort(run[-2][inside])]
+    return _Changed(at[inside], run[-2][inside], run[-1][inside])
+
+
+def _together(one: Ordered, other: Ordered) -> Ordered:
+    """The rows of different partitions as one reading."""
+    both = Ordered(
+        np.concatenate((one.groups, other.groups)),
+        np.concatenate((one.ids, other.ids)),
+        np.concatenate((one.counts, other.counts)),
+        tuple(np.concatenate(pair) for pair in zip(one.words, other.words, strict=True)),
+    )
+    return both.take(np.argsort(both.groups, kind="stable"))
+
+
+_NOTHING = Ordered(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), ())

@@ -23,12 +23,13 @@ from penstock.data.ordering import (
     prefix,
     prefix_words,
     rank_rows,
+    sort_places,
     word_count,
 )
 from penstock.data.view import Positions, gather
 from penstock.errors import InternalError
 from penstock.state.dense import Dense
-from penstock.state.ordered import Entries, OrderedCounts
+from penstock.state.ordered import OrderedCounts
 from penstock.state.slots import Slots
 from penstock.state.sorted_runs import Run
 
@@ -47,6 +48,24 @@ class Read:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The same by id: rows of several groups in order, without their columns."""
+
+    groups: Positions
+    ids: Ints
+    counts: Ints
+    words: tuple[Words, ...]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def take(self, places: Positions) -> Ordered:
+        """The rows at some places."""
+        words = tuple(word[places] for word in self.words)
+        return Ordered(self.groups[places], self.ids[places], self.counts[places], words)
 
 
 class Multiset(Protocol):
@@ -145,36 +164,54 @@ class OrderedRows:
         starts: Sequence[Words] | None = None,
         committed: bool = False,
     ) -> Read:
+        found = self.ordered(slots, places, reverse=reverse, starts=starts, committed=committed)
+        return Read(found.groups, self.rows.keys(found.ids), found.counts, found.words, found.ids)
+
+    def ordered(
+        self,
+        slots: Positions,
+        places: int | None = None,
+        *,
+        reverse: bool = False,
+        starts: Sequence[Words] | None = None,
+        committed: bool = False,
+    ) -> Ordered:
+        """The same as `read`, by id."""
         found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
         count = self.counts.words
         words: tuple[Words, ...] = found.keys[:count]
-        ids: Ints = found.keys[count]
-        columns = self.rows.keys(ids)
-        order = self._untie(found, words, columns, reverse)
-        if order is None:
-            return Read(found.groups, columns, found.counts, words, ids)
-        return Read(found.groups, gather(columns, order), found.counts[order], words, ids[order])
+        return self._untied(Ordered(found.groups, found.keys[count], found.counts, words), reverse)
 
-    def _untie(
-        self, found: Entries, words: Sequence[Words], columns: Sequence[pa.Array], reverse: bool
-    ) -> Positions | None:
-        """The positions that put rows with equal words in their real order; None when there are none."""
+    def arranged(self, groups: Positions, ids: Ints) -> Ordered:
+        """Put rows of groups in order, as they are in this tick."""
+        words = prefix(self.rows.keys(ids), self._order)
+        found = Ordered(groups, ids, self._held.data[ids], words)
+        return self._untied(found.take(sort_places((groups, *words))), False)
+
+    def held(self, ids: Ints) -> Ints:
+        """How often rows are there, with the change of this tick."""
+        counts: Ints = self._held.data[ids]
+        return counts
+
+    def _untied(self, found: Ordered, reverse: bool) -> Ordered:
+        """Put rows with equal words in their real order."""
         if len(found) < 2:
-            return None
+            return found
         fresh = found.groups[1:] != found.groups[:-1]
-        for word in words:
+        for word in found.words:
             fresh |= word[1:] != word[:-1]
         if fresh.all():
-            return None
+            return found
         tied = np.zeros(len(found), np.bool_)
         tied[1:] |= ~fresh
         tied[:-1] |= ~fresh
         places = tied.nonzero()[0]
         block = np.concatenate(([0], np.cumsum(fresh)))[places]
-        inner, _ = rank_rows(gather(columns, places), self._order, block.max() - block if reverse else block)
+        columns = self.rows.keys(found.ids[places])
+        inner, _ = rank_rows(columns, self._order, block.max() - block if reverse else block)
         order = np.arange(len(found))
         order[places] = places[inner[::-1] if reverse else inner]
-        return order
+        return Ordered(found.groups, found.ids[order], found.counts[order], found.words)
 
     def commit(self) -> None:
         self._held.commit()

@@ -139,7 +139,7 @@ class RowExtreme:
         touched = np.unique(slots[concerned])
         for dense in (*self._words, self._row):
             dense.touch(touched)
-        found = self._held.read(touched, 1, reverse=self._last, starts=self._starts(run, touched))
+        found = self._held.ordered(touched, 1, reverse=self._last, starts=self._starts(run, touched))
         first = run_starts(found.groups)
         owners = touched[found.groups[first]]
         self._row.data[touched] = 0
