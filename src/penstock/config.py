@@ -27,7 +27,7 @@ from typing import Any
 
 from penstock.errors import ConfigError, suggest
 
-FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url")
+FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Settings:
     catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     url: str | None = None
     token: str | None = field(default=None, repr=False)
-    state: str | None = None
+    state: str | None = field(default=None, repr=False)
     java_home: str | None = None
     conf_folders: tuple[Path, ...] = ()
     files: tuple[Path, ...] = ()
@@ -73,9 +73,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
     home = Path(env.get("PENSTOCK_HOME") or Path.home() / ".penstock").expanduser().absolute()
     settings = Settings(
         home=home,
-        url=env.get("PENSTOCK_URL"),
         token=env.get("PENSTOCK_TOKEN"),
-        state=env.get("PENSTOCK_STATE"),
         java_home=env.get("JAVA_HOME") or None,
         conf_folders=_conf_folders(env),
     )
@@ -86,6 +84,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         settings,
         master=env.get("PENSTOCK_MASTER") or settings.master,
         url=env.get("PENSTOCK_URL") or settings.url,
+        state=env.get("PENSTOCK_STATE") or settings.state,
         conf={**settings.conf, **given},
         conf_origin={**settings.conf_origin, **dict.fromkeys(given, "PENSTOCK_CONF")},
     )
@@ -174,6 +173,7 @@ def _with_file(settings: Settings, path: Path) -> Settings:
         settings,
         master=content.get("master") or settings.master,
         url=content.get("url") or settings.url,
+        state=content.get("state") or settings.state,
         connectors=tuple(dict.fromkeys((*settings.connectors, *map(str, connectors)))),
         conf={**settings.conf, **conf},
         conf_origin={**settings.conf_origin, **dict.fromkeys(conf, str(path))},

@@ -328,7 +328,7 @@ class BackendContract:
         assert backend.state.get("orders", "k", namespace="plugin") == 2
         assert backend.state.items("orders") == {("", "k"): 1, ("plugin", "k"): 2}
         assert backend.state.items("orders", namespace="plugin") == {("plugin", "k"): 2}
-        assert backend.state.jobs() == ["customers", "orders"]
+        assert backend.state.jobs() == {"customers", "orders"}
         assert backend.state.clear("orders", namespace="plugin") == 1
         assert backend.state.remove("orders", "k")
         assert not backend.state.remove("orders", "k")

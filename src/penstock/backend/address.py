@@ -20,7 +20,7 @@ _SECRET_IN_WORDS = re.compile(
     re.I,
 )
 _SECRET_NAME = re.compile(
-    r"password|passwd|pwd$|secret|token|credential|api[_.-]?key|access[_.-]?key|jaas", re.I
+    r"password|passwd|pwd$|secret|(^|[._-])token$|credential|api[_.-]?key|access[_.-]?key|jaas", re.I
 )
 
 
@@ -45,12 +45,22 @@ def parse(url: str) -> Address:
         raise ConfigError(
             f"'{hidden(url)}' is not the URL of a state database", code="STATE_URL", hint=f"write {FORMS}"
         )
+    if scheme == "sqlite":
+        url = _absolute(url)
     return Address("postgresql" if scheme == "postgres" else scheme, hidden(url), url)
 
 
 def sqlite_url(path: Path) -> str:
     """The URL of a SQLite file."""
     return f"sqlite:///{path.absolute()}"
+
+
+def _absolute(url: str) -> str:
+    """The URL of a SQLite file as any process can use it, wherever it runs."""
+    path, mark, query = url.removeprefix("sqlite:///").partition("?")
+    if not url.startswith("sqlite:///") or path in ("", ":memory:"):
+        return url
+    return sqlite_url(Path(path).expanduser()) + mark + query
 
 
 def as_sqlalchemy(address: Address) -> URL:

@@ -30,6 +30,8 @@ class Backend:
 
     def __init__(self, address: Address, dialect: Dialect, *, create: bool = True) -> None:
         self.place = address.place
+        # With its password: only to be handed on to other processes.
+        self.url = address.url
         self.dialect = dialect
         self._engine = dialect.connect(address, create=create)
         self.leases = Leases(self)

@@ -71,6 +71,11 @@ class Epochs:
         with self._backend.reading() as connection:
             return [_as_epoch(row) for row in connection.execute(query)]
 
+    def jobs(self) -> set[str]:
+        """The names of the jobs that have epochs."""
+        with self._backend.reading() as connection:
+            return set(connection.execute(select(epochs.c.job).distinct()).scalars())
+
     def clear(self, lease: Lease) -> int:
         """Forget all epochs of the job, and return how many there were."""
         with self._backend.transaction() as connection:

@@ -33,10 +33,10 @@ class Sqlite(Dialect):
                 code="STATE_URL",
                 hint="write sqlite:///state.db, or sqlite:////var/lib/penstock/state.db with four slashes for an absolute path",
             )
-        path = Path(url.database).expanduser().absolute()
+        path = Path(url.database)
         _ensure(path, address.place, create=create)
         engine = create_engine(
-            url.set(drivername="sqlite", database=str(path)),
+            url.set(drivername="sqlite"),
             connect_args={"timeout": BUSY_SECONDS},
             json_serializer=dumps,
             hide_parameters=True,

@@ -69,10 +69,10 @@ class Values:
         with self._backend.reading() as connection:
             return {(row.namespace, row.key): _value(row) for row in connection.execute(query)}
 
-    def jobs(self) -> list[str]:
+    def jobs(self) -> set[str]:
         """The names of the jobs that have values."""
         with self._backend.reading() as connection:
-            return sorted(connection.execute(select(values.c.job).distinct()).scalars())
+            return set(connection.execute(select(values.c.job).distinct()).scalars())
 
     @contextmanager
     def _writing(self, lease: Lease | None) -> Iterator[Connection]:

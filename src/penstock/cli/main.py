@@ -36,6 +36,8 @@ class Command:
 COMMANDS = {
     "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
     "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
+    "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
+    "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
     "connectors": Command("penstock.cli.commands.connectors:app", "List and install connector jars."),
     "doctor": Command("penstock.cli.commands.doctor:doctor", "Check this machine and say what to do."),
 }

@@ -1,4 +1,4 @@
-"""The options that every command with a session takes."""
+"""The options that several commands take."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ Connectors = Annotated[
     list[str] | None,
     typer.Option(
         "--connector", metavar="NAME", help="A connector to load, such as iceberg; may be repeated."
+    ),
+]
+State = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="URL",
+        help="The state database: sqlite:///state.db, postgresql://...",
+        show_default="PENSTOCK_STATE, or state.db in PENSTOCK_HOME",
     ),
 ]
 

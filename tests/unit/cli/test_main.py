@@ -89,6 +89,10 @@ def test_the_help_of_sql_imports_nothing_heavy() -> None:
     assert _imported("sql", "--help") == set()
 
 
+def test_the_help_of_jobs_imports_no_database() -> None:
+    assert _imported("jobs", "stop", "--help") == set()
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_explains_itself_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0

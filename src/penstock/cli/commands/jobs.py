@@ -1,0 +1,157 @@
+"""`penstock jobs`: what runs, and stopping or restarting it from another process."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.backend import Job, JobState
+from penstock.backend.address import hidden
+from penstock.cli.follow import read
+from penstock.cli.job import LIST, as_record, as_row, open_state, told, write_list, write_record
+from penstock.cli.main import DONE, FAILED
+from penstock.cli.options import State
+from penstock.cli.output import Format, Output
+from penstock.cli.restart import restart_job
+from penstock.cli.stop import stop_job
+from penstock.errors import StateError
+
+app = typer.Typer(help="List, stop and restart queries and pipelines.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name or id.", show_default=False)]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most so long; 0 does not wait.")
+]
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE, state: State = None) -> int:
+    """List the jobs: where each runs, since when, its last batch, rows per second, and how far it is behind.
+
+    A job whose process ended without a word is LOST once its lease has ended.
+
+    \b
+    Examples:
+      penstock jobs list
+      penstock jobs list --output json | jq 'select(.state != "RUNNING")'
+      penstock jobs list --state postgresql://ann@db/penstock
+    """
+    with open_state(state) as backend:
+        rows = [as_row(job) for job in backend.jobs.list()]
+    if not rows:
+        print(f"no jobs yet in {backend.place}", file=sys.stderr)
+    write_list(rows, LIST, output)
+    return DONE
+
+
+@app.command("show")
+def show(name: Name, output: Output = Format.TABLE, state: State = None) -> int:
+    """Show all about a job: its owner and lease, epochs, checkpoint, last progress, error and definition.
+
+    \b
+    Examples:
+      penstock jobs show per_minute
+      penstock jobs show per_minute --output json | jq .progress
+    """
+    with open_state(state) as backend:
+        write_record(as_record(backend.jobs.get(name), backend), output)
+    return DONE
+
+
+@app.command("stop")
+def stop(name: Name, timeout: Timeout = 60, state: State = None) -> int:
+    """Ask the process that runs a job to stop it, and wait until it has.
+
+    The running batch is finished first. A job that does not run is left as it is.
+
+    \b
+    Examples:
+      penstock jobs stop per_minute
+      penstock jobs stop per_minute --timeout 300
+    """
+    with open_state(state) as backend:
+        job = backend.jobs.get(name)
+        if job.state.ended:
+            print(f"'{job.name}' does not run, it {_ended(job)}")
+            return DONE
+        ended = stop_job(backend, job, timeout)
+    if ended is None:
+        print(f"asked {job.lease.owner if job.lease else 'its process'} to stop '{job.name}'")
+        return DONE
+    print(f"'{job.name}' has stopped" if ended.state is JobState.STOPPED else f"'{job.name}' {_ended(ended)}")
+    return FAILED if ended.state is JobState.FAILED else DONE
+
+
+@app.command("restart")
+def restart(name: Name, timeout: Timeout = 120, state: State = None) -> int:
+    """Stop a job and start it again from what was recorded: pipelines, and queries that are defined in SQL.
+
+    A query of a Python program can only be started again by that program; its command line is shown.
+
+    \b
+    Examples:
+      penstock jobs restart large-transactions
+    """
+    with open_state(state) as backend:
+        again = restart_job(backend, backend.jobs.get(name), timeout)
+    print(f"'{again.name}' is {again.state}" + (f": {told(again)}" if told(again) else ""))
+    return FAILED if again.state in (JobState.FAILED, JobState.LOST) else DONE
+
+
+@app.command("logs")
+def logs(
+    name: Name,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is written until the job ends.")
+    ] = False,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines", "-n", metavar="LINES", min=0, help="Only the last lines.", show_default="all"
+        ),
+    ] = None,
+    state: State = None,
+) -> int:
+    """Print the log of a job.
+
+    \b
+    Examples:
+      penstock jobs logs per_minute -n 100
+      penstock jobs logs per_minute -f
+    """
+    with open_state(state) as backend:
+        job = backend.jobs.get(name)
+        path = _log_of(job, backend.place)
+
+        def running() -> bool:
+            return not backend.jobs.get(job.name).state.ended
+
+        for block in read(path, lines, running if follow else None):
+            sys.stdout.buffer.write(block)
+            sys.stdout.flush()
+    return DONE
+
+
+def _log_of(job: Job, place: str) -> Path:
+    if job.log is None:
+        ran = f"it goes where `{hidden(shlex.join(job.start.argv))}` writes" if job.start else None
+        raise StateError(f"'{job.name}' has no log file", code="JOB_NO_LOG", where=place, hint=ran)
+    path = Path(job.log)
+    if not path.is_file():
+        host = job.lease.owner.host if job.lease else "the machine that ran it"
+        raise StateError(
+            f"the log of '{job.name}' is not on this machine: {path}",
+            code="JOB_NO_LOG",
+            where=place,
+            hint=f"it was written on {host}",
+        )
+    return path
+
+
+def _ended(job: Job) -> str:
+    message = told(job)
+    return f"is {job.state}" + (f": {message}" if message else "")

@@ -1,0 +1,166 @@
+"""`penstock state`: what jobs keep between their runs, and throwing it away."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.backend import Heartbeat, this_process
+from penstock.backend.checkpoint import remove_checkpoint
+from penstock.backend.name import unknown
+from penstock.cli.job import open_state, write_list, write_record
+from penstock.cli.main import DONE
+from penstock.cli.options import State
+from penstock.cli.output import Format, Output
+from penstock.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from penstock.backend import Backend
+
+app = typer.Typer(help="Look at what jobs keep, and reset it.", no_args_is_help=True)
+
+LIST = ["name", "held", "last_epoch", "last_epoch_at", "values", "checkpoint"]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.", show_default=False)]
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE, state: State = None) -> int:
+    """List what every job keeps: its last committed epoch, how many values, where its checkpoint is.
+
+    \b
+    Examples:
+      penstock state list
+      penstock state list --output json
+    """
+    with open_state(state) as backend:
+        rows = [_as_row(backend, name) for name in _names(backend)]
+    if not rows:
+        print(f"no state yet in {backend.place}", file=sys.stderr)
+    write_list(rows, LIST, output)
+    return DONE
+
+
+@app.command("show")
+def show(
+    name: Name,
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="Only this value.", show_default=False)
+    ] = None,
+    output: Output = Format.TABLE,
+    state: State = None,
+) -> int:
+    """Show what a job keeps: its epochs, its checkpoint and its values; or one value.
+
+    \b
+    Examples:
+      penstock state show large-transactions
+      penstock state show large-transactions schema --output json
+    """
+    with open_state(state) as backend:
+        known = _known(backend, name)
+        items = backend.state.items(known)
+        row = _as_row(backend, known)
+        if key is None:
+            last = backend.epochs.last(known)
+            row["last_epoch_meta"] = None if last is None else last.meta
+            row["values"] = {_path(*place): value for place, value in items.items()}
+            write_record(row, output)
+            return DONE
+    found = [
+        {"namespace": place[0], "key": place[1], "value": value}
+        for place, value in items.items()
+        if key in (place[1], _path(*place))
+    ]
+    if not found:
+        raise ConfigError(
+            f"'{known}' keeps no value '{key}'",
+            code="UNKNOWN_KEY",
+            where=backend.place,
+            hint=suggest(key, (_path(*place) for place in items), what="key"),
+        )
+    write_list(found, ["namespace", "key", "value"], output)
+    return DONE
+
+
+@app.command("reset")
+def reset(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    state: State = None,
+) -> int:
+    """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
+
+    Refused while the job runs.
+
+    \b
+    Examples:
+      penstock state reset per_minute
+      penstock state reset per_minute --yes
+    """
+    with open_state(state) as backend:
+        known = _known(backend, name)
+        job = backend.jobs.find(known)
+        checkpoint = None if job is None else job.checkpoint
+        if not (yes or _confirmed(known, checkpoint)):
+            print("nothing was deleted", file=sys.stderr)
+            return DONE
+        lease = backend.leases.acquire(known, this_process("state reset"))
+        try:
+            # Deleting a large checkpoint can take longer than a lease lasts.
+            with Heartbeat(backend, lease, on_lost=lambda _: None):
+                removed = checkpoint is not None and remove_checkpoint(checkpoint)
+                epochs = backend.epochs.clear(lease)
+                values = backend.state.clear(known, lease=lease)
+        finally:
+            backend.leases.release(lease)
+    what = f"{checkpoint}, " if removed else ""
+    print(f"'{known}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted")
+    return DONE
+
+
+def _names(backend: Backend) -> list[str]:
+    jobs = (job.name for job in backend.jobs.list())
+    return sorted({*jobs, *backend.epochs.jobs(), *backend.state.jobs()})
+
+
+def _known(backend: Backend, name: str) -> str:
+    names = _names(backend)
+    if name in names:
+        return name
+    job = backend.jobs.find(name)
+    if job is None:
+        raise unknown(name, names, place=backend.place)
+    return job.name
+
+
+def _as_row(backend: Backend, name: str) -> dict[str, Any]:
+    job, lease, last = backend.jobs.find(name), backend.leases.get(name), backend.epochs.last(name)
+    return {
+        "name": name,
+        "held": f"{lease.owner.host}:{lease.owner.pid}" if lease is not None and lease.held else None,
+        "last_epoch": None if last is None else last.number,
+        "last_epoch_at": None if last is None else last.committed_at,
+        "values": len(backend.state.items(name)),
+        "checkpoint": None if job is None else job.checkpoint,
+    }
+
+
+def _confirmed(name: str, checkpoint: str | None) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "this deletes state, and there is nobody to ask",
+            code="USAGE",
+            hint=f"penstock state reset {name} --yes",
+        )
+    what = f"its checkpoint {checkpoint}, its epochs and values" if checkpoint else "its epochs and values"
+    return typer.confirm(f"Delete what '{name}' keeps: {what}?", err=True)
+
+
+def _path(namespace: str, key: str) -> str:
+    return f"{namespace}/{key}" if namespace else key
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,96 @@
+"""Starting a job again from what was recorded when it was started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import config
+from penstock.backend import Job, JobState, Start
+from penstock.backend.address import hidden
+from penstock.cli.stop import is_newer, stop_job, wait_until
+from penstock.errors import StateError
+
+if TYPE_CHECKING:
+    from penstock.backend import Backend
+
+
+def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
+    """Stop a job if it runs and start it again; return it once it runs or has ended."""
+    start = job.start
+    if start is None or start.again is None:
+        raise _only_by_hand(job, backend.place, "only its program can start it again")
+    if start.again == "request":
+        if job.state.ended:
+            raise _only_by_hand(job, backend.place, f"it is {job.state} and the process that ran it is gone")
+        backend.jobs.request(job.name, "restart")
+        return wait_until(
+            backend, job, lambda now: is_newer(now, job) and _settled(now), timeout, "restarted"
+        )
+    if not job.state.ended:
+        ended = stop_job(backend, job, max(timeout, 1))
+        print(f"'{job.name}' is {ended.state if ended else 'asked to stop'}", file=sys.stderr)
+    return _launch(backend, job, start, timeout)
+
+
+def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
+    own = config.load().home / "logs" / (re.sub(r"[^\w.-]", "_", job.name) + ".log")
+    log = Path(job.log) if job.log else own
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print(f"starting `{hidden(shlex.join(start.argv))}`, its output goes to {log}", file=sys.stderr)
+    try:
+        with log.open("ab") as output:
+            # It outlives this command, and Ctrl-C in this terminal is not meant for it.
+            child = subprocess.Popen(
+                start.argv,
+                cwd=start.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, "PENSTOCK_STATE": backend.url},
+            )
+    except OSError as error:
+        raise StateError(
+            f"'{job.name}' cannot be started: {error.strerror}",
+            code="JOB_RESTART",
+            where=f"{start.directory}: {hidden(shlex.join(start.argv))}",
+        ) from error
+
+    def ready(now: Job) -> bool:
+        if is_newer(now, job):
+            return _settled(now)
+        code = child.poll()
+        if code is not None:
+            raise StateError(
+                f"'{job.name}' did not start: its command ended with {code}",
+                code="JOB_RESTART",
+                where=str(log),
+                hint="the log says why",
+            )
+        return False
+
+    found = wait_until(backend, job, ready, timeout, "started again")
+    # A child that goes on is nobody's business any more; without this Python warns about it.
+    child.returncode = child.returncode or 0
+    return found
+
+
+def _settled(job: Job) -> bool:
+    return job.state is JobState.RUNNING or job.state.ended
+
+
+def _only_by_hand(job: Job, place: str, why: str) -> StateError:
+    start = job.start
+    hint = None
+    if start is not None:
+        at = f", at {start.place}" if start.place else ""
+        hint = f"it was started in {start.directory} by `{hidden(shlex.join(start.argv))}`{at}"
+    return StateError(
+        f"'{job.name}' cannot be restarted from here: {why}", code="JOB_RESTART", where=place, hint=hint
+    )

@@ -1,0 +1,127 @@
+"""`penstock state`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
+from penstock.cli.main import main
+
+
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_STATE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with open_backend() as opened:
+        yield opened
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    for part in ("offsets", "commits", "state/0"):
+        (tmp_path / "checkpoint" / part).mkdir(parents=True)
+    (tmp_path / "checkpoint" / "metadata").write_text("{}")
+    (tmp_path / "checkpoint" / ".metadata.crc").touch()
+    return tmp_path / "checkpoint"
+
+
+@pytest.fixture
+def lease(backend: Backend, checkpoint: Path) -> Lease:
+    """A job that has run, with everything that a job keeps."""
+    lease = backend.leases.acquire("orders", Owner("elsewhere", 4711), ttl_ms=60_000)
+    backend.jobs.record(Job("orders", checkpoint=str(checkpoint)), lease)
+    backend.epochs.commit(lease, 3, {"to": 9})
+    backend.state.put("orders", "schema", {"id": "BIGINT"}, namespace="source")
+    backend.state.put("orders", "raw", b"\x01\x02")
+    return lease
+
+
+def end(backend: Backend, lease: Lease) -> None:
+    backend.jobs.update(lease, state=JobState.STOPPED)
+    backend.leases.release(lease)
+
+
+def test_the_list(
+    backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.state.put("only values", "k", 1)
+    assert main(["state", "list", "--output", "json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["name"], first["values"], first["last_epoch"]) == ("only values", 1, None)
+    assert second == {
+        "name": "orders",
+        "held": "elsewhere:4711",
+        "last_epoch": 3,
+        "last_epoch_at": second["last_epoch_at"],
+        "values": 2,
+        "checkpoint": str(checkpoint),
+    }
+    assert main(["state", "list"]) == 0
+    assert "only values" in capsys.readouterr().out
+
+
+def test_show(backend: Backend, lease: Lease, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["state", "show", "orders", "--output", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["values"] == {"raw": "AQI=", "source/schema": {"id": "BIGINT"}}
+    assert shown["last_epoch_meta"] == {"to": 9}
+    for key in ("schema", "source/schema"):
+        assert main(["state", "show", "orders", key, "--output", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["value"] == {"id": "BIGINT"}
+    assert main(["state", "show", "orders", "ra"]) == 2
+    assert "did you mean 'raw'?" in capsys.readouterr().err
+    assert main(["state", "show", "order"]) == 2
+    assert "did you mean 'orders'?" in capsys.readouterr().err
+
+
+def test_reset_is_refused_while_the_job_runs(
+    backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["state", "reset", "orders", "--yes"]) == 1
+    assert "held by process 4711 on elsewhere" in capsys.readouterr().err
+    assert checkpoint.is_dir()
+    assert len(backend.state.items("orders")) == 2
+
+
+def test_reset_asks(
+    backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end(backend, lease)
+    assert main(["state", "reset", "orders"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert checkpoint.is_dir()
+
+
+def test_reset_deletes_what_the_job_keeps(
+    backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.state.put("other", "k", 1)
+    end(backend, lease)
+    assert main(["state", "reset", "orders", "--yes"]) == 0
+    assert capsys.readouterr().out == f"'orders' is reset: {checkpoint}, 1 epoch and 2 values deleted\n"
+    assert not checkpoint.exists()
+    assert (backend.epochs.list("orders"), backend.state.items("orders")) == ([], {})
+    assert backend.state.get("other", "k") == 1
+    job = backend.jobs.get("orders")
+    assert job.state is JobState.STOPPED
+    assert backend.leases.acquire("orders", Owner("elsewhere", 1)).epoch == 3
+    # What was there before still cannot write.
+    assert not backend.leases.renew(lease)
+
+
+def test_a_folder_with_other_things_is_left_alone(
+    backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end(backend, lease)
+    (checkpoint / "thesis.txt").write_text("years of work")
+    assert main(["state", "reset", "orders", "--yes"]) == 1
+    assert "holds other things too: thesis.txt" in capsys.readouterr().err
+    assert (checkpoint / "offsets").is_dir()
+    assert len(backend.state.items("orders")) == 2
+    # And the lease is free again.
+    assert backend.leases.acquire("orders", Owner("elsewhere", 1)).held
