@@ -22,11 +22,12 @@ from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
 from penstock.operators.semijoin import SemiJoin, not_in
 from penstock.operators.single import Single
+from penstock.operators.source import Source
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
 from penstock.plan.expression import Expression, Literal
-from penstock.state.arrangement import Arrangement
+from penstock.state.arrangement import Arrangement, Selected
 
 # Makes the operator for what only Spark can do, and says whether it must step in every tick; given by the engine.
 Fragment = Callable[[plan.Spark], tuple[Operator, bool]]
@@ -84,12 +85,26 @@ class Compiler:
         known = self.shared.arrangements.get((below, keys))
         if known is not None:
             return known
+        source = self._source_by(node, keys)
+        if source is not None:
+            self.shared.arrangements[(below, keys)] = (below, source)
+            return below, source
         arrangement = Arrangement(types_of(node.fields), keys)
         place = self.add(
             Arrange(arrangement), (below,), node.fields, contents=lambda: arrangement.before().rows()
         )
         self.shared.arrangements[(below, keys)] = (place, arrangement)
         return place, arrangement
+
+    def _source_by(self, node: plan.Node, keys: tuple[int, ...]) -> Arrangement | None:
+        """The rows of a scanned source by keys, when the source keeps them so itself."""
+        if not isinstance(node, plan.Scan) or not keys or node.name not in self.relations:
+            return None
+        operator = self.circuit.places[self.relations[node.name]].operator
+        if not isinstance(operator, Source):
+            return None
+        arrangement = operator.indexed_by([node.columns[key] for key in keys])
+        return None if arrangement is None else Selected(arrangement, node.columns)
 
     def forget(self) -> None:
         """Take everything that was added out again."""

@@ -30,7 +30,7 @@ class Delta:
 
     def take(self, positions: Positions) -> Delta:
         """Return the rows at the given positions."""
-        return Delta(gather(self.columns, positions), self.weights[positions])
+        return Delta(gather(self.columns, positions), self.weights.take(positions))
 
     def select(self, columns: Sequence[int]) -> Delta:
         """Return the same rows with other columns."""

@@ -43,13 +43,22 @@ def group_rows(
     Groups come in the order of their hash; rows that share a hash without being equal are told apart by comparing them.
     """
     order, ordered = order_words(hashes)
+    return group_ordered(order, ordered, columns, as_rows=as_rows)
+
+
+def group_ordered(
+    order: Positions, ordered: Hashes, columns: Sequence[pa.Array], *, as_rows: bool = False
+) -> tuple[Positions, Positions]:
+    """The same for rows whose order by hash is known, with the hashes in that order."""
     if len(order) == 0:
         return order, order
     fresh = np.empty(len(order), np.bool_)
     fresh[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    if fresh.all():
+        return order, np.arange(len(order))
     starts = np.flatnonzero(fresh)
-    if len(starts) == len(order) or tells_apart(columns):
+    if tells_apart(columns):
         return order, starts
     rest = np.flatnonzero(~fresh)
     same = _equal_neighbours(order, rest, columns, as_rows)

@@ -24,7 +24,8 @@ Places = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
-_MOST_WORDS = 4  # of a prefix
+_MOST_WORDS = 3  # of a prefix
+_CHUNK = 32_768  # values encoded at a time, so that intermediate words stay in the cache
 _LEAST_ROOM = 16  # bits of a second column beside the first one, below which packing does not pay
 
 
@@ -68,6 +69,12 @@ def _raw(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def _of_floats(values: npt.NDArray[np.float64], *, merge_zeros: bool) -> Words:
+    if len(values) > _CHUNK:
+        words = np.empty(len(values), np.uint64)
+        for start in range(0, len(values), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            words[part] = _of_floats(values[part], merge_zeros=merge_zeros)
+        return words
     bits = values.view(np.uint64)
     odd = np.isnan(values)
     if odd.any():

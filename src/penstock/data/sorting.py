@@ -24,9 +24,9 @@ def order_words(words: Words) -> tuple[Positions, Words]:
     if count < _PACK_FROM:
         order = np.argsort(words, kind="stable")
         return order, words.take(order)
-    differing = (int(words.max()) ^ int(words.min())).bit_length()
-    if differing == 0:
+    if (words[1:] >= words[:-1]).all():
         return np.arange(count), words
+    differing = (int(words.max()) ^ int(words.min())).bit_length()
     shared = np.uint64(64 - differing)
     return _packed(words, shared) if count < _PART_FROM else _parted(words, shared)
 

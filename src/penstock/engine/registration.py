@@ -11,6 +11,7 @@ import numpy as np
 from penstock.circuit.compile import Compiler, Fragment, types_of
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
+from penstock.data.memory import plain_pages
 from penstock.engine.definition import needs_spark
 from penstock.engine.retention import first_retained, source_operator, whole_rows, widened
 from penstock.engine.session import Session
@@ -87,7 +88,7 @@ def install(
     graph: Graph, view: plan.View, fragment: Fragment, micros: int, *, statics: Sequence[Static] = ()
 ) -> None:
     """Compile a planned view and fill it from the rows that are there."""
-    with widened(graph, view.name, view.root):
+    with widened(graph, view.name, view.root), plain_pages():
         _install(graph, view, fragment, micros, statics)
 
 

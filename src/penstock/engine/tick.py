@@ -14,6 +14,7 @@ from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.recompute import recompute
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
+from penstock.data.memory import plain_pages
 from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.source import SeenBatches, SourceSpec, content_digest
 from penstock.engine.summary import StepSummary, ViewStep
@@ -112,6 +113,11 @@ class Ticked:
 
 def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, *, diff_based: bool = False) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
+    with plain_pages():
+        return _run_tick(graph, fed, micros, diff_based=diff_based)
+
+
+def _run_tick(graph: Graph, fed: Sequence[Fed], micros: int, *, diff_based: bool) -> Ticked:
     started = perf_counter()
     tick = Tick(graph.ticks + 1, max(micros, graph.micros))
     accepted, digests = _without_replays(graph, fed)
@@ -156,7 +162,8 @@ def _recomputed(graph: Graph, changes: Mapping[int, Delta], tick: Tick) -> Stepp
 def _with_indexes(graph: Graph, places: Sequence[int]) -> list[int]:
     """Places, and those that keep their rows by key behind them."""
     indexes = [place for (below, _), (place, _) in graph.shared.arrangements.items() if below in places]
-    return [*places, *indexes]
+    # A source may be its own index.
+    return list(dict.fromkeys([*places, *indexes]))
 
 
 def _after(circuit: Circuit, place: int, outputs: Mapping[int, Delta]) -> Delta:

@@ -1,4 +1,7 @@
-"""An index of one operator's output by some of its columns, shared by every reader that needs the same one."""
+"""An index of one operator's output by some of its columns, shared by every reader that needs the same one.
+
+A reader that needs only some of the columns reads them from the index of all (`Selected`), so that rows are kept once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
-from penstock.state.run import Run, row_words, sort_run
+from penstock.state.run import Run, row_words, select_columns, sort_run
 from penstock.state.spine import Reader, Spine
 
 
@@ -107,3 +110,48 @@ class Arrangement:
     def count(self) -> int:
         """The number of committed rows, counting multiplicity."""
         return self._spine.count
+
+
+class Selected(Arrangement):
+    """Some columns of another arrangement's rows, by the same key: nothing is kept, and nobody steps it.
+
+    `columns` are positions in the other one; the columns of its key must be among them. A row may be there several times.
+    """
+
+    __slots__ = ("_base", "_columns", "_known")
+
+    def __init__(self, base: Arrangement, columns: Sequence[int]) -> None:
+        assert base.keys is not None
+        super().__init__(
+            [base.types[column] for column in columns], [columns.index(key) for key in base.keys]
+        )
+        self._base = base
+        self._columns = tuple(columns)
+        self._known: dict[int, tuple[Run, Run]] = {}
+
+    def count_keys(self) -> KeyCounts:
+        return self._base.count_keys()
+
+    def before(self) -> Reader:
+        return Reader(self.types, self.keys, self._selected(self._base.before().runs))
+
+    def after(self) -> Reader:
+        return Reader(self.types, self.keys, self._selected(self._base.after().runs))
+
+    def changed(self, *, filling: bool) -> tuple[Run, ...]:
+        return self._selected(self._base.changed(filling=filling))
+
+    def memory(self) -> int:
+        """Nothing: the rows belong to the other arrangement."""
+        return 0
+
+    @property
+    def count(self) -> int:
+        return self._base.count
+
+    def _selected(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        # A run is selected from once, and forgotten with the run.
+        if any(id(run) not in self._known for run in runs):
+            known = [self._known.get(id(run)) or (run, select_columns(run, self._columns)) for run in runs]
+            self._known = {id(run): (run, selected) for run, selected in known}
+        return tuple(self._known[id(run)][1] for run in runs)

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.delta import Delta
-from penstock.data.equality import group_rows
+from penstock.data.delta import Delta, Weights
+from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
-from penstock.data.view import Positions, View, views
+from penstock.data.sorting import order_words
+from penstock.data.view import Positions, View, gather, views
 
 SmallWeights = npt.NDArray[np.signedinteger]
 
@@ -27,6 +28,7 @@ _ROW_BITS = np.uint64(0x0000000000FFFFFF)
 _ROW_SHIFT = np.uint64(40)
 TABLE_FROM = 200_000  # rows from which the table of high bits pays
 _ROWS_PER_BUCKET = 4
+_CHUNK = 32_768  # words looked at together, so that they stay in the cache
 _LOOKUP_BELOW = 50_000  # searches from which plain binary search is faster, because neighbours share its path
 _NEAR = 3  # rows of one key looked at one by one before a binary search for its end
 
@@ -92,15 +94,23 @@ def sort_run(words: Hashes, delta: Delta) -> Run:
     """Return the consolidated rows of a delta as a run."""
     if len(words) == 0:
         return make_run(words, delta.columns, delta.weights)
-    order, starts = group_rows(words, delta.columns, as_rows=True)
-    weights = delta.weights[order]
+    order, ordered = order_words(words)
+    order, starts = group_ordered(order, ordered, delta.columns, as_rows=True)
+    if len(starts) == len(order) and _all_one(delta.weights):
+        return make_run(ordered, gather(delta.columns, order), np.ones(len(order), np.int8))
+    weights = delta.weights.take(order)
     if len(starts) < len(order):
         weights = np.add.reduceat(weights, starts)
-        order = order[starts]
+        order, ordered = order.take(starts), ordered.take(starts)
     if not weights.all():
         kept = np.flatnonzero(weights)
-        order, weights = order[kept], weights[kept]
-    return make_run(words[order], delta.take(order).columns, weights)
+        order, ordered, weights = order[kept], ordered[kept], weights[kept]
+    return make_run(ordered, gather(delta.columns, order), weights)
+
+
+def _all_one(weights: Weights) -> bool:
+    # The first ones tell most deltas with retractions apart without looking at all.
+    return bool((weights[:64] == 1).all() and (weights == 1).all())
 
 
 def make_run(
@@ -112,6 +122,17 @@ def make_run(
         builder.extend(words, 0)
         table = builder.finish(len(words))
     return Run(words, tuple(columns), narrow(weights), views(columns), table)
+
+
+def select_columns(run: Run, columns: Sequence[int]) -> Run:
+    """Return the same rows with other columns; rows may then be equal."""
+    return Run(
+        run.words,
+        tuple(run.columns[column] for column in columns),
+        run.weights,
+        tuple(run.views[column] for column in columns),
+        run.table,
+    )
 
 
 def narrow(weights: SmallWeights) -> SmallWeights:
@@ -143,6 +164,10 @@ class TableBuilder:
         """Take the next words, which stand at `at` in the run."""
         if len(words) == 0:
             return
+        for begin in range(0, len(words), _CHUNK):
+            self._extend(words[begin : begin + _CHUNK], at + begin)
+
+    def _extend(self, words: Hashes, at: int) -> None:
         last = int(words[-1] >> self._shift)
         fresh = np.arange(self._filled, last + 1, dtype=np.uint64)
         self._starts[self._filled : last + 1] = np.searchsorted(words, fresh << self._shift) + at
