@@ -43,39 +43,37 @@ def group_rows(
     Groups come in the order of their hash; rows that share a hash without being equal are told apart by comparing them.
     """
     order, ordered = order_words(hashes)
-    return group_ordered(order, ordered, columns, as_rows=as_rows)
+    return order, np.flatnonzero(group_ordered(order, ordered, columns, as_rows=as_rows))
 
 
 def group_ordered(
     order: Positions, ordered: Hashes, columns: Sequence[pa.Array], *, as_rows: bool = False
-) -> tuple[Positions, Positions]:
-    """The same for rows whose order by hash is known, with the hashes in that order."""
-    if len(order) == 0:
-        return order, order
-    fresh = np.empty(len(order), np.bool_)
-    fresh[0] = True
+) -> Bools:
+    """Which places begin a group, for rows in the order of their hashes; `ordered` are the hashes.
+
+    Rows that share a hash without being equal change their places, in `order`.
+    """
+    fresh = np.ones(len(order), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-    if fresh.all():
-        return order, np.arange(len(order))
-    starts = np.flatnonzero(fresh)
-    if tells_apart(columns):
-        return order, starts
+    if fresh.all() or tells_apart(columns):
+        return fresh
     rest = np.flatnonzero(~fresh)
     same = _equal_neighbours(order, rest, columns, as_rows)
     if same.all():
-        return order, starts
+        return fresh
     # Some hash has rows that differ: sort its rows by the first row that each equals.
-    mixed = np.unique(np.searchsorted(starts, rest[~same], "right") - 1)
-    lengths = np.diff(starts, append=len(order))[mixed]
+    mixed = np.unique(ordered[rest[~same]])
+    begin = np.searchsorted(ordered, mixed)
+    lengths = np.searchsorted(ordered, mixed, "right") - begin
     place, _ = expand(lengths)
-    at = np.repeat(starts[mixed], lengths) + place
+    at = np.repeat(begin, lengths) + place
     block = np.repeat(np.arange(len(mixed)), lengths)
     leader = _leaders(order[at], block, columns, as_rows)
     resort = np.lexsort((order[at], leader, block))
     order[at] = order[at][resort]
     block, leader = block[resort], leader[resort]
     fresh[at[1:]] = (block[1:] != block[:-1]) | (leader[1:] != leader[:-1])
-    return order, np.flatnonzero(fresh)
+    return fresh
 
 
 def _equal_neighbours(order: Positions, rest: Positions, columns: Sequence[pa.Array], as_rows: bool) -> Bools:

@@ -312,14 +312,18 @@ def run_lengths(starts: Places, count: int) -> Places:
     return lengths
 
 
-def run_starts(*columns: npt.NDArray[Any]) -> Places:
-    """Return where runs of equal rows begin in sorted columns of one length."""
-    count = len(columns[0])
-    fresh = np.zeros(count, np.bool_)
+def is_start(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which rows of sorted columns of one length differ from the row before."""
+    fresh = np.zeros(len(columns[0]), np.bool_)
     fresh[:1] = True
     for column in columns:
         fresh[1:] |= column[1:] != column[:-1]
-    return fresh.nonzero()[0]
+    return fresh
+
+
+def run_starts(*columns: npt.NDArray[Any]) -> Places:
+    """Return where runs of equal rows begin in sorted columns of one length."""
+    return is_start(*columns).nonzero()[0]
 
 
 def sort_places(keys: Sequence[npt.NDArray[Any]]) -> Places:
@@ -340,11 +344,14 @@ def sort_places(keys: Sequence[npt.NDArray[Any]]) -> Places:
     second = keys[1].astype(np.int64).view(np.uint64) ^ _SIGN if keys[1].dtype.kind == "i" else keys[1]
     lowest = second.min()
     span = int(second.max() - lowest).bit_length()
-    word = second - lowest
-    if span > room:
-        word >>= np.uint64(span - room)
-    if room < 64:
-        word |= (first - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
+    word = np.empty(len(first), np.uint64)
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        here = np.subtract(second[part], lowest, out=word[part])
+        if span > room:
+            here >>= np.uint64(span - room)
+        if room < 64:
+            here |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
     order, word = order_words(word)
     rest = keys[1:] if span > room else keys[2:]
     same = word[1:] == word[:-1]

@@ -16,6 +16,7 @@ Positions = npt.NDArray[np.int64]
 _PACK_FROM = 2_048
 _PART_FROM = 524_288
 _PART_BITS = 8
+_CHUNK = 32_768  # words looked at together, so that they stay in the cache
 
 
 def order_words(words: Words) -> tuple[Positions, Words]:
@@ -64,14 +65,17 @@ def _repair(order: Positions, ordered: Words, high: Words, descents: Positions) 
 
 def _parted(words: Words, shared: np.uint64) -> tuple[Positions, Words]:
     """Sort many words, part by part of their first bits after the `shared` ones."""
-    part = ((words << shared) >> np.uint64(64 - _PART_BITS)).astype(np.uint8)
+    part = np.empty(len(words), np.uint8)
+    sizes = np.zeros(1 << _PART_BITS, np.int64)
+    for start in range(0, len(words), _CHUNK):
+        here = slice(start, start + _CHUNK)
+        part[here] = (words[here] << shared) >> np.uint64(64 - _PART_BITS)
+        sizes += np.bincount(part[here], minlength=len(sizes))
     order = np.argsort(part, kind="stable")
     ordered = words.take(order)
-    ends = np.cumsum(np.bincount(part, minlength=1 << _PART_BITS)).tolist()
     begin = 0
-    for end in ends:
-        here = slice(begin, end)
-        inner, ordered[here] = order_words(ordered[here])
-        order[here] = order[here].take(inner)
+    for end in np.cumsum(sizes).tolist():
+        inner, ordered[begin:end] = order_words(ordered[begin:end])
+        order[begin:end] = order[begin:end].take(inner)
         begin = end
     return order, ordered

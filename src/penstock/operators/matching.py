@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.delta import Delta, Weights
+from penstock.data.delta import Delta, Weights, concat
 from penstock.data.hashing import Hashes
-from penstock.data.view import Bools, gather, null_mask, true_mask
+from penstock.data.view import Bools, Positions, gather, null_mask, true_mask
 from penstock.operators.base import Tick
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
@@ -23,6 +23,7 @@ from penstock.state.spine import Match, Reader, collect
 
 # The residual condition over the columns of the left side, then of the right side; NULL does not match.
 Residual = Callable[[Sequence[pa.Array], Tick], pa.Array]
+_MANY = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,15 @@ class Matcher:
     def joined(self, run: Run, reader: Reader, tick: Tick) -> Delta:
         """The rows of a run of the own side with those that they match: left columns, then right columns."""
         own = run.delta()
-        at, found = collect(list(self.matches(own, reader, tick, run.words)), self.other.types)
+        if len(own) >= _MANY:
+            # Piece by piece, so that intermediate rows stay small.
+            pieces = self.matches(own, reader, tick, run.words)
+            parts = [self._paired(own, match.left, match.run.taken(match.right)) for match in pieces]
+            if parts:
+                return concat(parts)
+        return self._paired(own, *collect(list(self.matches(own, reader, tick, run.words)), self.other.types))
+
+    def _paired(self, own: Delta, at: Positions, found: Delta) -> Delta:
         rows = own.take(at)
         columns = (rows.columns, found.columns) if self.own_is_left else (found.columns, rows.columns)
         return Delta((*columns[0], *columns[1]), rows.weights * found.weights)

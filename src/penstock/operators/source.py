@@ -17,6 +17,7 @@ from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
+from penstock.state.width import all_one
 
 OnMissing = Literal["reject", "quarantine"]
 _MANY = 32_768
@@ -132,7 +133,9 @@ class Source(Operator):
                 return None
         self.arrangement.apply_run(run)
         # Many rows go on in the order of the index, which keeps equal keys together; a few as they came.
-        return run.delta() if len(run) >= _MANY else stored
+        if len(run) < _MANY:
+            return stored
+        return Delta(run.columns, stored.weights) if all_one(stored.weights) else run.delta()
 
     def _rows_change(self, delta: Delta) -> tuple[Delta, Delta]:
         delta = consolidate(delta)

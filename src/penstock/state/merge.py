@@ -15,7 +15,8 @@ import pyarrow as pa
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes
 from penstock.data.view import Positions, View, null_mask
-from penstock.state.run import TABLE_FROM, Run, SmallWeights, TableBuilder, make_run, narrow
+from penstock.state.run import TABLE_FROM, Run, TableBuilder, make_run
+from penstock.state.width import Small, narrow
 
 _CHUNK = 16_384  # rows of either side per chunk: small enough for the cache, large enough to hide the calls
 _LEAST_CHUNK = 512
@@ -41,9 +42,7 @@ class Merge:
         self._done = 0
         self._at = [0, 0]
         self._words: Hashes = np.empty(capacity, np.uint64)
-        self._weights: SmallWeights = np.empty(
-            capacity, np.promote_types(left.weights.dtype, right.weights.dtype)
-        )
+        self._weights: Small = np.empty(capacity, np.promote_types(left.weights.dtype, right.weights.dtype))
         self._columns = [_writer(a, b, capacity) for a, b in zip(left.views, right.views, strict=True)]
         self._table = TableBuilder(capacity) if capacity >= TABLE_FROM else None
 
@@ -95,7 +94,7 @@ class Merge:
         return i_end - i + j_end - j
 
 
-def _interleave(left: Run, i: slice, right: Run, j: slice) -> tuple[Positions, Hashes, SmallWeights]:
+def _interleave(left: Run, i: slice, right: Run, j: slice) -> tuple[Positions, Hashes, Small]:
     """Merge two pieces: (positions in left piece + right piece, words, weights) of the rows that remain."""
     a, b = left.words[i], right.words[j]
     place = np.searchsorted(a, b, "right") + np.arange(len(b))
@@ -120,9 +119,9 @@ def _cancel(
     j: slice,
     order: Positions,
     words: Hashes,
-    weights: SmallWeights,
+    weights: Small,
     twins: npt.NDArray[np.bool_],
-) -> tuple[npt.NDArray[np.bool_], SmallWeights]:
+) -> tuple[npt.NDArray[np.bool_], Small]:
     """Add up the weights of equal rows: (which rows remain, weights)."""
     pairs = _cancel_pairs(left, i, right, j, order, weights, np.flatnonzero(twins))
     if pairs is not None:
@@ -152,8 +151,8 @@ def _cancel(
 
 
 def _cancel_pairs(
-    left: Run, i: slice, right: Run, j: slice, order: Positions, weights: SmallWeights, first: Positions
-) -> tuple[npt.NDArray[np.bool_], SmallWeights] | None:
+    left: Run, i: slice, right: Run, j: slice, order: Positions, weights: Small, first: Positions
+) -> tuple[npt.NDArray[np.bool_], Small] | None:
     """The same where words meet only two by two, one of each side; None where there are more."""
     count = i.stop - i.start
     a, b = order[first], order[first + 1] - count

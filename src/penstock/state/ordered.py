@@ -20,6 +20,7 @@ from penstock.data.ordering import Words, sort_places
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
 from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sum_equal
+from penstock.state.width import all_one
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,7 +67,10 @@ class OrderedCounts:
     def stage(self, columns: Sequence[npt.NDArray[Any]], weights: Ints) -> Run:
         """Add entries (slot, words..., [ids]) with weights; return them sorted and added up. `rollback` takes them back."""
         order = sort_places(columns)
-        run = sum_equal((*(column[order] for column in columns), weights[order]))
+        ones = all_one(weights)
+        run = sum_equal(
+            (*(column.take(order) for column in columns), weights if ones else weights.take(order))
+        )
         if len(run[0]):
             self._runs.append(run)
             self._staged += 1
@@ -150,12 +154,14 @@ class OrderedCounts:
         count = len(self._runs.runs) - (self._staged if committed else 0)
         ranges = []
         for run in self._runs.runs[:count]:
-            low = run[0].searchsorted(slots)
+            # Searching for numbers of another width would copy the run. A slot beyond the width of the run finds nothing.
+            wanted = slots.astype(run[0].dtype, copy=False)
+            low = run[0].searchsorted(wanted)
             owners = (run[0].take(low, mode="clip") == slots).nonzero()[0]
             if len(owners) < len(slots):
                 low = low[owners]
             if len(owners):
-                ranges.append(_Range(run, owners, low, run[0].searchsorted(slots[owners], "right")))
+                ranges.append(_Range(run, owners, low, run[0].searchsorted(wanted[owners], "right")))
         return ranges
 
     def _narrow(self, part: _Range, limit: Sequence[Words], reverse: bool) -> _Range:
@@ -196,7 +202,8 @@ class OrderedCounts:
             at = (high - 1).repeat(sizes) - place if reverse else low.repeat(sizes) + place
             groups = part.owners.repeat(sizes)
             words = [word[at] ^ flip for word in run[1 : 1 + self.words]]
-            pieces.append((groups, *words, *(column[at] for column in run[1 + self.words :])))
+            others = [column[at].astype(np.int64, copy=False) for column in run[1 + self.words :]]
+            pieces.append((groups, *words, *others))
         if not pieces:
             none = tuple(np.zeros(0, np.uint64) for _ in range(self.words))
             ids = (np.zeros(0, np.int64),) * (self._keys - 1 - self.words)

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.delta import Delta, Weights
+from penstock.data.delta import Delta
 from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
 from penstock.data.sorting import order_words
 from penstock.data.view import Positions, View, gather, views
-
-SmallWeights = npt.NDArray[np.signedinteger]
+from penstock.state.width import Small, all_one, narrow
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
@@ -48,7 +47,7 @@ class Run:
 
     words: Hashes
     columns: tuple[pa.Array, ...]
-    weights: SmallWeights
+    weights: Small
     views: tuple[View, ...]
     table: OffsetTable | None = None
 
@@ -77,8 +76,12 @@ def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int
     hashes = hash_rows(columns, rows)
     if keys is None:
         return hashes
-    hashes >>= _ROW_SHIFT
-    hashes |= hash_rows([columns[key] for key in keys], rows) & _KEY_BITS
+    key = [columns[column] for column in keys]
+    for start in range(0, rows, _CHUNK):
+        part = hashes[start : start + _CHUNK]
+        part >>= _ROW_SHIFT
+        here = key if rows <= _CHUNK else [column.slice(start, _CHUNK) for column in key]
+        part |= hash_rows(here, len(part)) & _KEY_BITS
     return hashes
 
 
@@ -90,31 +93,39 @@ def word_range(hashes: Hashes, whole_row: bool) -> tuple[Hashes, Hashes]:
     return low, low | _ROW_BITS
 
 
+def key_starts(words: Hashes, whole_row: bool) -> Positions:
+    """Where the words of another key begin, among words in order."""
+    fresh = np.ones(len(words), np.bool_)
+    if whole_row:
+        np.not_equal(words[1:], words[:-1], out=fresh[1:])
+    else:
+        for start in range(1, len(words), _CHUNK):
+            here = words[start - 1 : start + _CHUNK] & _KEY_BITS
+            np.not_equal(here[1:], here[:-1], out=fresh[start : start + _CHUNK])
+    return fresh.nonzero()[0]
+
+
 def sort_run(words: Hashes, delta: Delta) -> Run:
     """Return the consolidated rows of a delta as a run."""
     if len(words) == 0:
         return make_run(words, delta.columns, delta.weights)
     order, ordered = order_words(words)
-    order, starts = group_ordered(order, ordered, delta.columns, as_rows=True)
-    if len(starts) == len(order) and _all_one(delta.weights):
+    fresh = group_ordered(order, ordered, delta.columns, as_rows=True)
+    distinct = bool(fresh.all())
+    if distinct and all_one(delta.weights):
         return make_run(ordered, gather(delta.columns, order), np.ones(len(order), np.int8))
     weights = delta.weights.take(order)
-    if len(starts) < len(order):
-        weights = np.add.reduceat(weights, starts)
-        order, ordered = order.take(starts), ordered.take(starts)
+    if not distinct:
+        weights = np.add.reduceat(weights, np.flatnonzero(fresh))
+        order, ordered = order[fresh], ordered[fresh]
     if not weights.all():
         kept = np.flatnonzero(weights)
         order, ordered, weights = order[kept], ordered[kept], weights[kept]
     return make_run(ordered, gather(delta.columns, order), weights)
 
 
-def _all_one(weights: Weights) -> bool:
-    # The first ones tell most deltas with retractions apart without looking at all.
-    return bool((weights[:64] == 1).all() and (weights == 1).all())
-
-
 def make_run(
-    words: Hashes, columns: Sequence[pa.Array], weights: SmallWeights, table: OffsetTable | None = None
+    words: Hashes, columns: Sequence[pa.Array], weights: Small, table: OffsetTable | None = None
 ) -> Run:
     """Return a run of rows that are in order and distinct."""
     if table is None and len(words) >= TABLE_FROM:
@@ -133,18 +144,6 @@ def select_columns(run: Run, columns: Sequence[int]) -> Run:
         tuple(run.views[column] for column in columns),
         run.table,
     )
-
-
-def narrow(weights: SmallWeights) -> SmallWeights:
-    """Weights in one byte each where they fit: nearly all are 1 or -1."""
-    if weights.dtype == np.int8 or len(weights) == 0:
-        return weights.astype(np.int8, copy=False)
-    least, most = int(weights.min()), int(weights.max())
-    if least >= -(2**7) and most < 2**7:
-        return weights.astype(np.int8)
-    if least >= -(2**31) and most < 2**31:
-        return weights.astype(np.int32, copy=False)
-    return weights
 
 
 class TableBuilder:

@@ -9,15 +9,15 @@ Cost: one hash per row, a look-up per distinct key in a logarithmic number of so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.equality import equal_rows, group_rows
-from penstock.data.hashing import Hashes, hash_order, hash_rows
-from penstock.data.ordering import run_lengths
+from penstock.data.hashing import Hashes, hash_rows, tells_apart
+from penstock.data.ordering import run_lengths, run_starts
+from penstock.data.sorting import order_words
 from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
@@ -29,41 +29,79 @@ _DISTINCT = 0.95
 _TABLE_FROM = 100_000  # keys in a run from which an offset table pays
 
 
-@dataclass(frozen=True, slots=True)
 class Resolved:
     """Rows and their slots: `touched[groups[i]]` is the slot of row i, and `leaders` are the first rows of each key."""
 
-    touched: Positions
-    groups: Positions
-    leaders: Positions
+    __slots__ = ("_slots", "groups", "leaders", "touched")
+
+    def __init__(self, touched: Positions, groups: Positions, leaders: Positions) -> None:
+        self.touched = touched
+        self.groups = groups
+        self.leaders = leaders
+        self._slots: Positions | None = None
 
     @property
     def slots(self) -> Positions:
         """The slot of every row."""
-        return self.touched[self.groups]
+        if self._slots is None:
+            self._slots = self.touched.take(self.groups)
+        return self._slots
 
 
 def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) -> tuple[Positions, Positions]:
     """Group equal keys: the first row of each distinct key, in hash order, and the group of every row."""
-    if len(hashes) >= _ENCODE_FROM and not _mostly_distinct(hashes):
-        encoded = pa.array(hashes).dictionary_encode()
-        groups = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        seen = np.maximum.accumulate(groups)
-        fresh = np.ones(len(seen), np.bool_)
-        np.not_equal(seen[1:], seen[:-1], out=fresh[1:])
-        first = fresh.nonzero()[0]
-        if equal_rows(columns, np.arange(len(groups)), columns, first[groups], as_rows=as_rows).all():
-            order = hash_order(hashes[first])
-            place = np.empty(len(order), np.int64)
-            place[order] = np.arange(len(order))
-            return first[order], place[groups]
+    count = len(hashes)
+    if count >= _ENCODE_FROM:
+        found = _group_neighbours(columns, hashes, as_rows)
+        if found is None and not _mostly_distinct(hashes):
+            found = _group_encoded(columns, hashes, as_rows)
+        if found is not None:
+            return found
     order, starts = group_rows(hashes, columns, as_rows=as_rows)
-    groups = np.empty(len(order), np.int64)
-    if len(starts) == len(order):
-        groups[order] = np.arange(len(order))
+    groups = np.empty(count, np.int64)
+    if len(starts) == count:
+        groups[order] = np.arange(count)
         return order, groups
-    groups[order] = np.arange(len(starts)).repeat(run_lengths(starts, len(order)))
-    return order[starts], groups
+    groups[order] = np.arange(len(starts)).repeat(run_lengths(starts, count))
+    return order.take(starts), groups
+
+
+def _group_neighbours(
+    columns: Sequence[pa.Array], hashes: Hashes, as_rows: bool
+) -> tuple[Positions, Positions] | None:
+    """The same for rows that are in hash order already; None when they are not."""
+    sample = hashes[: min(_SAMPLE, len(hashes))]
+    if (sample[1:] < sample[:-1]).any() or (hashes[1:] < hashes[:-1]).any():
+        return None
+    starts = run_starts(hashes)
+    groups = np.arange(len(starts)).repeat(run_lengths(starts, len(hashes)))
+    return (starts, groups) if _all_equal(columns, starts, groups, as_rows) else None
+
+
+def _group_encoded(
+    columns: Sequence[pa.Array], hashes: Hashes, as_rows: bool
+) -> tuple[Positions, Positions] | None:
+    """The same by a hash table; None when rows share a hash without being equal."""
+    encoded = pa.array(hashes).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
+    order, _ = order_words(distinct)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    numbers = encoded.indices.to_numpy(zero_copy_only=False)
+    # Numbers are given in the order of first appearance: each row with a new one leads its group.
+    first = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(order)))
+    groups = place.take(numbers)
+    leaders = first.take(order)
+    return (leaders, groups) if _all_equal(columns, leaders, groups, as_rows) else None
+
+
+def _all_equal(columns: Sequence[pa.Array], leaders: Positions, groups: Positions, as_rows: bool) -> bool:
+    """Whether every row equals the leader of its group."""
+    if tells_apart(columns):
+        return True
+    return bool(
+        equal_rows(columns, np.arange(len(groups)), columns, leaders.take(groups), as_rows=as_rows).all()
+    )
 
 
 def _mostly_distinct(hashes: Hashes) -> bool:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.ordering import run_starts
+from penstock.data.ordering import is_start
+from penstock.state.width import narrow
 
 Column = npt.NDArray[Any]
 Run = tuple[Column, ...]
@@ -25,6 +26,7 @@ _RATIO = 8
 _PORTION = 16  # rows merged per changed row, for each open merge
 _LEAST = 4096
 _CHUNK = 32768
+_NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
 
 
 def range_of(run: Run, keys: int, key: Sequence[Any]) -> tuple[int, int]:
@@ -90,8 +92,9 @@ def merge_counts(older: Sequence[Column], newer: Sequence[Column], keys: int) ->
         equal &= old[before] == new
     met = equal.nonzero()[0]
     if len(met):
-        counts = older[-1].copy()
-        counts[before[met]] += newer[-1][met]
+        sums = older[-1][before[met]].astype(np.int64) + newer[-1][met]
+        counts = older[-1].astype(np.promote_types(older[-1].dtype, narrow(sums).dtype))
+        counts[before[met]] = sums
         older = (*older[:-1], counts)
         fresh = (~equal).nonzero()[0]
         newer, places = [column[fresh] for column in newer], places[fresh]
@@ -120,7 +123,7 @@ def _insert(older: Sequence[Column], newer: Sequence[Column], places: Places) ->
     kept[places] = False
     result = []
     for old, new in zip(older, newer, strict=True):
-        column = np.empty(total, old.dtype)
+        column = np.empty(total, np.promote_types(old.dtype, new.dtype))
         column[places] = new
         column[kept] = old
         result.append(column)
@@ -130,19 +133,20 @@ def _insert(older: Sequence[Column], newer: Sequence[Column], places: Places) ->
 def sum_equal(run: Run) -> Run:
     """Add up the counts (the last column) of equal neighbours and drop zeros."""
     *keys, counts = run
-    count = len(counts)
-    if count == 0:
+    if len(counts) == 0:
         return run
-    starts = run_starts(*keys)
-    if len(starts) == count:
-        if counts.all():
-            return run
+    fresh = is_start(*keys)
+    if not fresh.all():
+        counts = np.add.reduceat(counts, fresh.nonzero()[0], dtype=np.int64)
+        keys = [key[fresh] for key in keys]
+    if not counts.all():
         kept = counts.nonzero()[0]
-        return tuple(column[kept] for column in run)
-    sums = np.add.reduceat(counts, starts)
-    kept = sums != 0
-    starts = starts[kept]
-    return (*(key[starts] for key in keys), sums[kept])
+        keys, counts = [key[kept] for key in keys], counts[kept]
+    return (*keys, counts)
+
+
+def _narrowed(column: Column) -> Column:
+    return narrow(column) if column.dtype.kind == "i" else column
 
 
 @dataclass(slots=True, eq=False)
@@ -155,6 +159,20 @@ class _Merge:
     at: int = 0
     newer_at: int = 0
     filled: int = 0
+
+    def write(self, part: Run) -> None:
+        """Put merged rows behind those that are there."""
+        filled = self.filled + len(part[0])
+        for place, values in enumerate(part):
+            column = self.output[place]
+            if values.dtype != column.dtype:
+                values = narrow(values)
+                if not np.can_cast(values.dtype, column.dtype):
+                    wider = np.empty(len(column), values.dtype)
+                    wider[: self.filled] = column[: self.filled]
+                    self.output[place] = column = wider
+            column[self.filled : filled] = values
+        self.filled = filled
 
 
 @dataclass(slots=True)
@@ -172,7 +190,7 @@ class SortedRuns:
     def append(self, run: Run) -> None:
         """Add a sorted run; nothing is merged."""
         if len(run[0]):
-            self.runs.append(run)
+            self.runs.append(run if len(run[0]) < _NARROW_FROM else tuple(map(_narrowed, run)))
 
     def drop_last(self) -> None:
         """Take back the last appended run."""
@@ -203,7 +221,9 @@ class SortedRuns:
                     run for run in [self.combine(older, newer, self.keys)] if len(run[0])
                 ]
             else:
-                self._merges.append(_Merge(older, newer, [np.empty(total, column.dtype) for column in older]))
+                # Integers begin with as few bytes as they can have; the rows that come may ask for more.
+                dtypes = [np.int8 if column.dtype.kind == "i" else column.dtype for column in older]
+                self._merges.append(_Merge(older, newer, [np.empty(total, dtype) for dtype in dtypes]))
             return True
         return False
 
@@ -224,11 +244,9 @@ class SortedRuns:
                 [column[merge.newer_at : newer_stop] for column in merge.newer],
                 self.keys,
             )
-            filled = merge.filled + len(part[0])
-            for column, values in zip(merge.output, part, strict=True):
-                column[merge.filled : filled] = values
+            merge.write(part)
             fuel -= stop - merge.at + newer_stop - merge.newer_at
-            merge.at, merge.newer_at, merge.filled = stop, newer_stop, filled
+            merge.at, merge.newer_at = stop, newer_stop
         if merge.at == end and merge.newer_at == newer_end:
             self._finish(merge)
 

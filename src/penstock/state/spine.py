@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
-from penstock.data.hashing import Hashes, expand, hash_order, hash_rows
+from penstock.data.hashing import Hashes, expand, hash_rows
+from penstock.data.ordering import run_lengths
+from penstock.data.sorting import order_words
 from penstock.data.view import Positions, views
 from penstock.state.merge import Merge, merge_runs
-from penstock.state.run import Run, find, row_words, sort_run, word_range
+from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
 
 _FOLD_BELOW = 4_096  # rows up to which runs are merged at once
 _FOLD_RATIO = 16  # unless the older one is more than this many times as large,
@@ -59,19 +61,12 @@ class Reader:
             return
         as_rows = self.keys is None
         keys = range(len(self.types)) if self.keys is None else self.keys
-        low, high = word_range(hash_rows(columns, rows) if words is None else words, as_rows)
         order = None
         if words is None:
-            order = hash_order(low)
-            low, high = low[order], high[order]
-        fresh = np.empty(rows, np.bool_)
-        fresh[0] = True
-        np.not_equal(low[1:], low[:-1], out=fresh[1:])
-        starts = np.flatnonzero(fresh)
-        sizes = np.ones(rows, np.int64)
-        if len(starts) < rows:
-            low, high = low[starts], high[starts]
-            sizes = np.diff(starts, append=rows)
+            order, words = order_words(hash_rows(columns, rows))
+        starts = key_starts(words, as_rows)
+        low, high = word_range(words if len(starts) == rows else words[starts], as_rows)
+        sizes = run_lengths(starts, rows)
         own = views(columns)
         for run in self.runs:
             found, begin, end = find(run, low, high)
@@ -110,9 +105,7 @@ class Reader:
         order = None
         ordered = words
         if ordered is None:
-            ordered = row_words(delta.columns, self.keys, len(delta))
-            order = hash_order(ordered)
-            ordered = ordered[order]
+            order, ordered = order_words(row_words(delta.columns, self.keys, len(delta)))
         own = views(delta.columns)
         for run in self.runs:
             found, begin, end = find(run, ordered, ordered)
@@ -267,10 +260,11 @@ def _pairs(
     right_size = right_end - right_start
     counts = left_size * right_size
     several = counts > 1
-    if not several.all():
-        if not several.any():
-            yield left_start, right_start
-            return
+    if not several.any():
+        yield left_start, right_start
+        return
+    single = bool((right_size == 1).all())
+    if not single and not several.all():
         yield left_start[~several], right_start[~several]
         left_start, left_size, counts = left_start[several], left_size[several], counts[several]
         right_start, right_end, right_size = right_start[several], right_end[several], right_size[several]
@@ -286,10 +280,14 @@ def _pairs(
         else:
             part = slice(begin, end)
             place, _ = expand(counts[part])
-            width = np.repeat(right_size[part], counts[part])
-            row = place // width
-            left = np.repeat(left_start[part], counts[part]) + row
-            yield left, np.repeat(right_start[part], counts[part]) + place - row * width
+            left = np.repeat(left_start[part], counts[part])
+            right = np.repeat(right_start[part], counts[part])
+            if single:
+                yield left + place, right
+            else:
+                width = np.repeat(right_size[part], counts[part])
+                row = place // width
+                yield left + row, right + place - row * width
         begin = end
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.data.ordering import Words, decode, run_starts
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
-from penstock.functions.aggregates.base import Function, Parts, Rows, selection
+from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.dense import Dense
@@ -29,6 +29,7 @@ from penstock.state.multiset import OrderedRows, OrderedValues
 from penstock.state.sorted_runs import Run
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_MANY = 4_096  # entries from which it pays to look whether all groups are new
 
 
 def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
@@ -62,11 +63,14 @@ class ValueExtreme:
         if run is None or len(run[0]) == 0:
             return
         slots, *words, weights = (column[::-1] for column in run) if self._last else run
-        words = [word ^ self._flip for word in words]
         starts = run_starts(slots)
         touched: Positions = slots[starts]
         for dense in (*self._words, self._count):
             dense.touch(touched)
+        if len(slots) >= _MANY and not self._count.data[touched].any():
+            self._begin(touched, [word[starts] for word in words], weights, starts)
+            return
+        words = [word ^ self._flip for word in words]
         held = self._count.data[slots] > 0
         less, equal = _less(words, [dense.data[slots] for dense in self._words])
         better, same = less | ~held, equal & held
@@ -83,6 +87,14 @@ class ValueExtreme:
         if (left < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
         self._search(touched[left == 0])
+
+    def _begin(self, slots: Positions, words: Sequence[Words], weights: Ints, starts: Positions) -> None:
+        """Take the first entries of groups that had none."""
+        if (weights < 0).any():
+            raise InternalError("a value is retracted that is not there")
+        for dense, word in zip(self._words, words, strict=True):
+            dense.data[slots] = word ^ self._flip
+        self._count.data[slots] = weights[starts]
 
     def _search(self, slots: Positions) -> None:
         if len(slots) == 0:
