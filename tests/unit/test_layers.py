@@ -23,6 +23,7 @@ LAYERS = {
     "sources": 5,
     "sinks": 5,
     "spark": 5,
+    "streaming": 6,
     "engine": 6,
     "governance": 7,
     "pattern": 7,
@@ -92,6 +93,7 @@ def _same_layer_allowed(here: str, there: str) -> bool:
     return LAYERS[here] == LAYERS[there] == 0 or (here, there) in {
         ("sources", "spark"),
         ("sinks", "spark"),
+        ("engine", "streaming"),
         ("functions", "plan"),
         ("functions", "state"),  # aggregates keep their accumulators and ordered values by slot
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import config
 from penstock.data.duration import milliseconds
-from penstock.engine.files import register_views, resolve, resolve_files, spans_lines
+from penstock.engine.files import File, register_views, resolve, resolve_files, spans_lines
 from penstock.engine.operation import DEFAULT_TTL, Operation, OperationRegistry
 from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
 from penstock.spark import connectors as connectors_of
@@ -22,7 +22,11 @@ from penstock.spark import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
+from penstock.spark.streaming import frames
 from penstock.sql.files import FileReference
+from penstock.streaming.queries import Queries
+from penstock.streaming.reader import StreamReader
+from penstock.streaming.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +54,7 @@ class Session:
         self.settings = settings
         self.operation_registry = OperationRegistry()
         self.id = uuid.uuid4().hex[:12]
+        self.queries = Queries(state=settings.state, home=settings.home, session=self.id)
 
     @classmethod
     def embedded(
@@ -214,6 +219,21 @@ class Session:
             frame = self._guard(lambda: reader.frame_of_rows(spark, rows, schema))
         self._guard(lambda: frame.createOrReplaceTempView(name))
 
+    @property
+    def read_stream(self) -> StreamReader:
+        """Read files, topics and tables as streams."""
+        return StreamReader(self.spark, self.queries, self._with_connector)
+
+    def stream(self, rows: Any, *, schema: Any = None) -> Stream:
+        """Make a stream of a file, a folder, a table or a streaming DataFrame; a batch DataFrame, or rows, give theirs once."""
+        spark = self.spark
+        if isinstance(rows, str | os.PathLike):
+            return self._stream_of_name(os.fspath(rows), schema)
+        frame = self._guard(lambda: reader.frame_of_rows(spark, rows, schema))
+        if not frame.isStreaming:
+            frame = self._guard(lambda: frames.of_batch(frame, self.queries.temporary_folder()))
+        return Stream(self.queries, frame)
+
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""
         with self._lock:
@@ -222,6 +242,7 @@ class Session:
             self._stopped = True
             runs, self._runs = self._runs, set()
             self._latest = ("", None)
+        self.queries.close()
         self.operation_registry.close()
         for run in runs:
             run.cancel()
@@ -269,13 +290,25 @@ class Session:
         spark = self.spark
         return self._with_connector(lambda: reader.read(spark, form, path, **options))
 
+    def _stream_of_name(self, name: str, schema: Any) -> Stream:
+        """A path, unless only a table has this name."""
+        spark = self.spark
+        path = reader.is_uri(name) or "/" in name or os.path.exists(os.path.expanduser(name))
+        if not path and self._guard(lambda: spark.catalog.tableExists(name)):
+            return self.stream(self._with_connector(lambda: frames.of_table(spark, name)))
+        file = self._file(name)
+        return self.read_stream.options(**file.options).schema(schema).format(file.format).load(name)
+
     def _of_path(self, path: str, schema: Any) -> DataFrame:
+        file = self._file(path)
+        return self._read(file.format, file.path, schema=schema, **file.options)
+
+    def _file(self, path: str) -> File:
         try:
-            file = resolve(FileReference(path, 0, len(path), ""), path)
+            return resolve(FileReference(path, 0, len(path), ""), path)
         except PenstockError as error:
             error.where = None  # a place in a query, and here is none
             raise
-        return self._read(file.format, file.path, schema=schema, **file.options)
 
     def _with_connector(self, action: Callable[[], T], query: str | None = None) -> T:
         """Do something that may need a connector which is not here yet: install it, and do it again."""

@@ -56,6 +56,21 @@ def result_stage(spark: SparkSession, metrics: frozenset[int]) -> int | None:
     return None
 
 
+def records_read(spark: SparkSession, tag: str) -> int:
+    """Return how many records the jobs of a tag have read from files and other sources."""
+    _catch_up(spark)
+    jobs = set(spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag))
+    listed = _as_json(spark, _store(spark).jobsList(None))
+    stages = {number for job in listed if job["jobId"] in jobs for number in job["stageIds"]}
+    context: Any = spark.sparkContext
+    quantiles = context._gateway.new_array(context._jvm.double, 0)
+    return sum(
+        int(stage["inputRecords"])
+        for stage in _as_json(spark, _store(spark).stageList(None, False, False, quantiles, None))
+        if stage["stageId"] in stages
+    )
+
+
 def ran_on(spark: SparkSession, stage: RanStage) -> Mapping[str, tuple[int, ...]]:
     """Return which partitions of a stage each executor computed."""
     found: dict[str, list[int]] = {}

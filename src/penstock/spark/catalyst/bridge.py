@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+from penstock.spark import janino
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,27 +47,8 @@ EXCLUDED_RULES = (
 
 
 def front(spark: SparkSession) -> Any:
-    """Return a new instance of the Java class in Front.java, compiled once per JVM.
-
-    The class is kept in the JVM, under a package named after its source, because py4j remembers methods by class name.
-    """
-    jvm: Any = spark._jvm
-    gateway: Any = spark.sparkContext._gateway
-    source = files(__package__).joinpath("Front.java").read_text(encoding="utf-8")
-    package = f"penstock.front{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    known = jvm.java.lang.System.getProperties()
-    found = known.get(package)
-    if found is None:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.setSourceVersion(8)
-        compiler.setTargetVersion(8)
-        compiler.cook(source.replace("package penstock;", f"package {package};", 1))
-        found = compiler.getClassLoader().loadClass(f"{package}.Front")
-        known.put(package, found)
-    no_types = gateway.new_array(jvm.java.lang.Class, 0)
-    nothing = gateway.new_array(jvm.java.lang.Object, 0)
-    return found.getDeclaredConstructor(no_types).newInstance(nothing)
+    """Return a new instance of the Java class in Front.java."""
+    return janino.instance(spark, __package__, "Front")
 
 
 def planning_session(spark: SparkSession) -> Any:

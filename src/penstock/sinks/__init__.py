@@ -1,0 +1,19 @@
+"""Where the rows of streaming queries go: one connector per file."""
+
+from __future__ import annotations
+
+from penstock.registry import Registry
+
+SINKS = Registry(
+    "sink",
+    {
+        "memory": "penstock.sinks.memory:MemorySink",
+        "console": "penstock.sinks.console:ConsoleSink",
+        "blackhole": "penstock.sinks.blackhole:BlackholeSink",
+        "parquet": "penstock.sinks.file:ParquetSink",
+        "csv": "penstock.sinks.file:CsvSink",
+        "json": "penstock.sinks.file:JsonSink",
+        "orc": "penstock.sinks.file:OrcSink",
+    },
+    group="penstock.stream_sinks",
+)

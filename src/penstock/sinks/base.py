@@ -1,0 +1,133 @@
+"""The contract of a sink: what it is told, what it must do, and what it promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Guarantee(StrEnum):
+    """What a sink promises about each input row after crashes and restarts."""
+
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+    NOT_KEPT = "not kept"
+    """The sink ends with the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a sink is told about the query that writes to it."""
+
+    spark: SparkSession
+    query: str
+    """The query's id: the same after a restart from its checkpoint, another one without."""
+    name: str
+    mode: str
+    schema: StructType
+    keys: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The rows of one batch; a batch that is run again after a crash has the same number and the same rows."""
+
+    number: int
+    frame: DataFrame
+
+
+def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """Return a frame that counts its rows while they are written, and the count, to be asked for after that."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    observation = Observation()
+    watched = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+    return watched, lambda: int(observation.get["rows"])
+
+
+class Sink(ABC):
+    """One destination, made from the options that the user gave.
+
+    A sink that says EXACTLY_ONCE must recognise an epoch that it has committed already, and leave no trace of one that it
+    has not. All methods are called from one thread, on the driver.
+    """
+
+    modes: ClassVar[frozenset[str]] = frozenset({"append", "update", "complete"})
+    taken: ClassVar[tuple[str, ...]] = ()
+    """The options of this sink, for the message about one that is not among them."""
+    needs_checkpoint: ClassVar[bool] = True
+    """Whether a query that goes on after a restart must say where its checkpoint is."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = dict(options)
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What this sink promises with its options."""
+
+    def check(self, target: Target) -> None:  # noqa: B027  # most sinks have nothing to refuse
+        """Refuse what cannot work, before the query starts; nothing may be changed yet."""
+
+    def open(self, target: Target) -> None:  # noqa: B027  # and nothing to prepare
+        """Called once before the first epoch: connect, fence off an older writer, look up what is committed."""
+
+    @abstractmethod
+    def write(self, epoch: Epoch) -> int | None:
+        """Write and commit one epoch; return the number of rows that are new in the sink, or None when nobody knows.
+
+        An error fails the query; after a restart the same epoch comes again.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Called once after the last epoch, also after an error."""
+
+    def describe(self) -> str:
+        """One line for people: where the rows go."""
+        return type(self).__name__.removesuffix("Sink").lower()
+
+    def required(self, name: str) -> Any:
+        """Return an option that must be there."""
+        if name not in self.options:
+            raise ConfigError(
+                f"the {self.describe()} sink needs the option '{name}'",
+                code="STREAM_OPTION_MISSING",
+                hint=f'add .option("{name}", ...)',
+            )
+        return self.options[name]
+
+    def only_known(self) -> None:
+        """Refuse an option that this sink does not have."""
+        for name in self.options:
+            if name not in self.taken:
+                raise ConfigError(
+                    f"the {self.describe()} sink has no option '{name}'",
+                    code="STREAM_OPTION_UNKNOWN",
+                    hint=suggest(name, self.taken, what="option") if self.taken else "it has none",
+                )
+
+    def positive(self, name: str, default: int) -> int:
+        """Return an option that is a whole number above 0."""
+        given = self.options.get(name, default)
+        try:
+            number = int(given)
+        except (TypeError, ValueError):
+            number = 0
+        if number < 1:
+            raise ConfigError(
+                f"{name} must be a whole number above 0, got {given!r}",
+                code="STREAM_OPTION_VALUE",
+                where=f"{self.describe()} sink",
+            )
+        return number

@@ -1,0 +1,27 @@
+"""Rows that are computed and then forgotten: for measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from penstock.sinks.base import Epoch, Guarantee, Sink, counted
+
+
+class BlackholeSink(Sink):
+    """Computes every row and keeps none."""
+
+    needs_checkpoint: ClassVar[bool] = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.only_known()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.NOT_KEPT
+
+    def write(self, epoch: Epoch) -> int | None:
+        frame, rows = counted(epoch.frame)
+        frame.write.format("noop").mode("overwrite").save()
+        return rows()

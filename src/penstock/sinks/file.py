@@ -1,0 +1,154 @@
+"""Rows as files in a folder, local or in an object store, exactly once for every reader.
+
+An epoch's files are written below `_penstock/`, which readers skip, and then moved to names that hold the query and the
+epoch; an empty file `_penstock/<query>/<epoch>` says that the move is complete. An epoch that comes again after a crash is
+skipped when that mark is there; otherwise what was already moved is deleted first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
+from penstock.sinks.evolution import refuse_incompatible
+from penstock.spark.filesystem import Folder
+from penstock.spark.reader import absolute
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+OWN = "_penstock"
+SCHEMA = f"{OWN}/schema.json"
+
+
+class FileSink(Sink):
+    """Files of one format; options that are not ours go to Spark's writer."""
+
+    form: ClassVar[str]
+    fixed_columns: ClassVar[bool] = False
+    modes: ClassVar[frozenset[str]] = frozenset({"append"})
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.path = absolute(self.required("path"))
+        parts = self.options.get("partition_by", ())
+        self.partition_by = (
+            tuple(part.strip() for part in parts.split(",")) if isinstance(parts, str) else tuple(parts)
+        )
+        self.writer_options = {
+            name: value for name, value in self.options.items() if name not in ("path", "partition_by")
+        }
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def check(self, target: Target) -> None:
+        folder = Folder(target.spark, self.path)
+        if folder.exists(SCHEMA):
+            from pyspark.sql.types import StructType
+
+            there = StructType.fromJson(json.loads(folder.read(SCHEMA)))
+        else:
+            found = self._schema_of_files(target, folder)
+            if found is None:
+                return
+            there = found
+        refuse_incompatible(
+            there, target.schema, where=self.path, fixed=self.fixed_columns, apart=self.partition_by
+        )
+
+    def open(self, target: Target) -> None:
+        self._target = target
+        self._folder = Folder(target.spark, self.path)
+        self._marks = f"{OWN}/{target.query}"
+        self._committed = max(
+            (int(name) for name in self._folder.names(self._marks) if name.isdigit()), default=-1
+        )
+        self._first = True
+        self._folder.write(SCHEMA, target.schema.json())
+
+    def write(self, epoch: Epoch) -> int | None:
+        if epoch.number <= self._committed:
+            return 0
+        name = f"part-{epoch.number:09d}-{self._target.query[:13].replace('-', '')}"
+        if self._first:
+            self._sweep(name)
+        staging = f"{OWN}/staging-{self._target.query}"
+        frame, rows = counted(epoch.frame)
+        writer = frame.write.format(self.form).mode("overwrite").options(**self._all_options())
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save(f"{self.path.rstrip('/')}/{staging}")
+        written = rows()
+        if written:
+            self._publish(staging, name)
+        self._folder.write(f"{self._marks}/{epoch.number}", "")
+        if self._committed >= 0:
+            self._folder.delete(f"{self._marks}/{self._committed}")
+        self._folder.delete(staging)
+        self._committed = epoch.number
+        return written
+
+    def describe(self) -> str:
+        return f"{self.form} files in {self.path}" if hasattr(self, "path") else self.form
+
+    def _all_options(self) -> dict[str, Any]:
+        return self.writer_options
+
+    def _sweep(self, name: str) -> None:
+        """Delete what a run that was cut short may have moved already of the epoch that comes now."""
+        for path in list(self._folder.walk()):
+            if path.rpartition("/")[2].startswith(name) and not path.startswith(OWN):
+                self._folder.delete(path)
+        self._first = False
+
+    def _publish(self, staging: str, name: str) -> None:
+        made = sorted(path for path in self._folder.walk(staging) if _is_data(path))
+        for number, path in enumerate(made):
+            folder, _, file = path.removeprefix(f"{staging}/").rpartition("/")
+            ending = file[file.index(".") :]
+            self._folder.move(path, f"{folder}/{name}-{number:05d}{ending}".lstrip("/"))
+
+    def _schema_of_files(self, target: Target, folder: Folder) -> StructType | None:
+        """The schema of files that something else wrote here; only formats that say it themselves have one."""
+        if self.form not in ("parquet", "orc") or not any(
+            _is_data(path) and not path.startswith("_") for path in folder.walk()
+        ):
+            return None
+        schema: StructType = target.spark.read.format(self.form).load(self.path).schema
+        return schema
+
+
+def _is_data(path: str) -> bool:
+    return not path.rpartition("/")[2].startswith(("_", "."))
+
+
+class ParquetSink(FileSink):
+    """Parquet files."""
+
+    form = "parquet"
+
+
+class OrcSink(FileSink):
+    """ORC files."""
+
+    form = "orc"
+
+
+class JsonSink(FileSink):
+    """Files with a JSON object per line."""
+
+    form = "json"
+
+
+class CsvSink(FileSink):
+    """CSV files with a header, unless the option `header` says otherwise."""
+
+    form = "csv"
+    fixed_columns = True
+
+    def _all_options(self) -> dict[str, Any]:
+        return {"header": True, **self.writer_options}

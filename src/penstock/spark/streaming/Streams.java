@@ -1,0 +1,82 @@
+package penstock;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation$;
+import org.apache.spark.sql.execution.streaming.runtime.StreamingRelation;
+
+/** What penstock asks of streaming plans that PySpark has no call for. */
+public class Streams {
+  private static List list(Object seq) {
+    return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
+  }
+
+  private static scala.collection.immutable.Seq seq(List items) {
+    return scala.jdk.javaapi.CollectionConverters.asScala(items).toList();
+  }
+
+  /** The names of sources in a plan that can only be read as a stream. */
+  public List streamingOnly(LogicalPlan plan) {
+    List found = new ArrayList();
+    for (Object leaf : list(plan.collectLeaves())) {
+      if (leaf instanceof StreamingRelationV2) {
+        StreamingRelationV2 relation = (StreamingRelationV2) leaf;
+        if (!relation.table().capabilities().contains(TableCapability.BATCH_READ)) found.add(relation.sourceName());
+      }
+    }
+    return found;
+  }
+
+  /** The same query over all that its sources hold now: every streaming leaf is read as a batch, and watermarks are gone. */
+  public Object batch(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) {
+    LogicalPlan changed = (LogicalPlan) plan.transformUpWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof StreamingRelation || node instanceof StreamingRelationV2
+            || node instanceof EventTimeWatermark || node instanceof DeduplicateWithinWatermark;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (node instanceof StreamingRelation) {
+          StreamingRelation relation = (StreamingRelation) node;
+          return renamed(LogicalRelation$.MODULE$.apply(relation.dataSource().resolveRelation(true, false), false), relation.output());
+        }
+        if (node instanceof StreamingRelationV2) {
+          StreamingRelationV2 relation = (StreamingRelationV2) node;
+          return renamed(
+              DataSourceV2Relation$.MODULE$.create(
+                  relation.table(), relation.catalog(), relation.identifier(), relation.extraOptions(),
+                  scala.Option.empty()),
+              relation.output());
+        }
+        if (node instanceof EventTimeWatermark) return ((EventTimeWatermark) node).child();
+        if (node instanceof DeduplicateWithinWatermark) {
+          DeduplicateWithinWatermark once = (DeduplicateWithinWatermark) node;
+          return new Deduplicate(once.keys(), once.child());
+        }
+        return otherwise.apply(node);
+      }
+    });
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, changed);
+  }
+
+  /** The columns of a batch under the identities that the rest of the plan knows. */
+  private static LogicalPlan renamed(LogicalPlan batch, Object wanted) {
+    List columns = new ArrayList();
+    for (Object one : list(wanted)) {
+      Attribute attribute = (Attribute) one;
+      Attribute found = null;
+      for (Object other : list(batch.output())) {
+        if (((Attribute) other).name().equals(attribute.name())) found = (Attribute) other;
+      }
+      if (found == null) throw new IllegalStateException("no column " + attribute.name() + " in the batch");
+      columns.add(new Alias(found, attribute.name(), attribute.exprId(), attribute.qualifier(),
+          scala.Option.apply(attribute.metadata()), seq(new ArrayList())));
+    }
+    return new Project(seq(columns), batch);
+  }
+}

@@ -1,0 +1,1 @@
+"""Streaming DataFrames: their plans, and the queries that run them."""

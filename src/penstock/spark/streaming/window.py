@@ -1,0 +1,38 @@
+"""Windows over event time, as columns that Spark groups by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NAME = "window"
+
+
+def fixed(column: str, size_ms: int, slide_ms: int | None = None) -> Column:
+    """Windows of one size, one after the other or overlapping."""
+    from pyspark.sql import functions
+
+    slide = None if slide_ms is None else f"{slide_ms} milliseconds"
+    return functions.window(column, f"{size_ms} milliseconds", slide).alias(NAME)
+
+
+def session(column: str, gap_ms: int) -> Column:
+    """Windows that last until nothing came for as long as the gap."""
+    from pyspark.sql import functions
+
+    return functions.session_window(column, f"{gap_ms} milliseconds").alias(NAME)
+
+
+def bounds(frame: DataFrame) -> DataFrame:
+    """Replace the window by its two ends, window_start and window_end, in front of everything else."""
+    from pyspark.sql import functions
+
+    window = functions.col(NAME)
+    rest = [name for name in frame.columns if name != NAME]
+    return frame.select(
+        window.getField("start").alias("window_start"),
+        window.getField("end").alias("window_end"),
+        *[functions.col(f"`{name}`") for name in rest],
+    )

@@ -1,0 +1,1 @@
+"""Streaming queries: the builder, the writer, and the life of what it starts."""

@@ -1,0 +1,138 @@
+"""A named query in the state backend: its lease, its record, its epochs and its log.
+
+Other processes see the query there, ask it to stop or to start again, and cannot start one of the same name meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
+from penstock.errors import PenstockError, StateError
+
+if TYPE_CHECKING:
+    from penstock.backend import Backend
+    from penstock.streaming.progress import Progress
+
+LOG_BYTES = 1 << 20
+LOG_FILES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What is written down about a query when it starts."""
+
+    query: str
+    checkpoint: str | None
+    place: str | None
+    definition: Mapping[str, Any]
+
+
+class QueryJob:
+    """One run of a named query as the backend knows it; the lease is held from the beginning to `end`."""
+
+    def __init__(self, backend: Backend, name: str, *, session: str, logs: Path) -> None:
+        self._backend = backend
+        self._lease: Lease = backend.leases.acquire(name, this_process(session))
+        self._heartbeat: Heartbeat | None = None
+        self._path = logs / f"{name.replace('/', '_')}.log"
+        self._log = _logger(name, self._path)
+
+    def record(self, record: JobRecord) -> None:
+        """Write down what is started."""
+        before = self._backend.jobs.find(self._lease.job)
+        if before is not None and before.id != record.query:
+            # Another query had this name: its numbers mean nothing here.
+            self._backend.epochs.clear(self._lease)
+        self._backend.jobs.record(
+            Job(
+                self._lease.job,
+                definition=record.definition,
+                checkpoint=record.checkpoint,
+                log=str(self._path),
+                start=Start(tuple(sys.orig_argv), os.getcwd(), record.place, again="request"),
+                id=record.query,
+            ),
+            self._lease,
+        )
+
+    def run(
+        self,
+        *,
+        on_lost: Callable[[StateError], None],
+        on_request: Callable[[Literal["stop", "restart"]], None],
+        progress: Callable[[], Progress | None],
+    ) -> None:
+        """The query runs from now on: keep the lease, hand on requests, and record progress with every renewal."""
+
+        def told() -> Mapping[str, Any] | None:
+            last = progress()
+            return None if last is None else asdict(last)
+
+        self._backend.jobs.update(self._lease, state=JobState.RUNNING)
+        self._heartbeat = Heartbeat(
+            self._backend, self._lease, on_lost=on_lost, on_request=on_request, progress=told
+        ).start()
+        self._log.info("started by process %d", os.getpid())
+
+    def begin(self, epoch: int) -> None:
+        """An epoch is about to be written; refused when the lease is not ours any more."""
+        self._backend.epochs.begin(self._lease, epoch)
+
+    def commit(self, epoch: int, rows: int | None) -> None:
+        """An epoch is written."""
+        self._backend.epochs.commit(self._lease, epoch, {"rows": rows})
+
+    def note(self, text: str) -> None:
+        """Write a line into the log of the query."""
+        self._log.info("%s", text)
+
+    def state(self, state: JobState, message: str | None = None) -> None:
+        """Record a change of state; a backend that is away does not stop the query."""
+        with contextlib.suppress(PenstockError):
+            self._backend.jobs.update(self._lease, state=state, message=message)
+
+    def end(self, error: PenstockError | None, last: Progress | None) -> None:
+        """Record how the query ended, and give the lease back."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        state = JobState.STOPPED if error is None else JobState.FAILED
+        self._log.log(
+            logging.INFO if error is None else logging.ERROR, "ended: %s", error if error else "stopped"
+        )
+        with contextlib.suppress(PenstockError):  # the lease ends by itself
+            self._backend.jobs.update(
+                self._lease,
+                state=state,
+                message="" if error is None else str(error),
+                progress=None if last is None else asdict(last),
+            )
+        self.release()
+
+    def release(self) -> None:
+        """Give the lease back; a backend that is away ends it by itself."""
+        with contextlib.suppress(PenstockError):
+            self._backend.leases.release(self._lease)
+        for handler in list(self._log.handlers):
+            self._log.removeHandler(handler)
+            handler.close()
+
+
+def _logger(name: str, path: Path) -> logging.Logger:
+    """A log file of the query's own, in which `penstock jobs logs` reads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = RotatingFileHandler(
+        path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.Logger(f"penstock.query.{name}", logging.INFO)
+    logger.addHandler(handler)
+    return logger

@@ -1,0 +1,88 @@
+"""What a query tells about each of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far one source has been read."""
+
+    description: str
+    input_rows: int
+    start_offset: Any = None
+    end_offset: Any = None
+    latest_offset: Any = None
+    lag: int | None = None
+    """Records that are there and not read yet, for sources that can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One batch of a query."""
+
+    trigger: str
+    batch_id: int
+    input_rows: int
+    output_rows: int | None
+    """Rows that the sink took; None when only the user's function knows."""
+    duration_ms: int
+    timestamp: str
+    watermark: str | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    late_rows: int = 0
+    """Rows that came after the watermark had passed them, and were dropped."""
+    durations_ms: Mapping[str, int] = field(default_factory=dict)
+    sources: tuple[SourceProgress, ...] = ()
+
+    @property
+    def input_rows_per_second(self) -> float:
+        """How fast rows were taken in."""
+        return self.input_rows * 1000 / self.duration_ms if self.duration_ms else 0.0
+
+
+def from_spark(told: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> Progress:
+    """Return Spark's own progress in our words."""
+    operators = told.get("stateOperators", ())
+    return Progress(
+        trigger=trigger,
+        batch_id=int(told["batchId"]),
+        input_rows=int(told["numInputRows"]),
+        output_rows=output_rows,
+        duration_ms=int(told["durationMs"].get("triggerExecution", told.get("batchDuration", 0))),
+        timestamp=str(told["timestamp"]),
+        watermark=told.get("eventTime", {}).get("watermark"),
+        state_rows=sum(int(each["numRowsTotal"]) for each in operators),
+        state_bytes=sum(int(each["memoryUsedBytes"]) for each in operators),
+        late_rows=sum(int(each["numRowsDroppedByWatermark"]) for each in operators),
+        durations_ms=dict(told["durationMs"]),
+        sources=tuple(_source(each) for each in told.get("sources", ())),
+    )
+
+
+def _source(told: Mapping[str, Any]) -> SourceProgress:
+    end, latest = told.get("endOffset"), told.get("latestOffset")
+    return SourceProgress(
+        description=str(told["description"]),
+        input_rows=int(told["numInputRows"]),
+        start_offset=told.get("startOffset"),
+        end_offset=end,
+        latest_offset=latest,
+        lag=_lag(end, latest),
+    )
+
+
+def _lag(end: Any, latest: Any) -> int | None:
+    """The records between two offsets of Kafka, {"topic": {"partition": offset}}."""
+    try:
+        return sum(
+            int(newest) - int(end.get(topic, {}).get(partition, 0))
+            for topic, partitions in latest.items()
+            for partition, newest in partitions.items()
+        )
+    except (AttributeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,316 @@
+"""From a stream to a running query: mode, trigger, sink, checkpoint, start."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.sinks import SINKS
+from penstock.sinks.base import Epoch, Sink, Target
+from penstock.sinks.foreach import ForeachBatchSink
+from penstock.spark import errors as spark_errors
+from penstock.spark.reader import absolute
+from penstock.spark.status import records_read
+from penstock.spark.streaming import checkpoint, plan
+from penstock.spark.streaming.run import MicroBatches, OneBatch, Run, Settings
+from penstock.streaming.blame import calling_line, raised_by_user
+from penstock.streaming.job import JobRecord, QueryJob
+from penstock.streaming.progress import Progress, from_spark
+from penstock.streaming.query import QueryInfo, StreamingQuery
+from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.streaming.queries import Queries
+
+CHECKPOINT = "checkpoint.location"
+_CHECKPOINT_NAMES = (CHECKPOINT, "checkpoint_location", "checkpointLocation")
+
+
+class StreamWriter:
+    """Collects how a stream shall run; `start` runs it."""
+
+    def __init__(self, queries: Queries, frame: DataFrame) -> None:
+        self._queries = queries
+        self._frame = frame
+        self._mode = OutputMode.APPEND
+        self._trigger = Trigger.processing_time(0)
+        self._format: str | None = None
+        self._function: Callable[[DataFrame, int], Any] | None = None
+        self._options: dict[str, Any] = {}
+        self._checkpoint: str | None = None
+        self._keys: tuple[str, ...] = ()
+
+    def output_mode(self, mode: OutputMode | str) -> Self:
+        """Which rows each batch emits: append, update or complete."""
+        self._mode = OutputMode.of(mode)
+        return self
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """When batches start."""
+        if not isinstance(trigger, Trigger):
+            raise ConfigError(
+                f"a trigger is needed, got {type(trigger).__name__} {trigger!r}",
+                code="STREAM_TRIGGER",
+                hint="for example Trigger.processing_time(5_000) or Trigger.available_now()",
+            )
+        self._trigger = trigger
+        return self
+
+    def key(self, *columns: str) -> Self:
+        """The columns that identify a row in a keyed sink."""
+        for column in columns:
+            if column not in self._frame.columns:
+                raise ConfigError(
+                    f"no column '{column}' for the key",
+                    code="STREAM_KEY",
+                    hint=suggest(column, self._frame.columns, what="column"),
+                )
+        self._keys = columns
+        return self
+
+    def format(self, name: str) -> Self:
+        """Where rows go: the name of a sink, such as memory, console, parquet, or a plugin's."""
+        SINKS.load(name)
+        self._format, self._function = name, None
+        return self
+
+    def foreach_batch(self, function: Callable[[DataFrame, int], Any]) -> Self:
+        """Give every batch to a function: a DataFrame and the epoch's number."""
+        if not callable(function):
+            raise ConfigError(
+                f"foreach_batch needs a function, got {type(function).__name__}", code="STREAM_FUNCTION"
+            )
+        self._format, self._function = None, function
+        return self
+
+    def option(self, name: str, value: Any) -> Self:
+        """Set an option of the sink, or of the query: `checkpoint.location`."""
+        if name in _CHECKPOINT_NAMES:
+            self._checkpoint = absolute(value)
+        else:
+            self._options[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return self
+
+    def options(self, **options: Any) -> Self:
+        """Set several options."""
+        for name, value in options.items():
+            self.option(name, value)
+        return self
+
+    def start(self, name: str | None = None) -> StreamingQuery:
+        """Start the query, and return its handle; what cannot work is refused here, before anything is written.
+
+        A query with a name is recorded in the state backend, and runs once at a time.
+        """
+        place = calling_line()
+        sink = self._sink()
+        self._refuse_mode(sink)
+        if name is None:
+            return self._begin(f"query-{uuid.uuid4().hex[:8]}", sink, place, None)
+        job = self._queries.job(name)
+        try:
+            return self._begin(name, sink, place, job)
+        except BaseException:
+            job.release()
+            raise
+
+    def _begin(self, name: str, sink: Sink, place: str | None, job: QueryJob | None) -> StreamingQuery:
+        once = self._trigger.kind is TriggerKind.ONCE
+        checkpoint_at = None if once else self._checkpoint_at(sink)
+        query_id = (
+            str(uuid.uuid4())
+            if checkpoint_at is None
+            else checkpoint.query_id(self._frame.sparkSession, checkpoint_at)
+        )
+        frame = plan.as_batch(self._frame) if once and self._frame.isStreaming else self._frame
+        query = self._query(query_id, name, sink, place)
+        target = self._target(query_id, name)
+        _guarded(lambda: sink.check(target))
+        if job is not None:
+            job.record(self._record(query_id, sink, place))
+        self._queries.add(query)
+        work = _Work(query, sink, target, self._trigger, job)
+
+        def make_run() -> Run:
+            _guarded(work.open)
+            if checkpoint_at is None:
+                tag = f"penstock-stream-{query_id}"
+                return OneBatch(frame, lambda batch, number: work.only(batch, number, tag), tag=tag)
+            settings = Settings(self._mode.value, _spark_trigger(self._trigger), checkpoint_at, name)
+            return MicroBatches(frame, settings, work.write, work.reported)
+
+        query.launch(make_run, job)
+        return query
+
+    def _checkpoint_at(self, sink: Sink) -> str:
+        if self._checkpoint is None and sink.needs_checkpoint:
+            raise ConfigError(
+                f"a query to {sink.describe()} needs a place for its checkpoint",
+                code="STREAM_CHECKPOINT_MISSING",
+                hint='add .option("checkpoint.location", "path/"), or use Trigger.once()',
+            )
+        return self._checkpoint or self._queries.temporary_folder()
+
+    def _sink(self) -> Sink:
+        if self._function is not None:
+            return ForeachBatchSink(self._function)
+        if self._format is None:
+            raise ConfigError(
+                "the query has no sink",
+                code="STREAM_SINK_MISSING",
+                hint=f"choose one with .format(name) ({', '.join(SINKS.names())}) or .foreach_batch(function)",
+            )
+        made: Sink = SINKS.load(self._format)(self._options)
+        return made
+
+    def _refuse_mode(self, sink: Sink) -> None:
+        """Refuse a mode that the query or the sink cannot do, with those that both can."""
+        batch = self._trigger.kind is TriggerKind.ONCE
+        refused = dict.fromkeys(plan.MODES) if batch else plan.refusals(self._frame)
+        mode = self._mode.value
+        if refused[mode] is None and mode in sink.modes:
+            return
+        raise ConfigError(
+            f"output mode {mode} is not possible: {refused[mode] or f'{sink.describe()} cannot take it'}",
+            code="STREAM_OUTPUT_MODE",
+            hint=f"the query can do {_listed(m for m in plan.MODES if refused[m] is None)}; "
+            f"{sink.describe()} takes {_listed(m for m in plan.MODES if m in sink.modes)}"
+            + ("; a watermark makes append possible" if mode == "append" and refused[mode] else ""),
+        )
+
+    def _target(self, query_id: str, name: str) -> Target:
+        return Target(
+            spark=self._frame.sparkSession,
+            query=query_id,
+            name=name,
+            mode=self._mode.value,
+            schema=self._frame.schema,
+            keys=self._keys,
+        )
+
+    def _query(self, query_id: str, name: str, sink: Sink, place: str | None) -> StreamingQuery:
+        info = QueryInfo(
+            id=query_id,
+            name=name,
+            mode=self._mode,
+            trigger=self._trigger,
+            checkpoint=None if self._trigger.kind is TriggerKind.ONCE else self._checkpoint,
+            plan=self._frame._jdf.queryExecution().analyzed().toString(),
+            place=place,
+            note=_note(self._trigger),
+        )
+        return StreamingQuery(info, sink, self._queries.dispatcher, ended=self._queries.remove, told=told)
+
+    def _record(self, query_id: str, sink: Sink, place: str | None) -> JobRecord:
+        return JobRecord(
+            query=query_id,
+            checkpoint=self._checkpoint,
+            place=place,
+            definition={
+                "sink": sink.describe(),
+                "guarantee": sink.guarantee.value,
+                "trigger": str(self._trigger),
+                "output_mode": self._mode.value,
+                "columns": self._frame.schema.simpleString(),
+            },
+        )
+
+
+class _Work:
+    """What happens with each epoch of one query: fence, write, note, report."""
+
+    def __init__(
+        self, query: StreamingQuery, sink: Sink, target: Target, trigger: Trigger, job: QueryJob | None
+    ) -> None:
+        self._query = query
+        self._sink = sink
+        self._target = target
+        self._trigger = trigger
+        self._job = job
+        self._rows: dict[int, int | None] = {}
+        self._open = False
+
+    def open(self) -> None:
+        """Open the sink; before a second run of the query, close it first."""
+        if self._open:
+            self._sink.close()
+        self._sink.open(self._target)
+        self._open = True
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write one epoch."""
+        if self._job is not None:
+            self._job.begin(number)
+        self._rows[number] = self._sink.write(Epoch(number, batch))
+        if self._job is not None:
+            self._job.commit(number, self._rows[number])
+
+    def only(self, batch: DataFrame, number: int, tag: str) -> None:
+        """Write the one epoch of a batch query, and report it, because Spark does not."""
+        began, clock = datetime.now(UTC), time.monotonic()
+        self.write(batch, number)
+        self._query.report(
+            Progress(
+                trigger=str(self._trigger),
+                batch_id=number,
+                input_rows=records_read(batch.sparkSession, tag),
+                output_rows=self._rows[number],
+                duration_ms=int((time.monotonic() - clock) * 1000),
+                timestamp=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            )
+        )
+
+    def reported(self, told: Mapping[str, Any]) -> None:
+        """Pass on what Spark tells of an epoch, with the rows that the sink counted."""
+        if told.get("idle"):
+            self._query.idle()
+            return
+        number = int(told["batchId"])
+        self._query.report(
+            from_spark(told, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
+        )
+        for old in [each for each in self._rows if each < number]:
+            del self._rows[old]
+
+
+def _guarded(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise told(error) from None
+
+
+def told(error: BaseException, query: str | None = None) -> PenstockError:
+    """The error of a query in penstock's words: Spark's are translated, a function's own get the line that raised them."""
+    if isinstance(error, PenstockError):
+        return error
+    module = type(error).__module__
+    if module.startswith(("pyspark.", "py4j.")):
+        return spark_errors.translate(error, sql=query)
+    return raised_by_user(error)
+
+
+def _listed(modes: Iterable[str]) -> str:
+    return ", ".join(modes) or "none"
+
+
+def _spark_trigger(trigger: Trigger) -> dict[str, Any]:
+    if trigger.kind is TriggerKind.AVAILABLE_NOW:
+        return {"availableNow": True}
+    interval = trigger.interval_ms if trigger.kind is TriggerKind.PROCESSING_TIME else 0
+    return {"processingTime": f"{interval} milliseconds"}
+
+
+def _note(trigger: Trigger) -> str | None:
+    if trigger.kind is TriggerKind.CONTINUOUS:
+        return "micro-batches back to back: this sink commits batch by batch"
+    return None
