@@ -276,6 +276,27 @@ class BackendContract:
             time.sleep(0.3)
         assert [error.code for error in lost] == ["STATE_LEASE_LOST"]
 
+    def test_a_restart_that_was_done_is_not_asked_for_again(self, backend: Backend, lease: Lease) -> None:
+        backend.jobs.record(Job("orders"), lease)
+        backend.jobs.request("orders", "restart")
+        assert backend.leases.beat(lease).request == "restart"
+        backend.jobs.record(Job("orders"), lease)
+        assert backend.leases.beat(lease).request is None
+        backend.jobs.request("orders", "stop")
+        backend.jobs.record(Job("orders"), lease)
+        assert backend.leases.beat(lease).request == "stop"
+
+    def test_progress_that_cannot_be_had_does_not_cost_the_lease(self, backend: Backend) -> None:
+        lease = backend.leases.acquire("orders", this_process(), ttl_ms=1_000)
+        backend.jobs.record(Job("orders"), lease)
+        endless: dict[str, object] = {}
+        endless["self"] = endless
+        lost: list[StateError] = []
+        with Heartbeat(backend, lease, on_lost=lost.append, progress=lambda: endless):
+            time.sleep(1.3)
+        assert lost == []
+        assert backend.leases.renew(lease)
+
     # Epochs
 
     def test_epochs_begin_and_are_committed_once(self, backend: Backend, lease: Lease) -> None:
@@ -305,11 +326,13 @@ class BackendContract:
     def test_an_epoch_shares_the_fate_of_its_transaction(self, backend: Backend, lease: Lease) -> None:
         def fail() -> None:
             with backend.transaction() as connection:
+                backend.state.put("orders", "k", 1, lease=lease, connection=connection)
                 backend.epochs.commit(lease, 0, connection=connection)
                 raise StateError("no", code="NO")
 
         assert code_of(fail) == "NO"
         assert backend.epochs.last("orders") is None
+        assert backend.state.items("orders") == {}
 
     # Values
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Engine, literal_column
 
@@ -51,18 +49,3 @@ class Dialect(ABC):
     @abstractmethod
     def explain(self, error: SQLAlchemyError, place: str) -> PenstockError | None:
         """What an error of the database means for the user; None when it is a fault of ours."""
-
-
-def dumps(value: Any) -> str:
-    """The JSON text of a document; NaN, which JSON does not have, and what has no JSON form become text."""
-    return json.dumps(_plain(value), default=str, allow_nan=False, separators=(",", ":"))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

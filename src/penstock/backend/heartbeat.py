@@ -9,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.backend.document import as_stored
 from penstock.backend.model import Beat, Lease, Request
 from penstock.backend.process import clock
 from penstock.errors import PenstockError, StateError
@@ -139,11 +140,13 @@ class Heartbeat:
         log.error("the lease of '%s' is lost: %s", self.lease.job, why)
         self._on_lost(self._lost)
 
-    def _present(self) -> Mapping[str, Any] | None:
+    def _present(self) -> dict[str, Any] | None:
         if self._progress is None:
             return None
         try:
-            return self._progress()
+            progress = self._progress()
+            # What cannot be stored must fail here, and not together with the renewal.
+            return None if progress is None else dict(as_stored(progress))
         except Exception:
             # The lease matters more than what a caller's function has to say.
             log.exception("the progress of '%s' could not be read", self.lease.job)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Row, and_, case, null, or_, select, update
+from sqlalchemy import Row, and_, case, not_, null, or_, select, update
 
 from penstock.backend.lease import as_lease
 from penstock.backend.model import Job, JobState, Lease, Request, Start
@@ -46,7 +46,11 @@ class Jobs:
             "ended_at": now if job.state.ended else None,
         }
         # A request that came after the lease was taken is meant for this very start.
-        late = jobs.c.requested_at >= int(lease.acquired_at.timestamp() * 1000)
+        late = and_(
+            jobs.c.requested_at >= int(lease.acquired_at.timestamp() * 1000),
+            # This is the restart that was asked for.
+            not_(and_(jobs.c.request == "restart", jobs.c.lease_epoch == lease.epoch)),
+        )
         kept = {
             "request": case((late, jobs.c.request), else_=null()),
             "requested_at": case((late, jobs.c.requested_at), else_=null()),

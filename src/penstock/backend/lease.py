@@ -170,9 +170,7 @@ def _held(found: Lease, owner: Owner, backend: Backend) -> StateError:
     )
     who = f"this process ({found.owner.pid})" if mine else str(found.owner)
     gone = " and is gone" if is_gone(found.owner) else ""
-    since, until = (
-        time.isoformat(sep=" ", timespec="seconds") for time in (found.acquired_at, found.expires_at)
-    )
+    since, until = (at.isoformat(sep=" ", timespec="seconds") for at in (found.acquired_at, found.expires_at))
     return StateError(
         f"'{found.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
         code="STATE_LEASE_HELD",

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from penstock.backend.address import Address, as_sqlalchemy, hidden
-from penstock.backend.dialect import BUSY_SECONDS, Dialect, dumps
+from penstock.backend.dialect import BUSY_SECONDS, Dialect
+from penstock.backend.document import dumps
 from penstock.errors import ConfigError, ConnectorError, PenstockError, StateError
 
 if TYPE_CHECKING:
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 30
 """After so long without a statement the server ends a transaction: a paused process must not keep others out for ever."""
+
+CONNECTION = {
+    "application_name": "penstock",
+    "connect_timeout": "5",
+    # A server that vanished without a word is found out within 25 seconds, not after the system's quarter of an hour.
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
+"""What a connection is made with, unless the URL says otherwise."""
 
 SCHEMA_LOCK = 7_310_579_628_123_649
 """A number of our own for the advisory lock around changes of the tables."""
@@ -39,10 +51,9 @@ class Postgres(Dialect):
                 where=address.place,
                 hint="pip install 'penstock[postgres]'",
             ) from None
-        given = {"connect_timeout": "5", "application_name": "penstock"}
         # Prepared statements would break behind a pooler such as PgBouncer.
         arguments: dict[str, Any] = {"prepare_threshold": None} | {
-            key: value for key, value in given.items() if key not in url.query
+            key: value for key, value in CONNECTION.items() if key not in url.query
         }
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),

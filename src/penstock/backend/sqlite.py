@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from penstock.backend.address import Address, as_sqlalchemy
-from penstock.backend.dialect import BUSY_SECONDS, READ_ONLY, Dialect, dumps
+from penstock.backend.dialect import BUSY_SECONDS, READ_ONLY, Dialect
+from penstock.backend.document import dumps
 from penstock.errors import ConfigError, ConnectorError, PenstockError, StateError
 
 if TYPE_CHECKING:

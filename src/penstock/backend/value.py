@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
 
-from penstock.backend.dialect import dumps
+from penstock.backend.document import as_stored
 from penstock.backend.model import Lease
 from penstock.backend.name import checked
 from penstock.backend.table import values
@@ -19,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """Key-value state: a value is `bytes`, or anything that JSON can say. A write with a lease is fenced."""
+    """Key-value state: a value is `bytes`, or anything that JSON can say.
+
+    A write with a lease is fenced; one with a connection, of `Backend.transaction`, is part of what that commits.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -29,10 +31,19 @@ class Values:
         with self._backend.reading() as connection:
             return self._read(connection, job, key, namespace, default)
 
-    def put(self, job: str, key: str, value: Any, *, namespace: str = "", lease: Lease | None = None) -> None:
+    def put(
+        self,
+        job: str,
+        key: str,
+        value: Any,
+        *,
+        namespace: str = "",
+        lease: Lease | None = None,
+        connection: Connection | None = None,
+    ) -> None:
         """Set the value of a key."""
-        with self._writing(lease) as connection:
-            self._write(connection, job, key, namespace, value)
+        with self._writing(lease, connection) as open_:
+            self._write(open_, job, key, namespace, value)
 
     def swap(
         self, job: str, key: str, old: Any, new: Any, *, namespace: str = "", lease: Lease | None = None
@@ -53,15 +64,30 @@ class Values:
             connection.execute(delete(values).where(_at(job, namespace, key), values.c.updated_at == 0))
             return swapped
 
-    def remove(self, job: str, key: str, *, namespace: str = "", lease: Lease | None = None) -> bool:
+    def remove(
+        self,
+        job: str,
+        key: str,
+        *,
+        namespace: str = "",
+        lease: Lease | None = None,
+        connection: Connection | None = None,
+    ) -> bool:
         """Remove a key; False when it was not there."""
-        with self._writing(lease) as connection:
-            return connection.execute(delete(values).where(_at(job, namespace, key))).rowcount == 1
+        with self._writing(lease, connection) as open_:
+            return open_.execute(delete(values).where(_at(job, namespace, key))).rowcount == 1
 
-    def clear(self, job: str, *, namespace: str | None = None, lease: Lease | None = None) -> int:
+    def clear(
+        self,
+        job: str,
+        *,
+        namespace: str | None = None,
+        lease: Lease | None = None,
+        connection: Connection | None = None,
+    ) -> int:
         """Remove all keys of a job, or of one of its namespaces, and return how many there were."""
-        with self._writing(lease) as connection:
-            return connection.execute(delete(values).where(_of(job, namespace))).rowcount
+        with self._writing(lease, connection) as open_:
+            return open_.execute(delete(values).where(_of(job, namespace))).rowcount
 
     def items(self, job: str, *, namespace: str | None = None) -> dict[tuple[str, str], Any]:
         """All values of a job, or of one of its namespaces, by (namespace, key), in order."""
@@ -75,8 +101,8 @@ class Values:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
     @contextmanager
-    def _writing(self, lease: Lease | None) -> Iterator[Connection]:
-        with self._backend.transaction() as connection:
+    def _writing(self, lease: Lease | None, given: Connection | None = None) -> Iterator[Connection]:
+        with nullcontext(given) if given is not None else self._backend.transaction() as connection:
             if lease is not None:
                 self._backend.leases.fence(connection, lease)
             yield connection
@@ -116,4 +142,4 @@ def _same(found: Any, expected: Any) -> bool:
     """Equal as they are stored: a tuple is a list there."""
     if isinstance(found, bytes) or isinstance(expected, bytes | bytearray | memoryview):
         return isinstance(found, bytes) and found == expected
-    return bool(found == json.loads(dumps(expected)))
+    return bool(found == as_stored(expected))

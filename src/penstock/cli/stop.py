@@ -36,7 +36,7 @@ def wait_until(backend: Backend, job: Job, done: Callable[[Job], bool], timeout:
         if time.monotonic() > end:
             raise StateError(
                 f"'{job.name}' has not {what} within {timeout:g} seconds: it is {now.state}",
-                code="JOB_STOP_TIMEOUT",
+                code="JOB_TIMEOUT",
                 where=backend.place,
                 hint=f"the request stays; look at it with `penstock jobs show {job.name}`, wait longer with --timeout, "
                 f"or end {owner or 'its process'} yourself",

@@ -109,3 +109,25 @@ def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         other.execute("ROLLBACK")
         other.close()
         backend.state.put("a", "b", 1)
+
+
+PLUGIN = """
+from penstock.backend.address import parse
+from penstock.backend.sqlite import Sqlite
+
+class Renamed(Sqlite):
+    def connect(self, address, *, create):
+        return super().connect(parse(address.url.replace("mine://", "sqlite://")), create=create)
+"""
+
+
+def test_another_package_brings_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_backend.py").write_text(PLUGIN)
+    info = tmp_path / "my_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-backend\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[penstock.backends]\nmine = my_backend:Renamed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with open_backend(f"mine:///{tmp_path}/mine.db") as backend:
+        backend.state.put("a", "b", 1)
+    assert (tmp_path / "mine.db").is_file()
