@@ -282,7 +282,15 @@ class BackendContract:
         assert backend.leases.beat(lease).request == "restart"
         backend.jobs.record(Job("orders"), lease)
         assert backend.leases.beat(lease).request is None
+        backend.jobs.request("orders", "restart")
+        before = backend.jobs.get("orders").started_at
+        time.sleep(0.005)
+        backend.jobs.update(lease, state=JobState.STARTING)
+        job = backend.jobs.get("orders")
+        assert (job.state, job.request) == (JobState.STARTING, None)
+        assert job.started_at != before
         backend.jobs.request("orders", "stop")
+        backend.jobs.update(lease, state=JobState.STARTING)
         backend.jobs.record(Job("orders"), lease)
         assert backend.leases.beat(lease).request == "stop"
 

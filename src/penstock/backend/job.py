@@ -69,12 +69,18 @@ class Jobs:
         message: str | None = None,
         progress: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change what is given; raises STATE_LEASE_LOST when the lease is not the job's last. An end has its time noted."""
+        """Change what is given; raises STATE_LEASE_LOST when the lease is not the job's last.
+
+        An end has its time noted. STARTING is a new start in the same process: it is what a request to restart waits for.
+        """
         now = self._backend.dialect.now()
         changes: dict[str, Any] = {"updated_at": now}
         if state is not None:
             changes["state"] = state.value
             changes["ended_at"] = now if state.ended else None
+        if state is JobState.STARTING:
+            changes["started_at"] = now
+            changes["request"] = case((jobs.c.request == "restart", null()), else_=jobs.c.request)
         if message is not None:
             changes["message"] = _text(message)
         if progress is not None:

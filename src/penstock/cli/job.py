@@ -39,7 +39,7 @@ def as_row(job: Job) -> dict[str, Any]:
         "last_batch": progress.get("batch_id"),
         "input_rows_per_second": _rate(progress, "input_rows"),
         "output_rows_per_second": _rate(progress, "output_rows"),
-        "lag": progress.get("lag"),
+        "lag": _lag(progress),
     }
 
 
@@ -105,7 +105,9 @@ def write_record(record: dict[str, Any], output: Format) -> None:
     if output is not Format.TABLE:
         write_rows([shown], list(shown), output=output)
         return
-    there = [{"field": key, "value": value} for key, value in shown.items() if value not in (None, {}, [])]
+    there = [
+        {"field": key, "value": value} for key, value in shown.items() if value not in (None, "", {}, [])
+    ]
     write_rows(there, ["field", "value"])
 
 
@@ -131,6 +133,13 @@ def _rate(progress: Mapping[str, Any], rows: str) -> float | None:
     if isinstance(count, int | float) and isinstance(duration, int | float) and duration > 0:
         return round(count * 1000 / duration, 1)
     return None
+
+
+def _lag(progress: Mapping[str, Any]) -> int | None:
+    """How far a job is behind: what it says, or else the sum over its sources that can tell."""
+    sources = [each.get("lag") for each in progress.get("sources", ()) if isinstance(each, Mapping)]
+    said = [lag for lag in (progress.get("lag"), *sources) if isinstance(lag, int)]
+    return sum(said) if said else None
 
 
 def _owner(lease: Lease) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class Holder:
     def asked(self, request: str) -> None:
         if request == "restart":
             time.sleep(0.01)
-            self.start()
+            self.backend.jobs.update(self.lease, state=JobState.STARTING)
+            self.backend.jobs.update(self.lease, state=JobState.RUNNING)
             return
         self.backend.jobs.update(self.lease, state=JobState.STOPPING)
         self.backend.jobs.update(
@@ -120,6 +121,17 @@ def test_the_list(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
         "output_rows_per_second": 200.0,
         "lag": 12,
     }
+
+
+def test_the_lag_of_several_sources_is_their_sum(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = backend.leases.acquire("orders", Owner("elsewhere", 4711))
+    backend.jobs.record(Job("orders"), lease)
+    for sources, lag in (([{"lag": 3}, {"lag": None}, {"lag": 4}], 7), ([{"lag": None}], None), ([], None)):
+        backend.jobs.update(lease, progress={"sources": sources})
+        assert main(["jobs", "list", "-o", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["lag"] == lag
 
 
 def test_show_has_everything_but_secrets(backend: Backend, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
