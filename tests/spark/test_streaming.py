@@ -540,6 +540,114 @@ def test_mistakes(
     assert said in str(caught.value)
 
 
+def test_the_last_windows_are_closed_on_demand(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    def run(*, close: bool) -> list[int]:
+        writer = windows(session, orders).write_stream.trigger(ps.Trigger.available_now()).format("parquet")
+        writer = writer.option("path", tmp_path / "out").option("checkpoint.location", tmp_path / "ckpt")
+        writer.option("close_windows", close).start("closing").await_termination()
+        return sorted(pq.read_table(tmp_path / "out")["n"].to_pylist())
+
+    assert run(close=False) == [3, 3]
+    assert run(close=True) == [1, 3, 3, 3]
+    # Rows that come later are not too late, although everything had been closed.
+    add_orders(orders, 12, 3)
+    assert run(close=True) == [1, 3, 3, 3, 3]
+    assert run(close=True) == [1, 3, 3, 3, 3]
+
+
+def test_a_closing_batch_that_was_cut_short_is_done_again(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    from penstock.spark.streaming import checkpoint
+
+    seen: list[tuple[int, list[int]]] = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        seen.append((number, sorted(row["n"] for row in frame.collect())))
+
+    def run() -> None:
+        writer = windows(session, orders).write_stream.trigger(ps.Trigger.available_now()).foreach_batch(take)
+        writer.option("checkpoint.location", tmp_path / "ckpt").start().await_termination()
+
+    run()
+    assert seen == [(0, []), (1, [3, 3])]
+    assert checkpoint.begin_closing(session.spark, str(tmp_path / "ckpt"))
+    add_orders(orders, 12, 3)
+    run()
+    assert seen[2:] == [(2, [1, 3]), (3, []), (4, [])]
+    add_orders(orders, 16, 1)
+    run()
+    assert seen[-1][1] == [3]
+
+
+def test_close_windows_needs_an_end(session: ps.Session, orders: Path) -> None:
+    writer = windows(session, orders).write_stream.format("memory").option("close_windows", True)
+    with pytest.raises(ps.ConfigError, match=r"close_windows belongs to Trigger.available_now"):
+        writer.start()
+
+
+def test_a_checkpoint_of_a_changed_query_says_what_changed(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    stream = session.read_stream.parquet(orders)
+
+    def run(built: ps.Stream, place: str) -> None:
+        writer = built.write_stream.output_mode("update").trigger(ps.Trigger.available_now()).format("memory")
+        writer.option("checkpoint.location", tmp_path / place).start().await_termination()
+
+    counts = stream.key_by("customer").agg(n=F.count("*"))
+    run(counts, "a")
+    run(counts.where("n > 1"), "a")
+    for changed, said in (
+        (stream.key_by("id").agg(n=F.count("*")), "it keeps aggregate by id BIGINT"),
+        (stream.key_by("customer").agg(n=F.sum("id")), "and had aggregate by customer BIGINT"),
+        (stream, "it keeps nothing now"),
+        (session.read_stream.rate().key_by("value").agg(n=F.count("*")), "it reads rate"),
+    ):
+        with pytest.raises(ps.StateError) as caught:
+            run(changed, "a")
+        assert caught.value.code == "STREAM_CHECKPOINT_CHANGED"
+        assert said in str(caught.value)
+        assert "penstock state reset" in str(caught.value)
+
+
+def test_a_savepoint_starts_another_query_with_the_same_state(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    def counts() -> ps.Stream:
+        return session.read_stream.parquet(orders).key_by("customer").agg(n=F.count("*"))
+
+    writer = counts().write_stream.output_mode("update").format("memory")
+    query = writer.option("checkpoint.location", tmp_path / "ckpt").start("saved")
+    wait_for(lambda: len(rows(query)) == 3)
+    wait_for(lambda: query.last_progress)
+    assert query.savepoint(tmp_path / "save") == 0
+    with pytest.raises(ps.ConfigError, match="not empty"):
+        query.savepoint(tmp_path / "save")
+    state = session.state(query).select("key.customer", "value.count").toArrow().to_pylist()
+    assert sorted((row["customer"], row["count"]) for row in state) == [(0, 4), (1, 3), (2, 3)]
+    query.stop()
+    add_orders(orders, 10, 1)
+    changed = counts().where("n > 3").write_stream.output_mode("update").trigger(ps.Trigger.available_now())
+    changed = changed.format("memory").option("checkpoint.location", tmp_path / "other")
+    other = changed.option("savepoint", tmp_path / "save").start("from_save")
+    other.await_termination()
+    assert rows(other) == [{"customer": 1, "n": 4}]
+    assert other.id != query.id
+    with pytest.raises(ps.ConfigError, match="no savepoint in"):
+        changed.option("checkpoint.location", tmp_path / "new").option("savepoint", tmp_path / "none").start()
+
+
+def test_what_has_no_checkpoint_has_no_state(session: ps.Session, orders: Path, queries: None) -> None:
+    query = session.read_stream.parquet(orders).write_stream.format("memory").start()
+    with pytest.raises(ps.StateError, match="no checkpoint to copy"):
+        query.savepoint("anywhere")
+    with pytest.raises(ps.StateError, match="no checkpoint to read"):
+        session.state(query)
+
+
 def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path, queries: None) -> None:
     query = session.read_stream.parquet(orders).write_stream.format("memory").start("recorded")
     with pytest.raises(ps.StateError, match="'recorded' is running in this session"):

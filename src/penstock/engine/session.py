@@ -22,9 +22,10 @@ from penstock.spark import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
-from penstock.spark.streaming import frames
+from penstock.spark.streaming import checkpoint, frames
 from penstock.sql.files import FileReference
 from penstock.streaming.queries import Queries
+from penstock.streaming.query import StreamingQuery
 from penstock.streaming.reader import StreamReader
 from penstock.streaming.stream import Stream
 
@@ -233,6 +234,18 @@ class Session:
         if not frame.isStreaming:
             frame = self._guard(lambda: frames.of_batch(frame, self.queries.temporary_folder()))
         return Stream(self.queries, frame)
+
+    def state(self, query: StreamingQuery | str | os.PathLike[str], operator: int = 0) -> DataFrame:
+        """Return what a query keeps, one row per key, from its handle or its checkpoint; `operator` counts from the source."""
+        spark = self.spark
+        place = query.checkpoint if isinstance(query, StreamingQuery) else reader.absolute(query)
+        if place is None:
+            raise StateError(
+                f"the query '{query}' has no checkpoint to read its state from",
+                code="STREAM_STATE_MISSING",
+                hint='start it with .option("checkpoint.location", "path/")',
+            )
+        return self._guard(lambda: checkpoint.state(spark, place, operator))
 
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""

@@ -65,6 +65,16 @@ def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
         ("spark.log.level", "ERROR", "warnings are for those who look for them"),
         ("spark.sql.adaptive.enabled", "true", "plans are corrected by what the first stages measured"),
         ("spark.sql.execution.arrow.pyspark.enabled", "true", "columns go to Python as Arrow"),
+        (
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+            "state of streams outside the heap, with TTL",
+        ),
+        (
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+            "true",
+            "a batch writes what it changed, not a snapshot",
+        ),
     ]
     cores = local_cores(master, machine)
     here: list[tuple[str, str, str]] = []

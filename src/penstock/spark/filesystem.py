@@ -17,7 +17,9 @@ class Folder:
         self.path = path
         self._new = jvm.org.apache.hadoop.fs.Path
         self._root = self._new(path)
-        self._files = self._root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._copy = jvm.org.apache.hadoop.fs.FileUtil.copy
+        self._files = self._root.getFileSystem(self._conf)
         self._qualified = self._files.makeQualified(self._root).toString().rstrip("/") + "/"
 
     def exists(self, name: str = "") -> bool:
@@ -48,6 +50,10 @@ class Folder:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all that is in it; nothing happens when it is not there."""
         self._files.delete(self._at(name), True)
+
+    def copy(self, name: str, target: Folder, new: str) -> None:
+        """Copy a file, or a folder with all that is in it, into another folder."""
+        self._copy(self._files, self._at(name), target._files, target._at(new), False, True, self._conf)
 
     def write(self, name: str, content: str) -> None:
         """Write a small file; an older one is replaced."""

@@ -1,4 +1,4 @@
-"""Which line of the user's program a query, or an error in it, belongs to."""
+"""Errors of queries, and which line of the user's program a query or an error belongs to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from penstock.errors import PenstockError
+from penstock.spark import errors as spark_errors
 
 _OWN = str(Path(__file__).parents[1])
 
@@ -20,7 +21,7 @@ def calling_line() -> str | None:
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def raised_by_user(error: BaseException) -> PenstockError:
+def _raised_by_user(error: BaseException) -> PenstockError:
     """The error for an exception of the user's own function, with the line that raised it."""
     lines = [
         line
@@ -38,3 +39,13 @@ def raised_by_user(error: BaseException) -> PenstockError:
     )
     told.__cause__ = error
     return told
+
+
+def told(error: BaseException, query: str | None = None) -> PenstockError:
+    """The error of a query in penstock's words: Spark's are translated, a function's own get the line that raised them."""
+    if isinstance(error, PenstockError):
+        return error
+    module = type(error).__module__
+    if module.startswith(("pyspark.", "py4j.")):
+        return spark_errors.translate(error, sql=query)
+    return _raised_by_user(error)

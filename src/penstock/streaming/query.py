@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from penstock.backend import JobState
 from penstock.errors import PenstockError, StateError
@@ -69,6 +70,16 @@ class QueryInfo:
     """Why it runs otherwise than asked for, if so."""
 
 
+class Course(Protocol):
+    """The runs that make up a query."""
+
+    def first(self) -> Run:
+        """The first run, also after a restart."""
+
+    def after(self) -> Run | None:
+        """What follows a run that came to its end by itself; None: the end of the query."""
+
+
 class StreamingQuery:
     """The handle of a query that was started; it goes on when nobody holds the handle."""
 
@@ -80,12 +91,14 @@ class StreamingQuery:
         *,
         ended: Callable[[StreamingQuery], None],
         told: Callable[[BaseException], PenstockError],
+        save: Callable[[str, str], int],
     ) -> None:
         self._info = info
         self._sink = sink
         self._dispatcher = dispatcher
         self._ended = ended
         self._told = told
+        self._save = save
         self._lock = threading.Lock()
         self._state = QueryState.STARTING
         self._last: Progress | None = None
@@ -105,6 +118,11 @@ class StreamingQuery:
     def name(self) -> str:
         """The query's name."""
         return self._info.name
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the query keeps how far it has come."""
+        return self._info.checkpoint
 
     @property
     def status(self) -> QueryStatus:
@@ -176,6 +194,19 @@ class StreamingQuery:
             )
         return self._sink.batches()
 
+    def savepoint(self, path: str | os.PathLike[str]) -> int:
+        """Copy all that the query has committed to a new folder; return the last epoch in it.
+
+        `.option("savepoint", path)` starts another query, or a changed one, from it.
+        """
+        if self._info.checkpoint is None:
+            raise StateError(
+                f"the query '{self.name}' has no checkpoint to copy",
+                code="STREAM_SAVEPOINT_EMPTY",
+                hint='start it with .option("checkpoint.location", "path/")',
+            )
+        return self._save(self._info.checkpoint, os.fspath(path))
+
     def explain(self) -> str:
         """The query's plan, where its rows go, and what is promised about them."""
         info = self._info
@@ -205,12 +236,12 @@ class StreamingQuery:
     def __repr__(self) -> str:
         return f"<penstock query {self.name} {self._state}>"
 
-    def launch(self, make_run: Callable[[], Run], job: QueryJob | None) -> None:
+    def launch(self, course: Course, job: QueryJob | None) -> None:
         """Start the run and follow it to its end; only the writer calls this."""
         self._job = job
         self._dispatcher.tell(QueryStartedEvent(self.id, self.name))
         try:
-            run = make_run()
+            run = course.first()
             self._run = run
             run.start()
             if job is not None:
@@ -224,7 +255,7 @@ class StreamingQuery:
             if self._state is QueryState.STARTING:
                 self._state = QueryState.RUNNING
         threading.Thread(
-            target=self._follow, args=(run, make_run), name=f"penstock {self.name}", daemon=True
+            target=self._follow, args=(run, course), name=f"penstock {self.name}", daemon=True
         ).start()
 
     def restart(self) -> None:
@@ -251,19 +282,18 @@ class StreamingQuery:
         """Take note that there was nothing to do."""
         self._dispatcher.tell(QueryIdleEvent(self.id, self.name))
 
-    def _follow(self, run: Run, make_run: Callable[[], Run]) -> None:
-        """Wait for the end; a restart that was asked for begins a new run of the same query."""
+    def _follow(self, run: Run, course: Course) -> None:
+        """Wait for the end; a restart that was asked for, or the next part of the course, begins another run."""
         while True:
             error = run.wait()
             with self._lock:
-                again, self._again = (
-                    self._again and error is None and self._state is QueryState.RUNNING,
-                    False,
-                )
-            if not again:
-                break
+                again, self._again = self._again, False
+                over = error is not None or self._state is not QueryState.RUNNING
             try:
-                run = make_run()
+                following = None if over else course.first() if again else course.after()
+                if following is None:
+                    break
+                run = following
                 with self._lock:
                     self._run = run
                 run.start()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.spark.streaming import frames, window
-from penstock.streaming.writer import StreamWriter, told
+from penstock.streaming.blame import told
+from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

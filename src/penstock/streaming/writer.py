@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.sinks import SINKS
-from penstock.sinks.base import Epoch, Sink, Target
+from penstock.sinks.base import Sink, Target
 from penstock.sinks.foreach import ForeachBatchSink
-from penstock.spark import errors as spark_errors
 from penstock.spark.reader import absolute
-from penstock.spark.status import records_read
 from penstock.spark.streaming import checkpoint, plan
-from penstock.spark.streaming.run import MicroBatches, OneBatch, Run, Settings
-from penstock.streaming.blame import calling_line, raised_by_user
+from penstock.spark.streaming.run import Settings
+from penstock.streaming.blame import calling_line, told
+from penstock.streaming.course import BatchCourse, OnceCourse, Work
 from penstock.streaming.job import JobRecord, QueryJob
-from penstock.streaming.progress import Progress, from_spark
-from penstock.streaming.query import QueryInfo, StreamingQuery
+from penstock.streaming.query import Course, QueryInfo, StreamingQuery
 from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
 
 if TYPE_CHECKING:
@@ -45,6 +41,8 @@ class StreamWriter:
         self._function: Callable[[DataFrame, int], Any] | None = None
         self._options: dict[str, Any] = {}
         self._checkpoint: str | None = None
+        self._savepoint: str | None = None
+        self._close_windows = False
         self._keys: tuple[str, ...] = ()
 
     def output_mode(self, mode: OutputMode | str) -> Self:
@@ -91,9 +89,13 @@ class StreamWriter:
         return self
 
     def option(self, name: str, value: Any) -> Self:
-        """Set an option of the sink, or of the query: `checkpoint.location`."""
+        """Set an option of the sink, or of the query: `checkpoint.location`, `savepoint`, `close_windows`."""
         if name in _CHECKPOINT_NAMES:
             self._checkpoint = absolute(value)
+        elif name == "savepoint":
+            self._savepoint = absolute(value)
+        elif name == "close_windows":
+            self._close_windows = str(value).lower() == "true"
         else:
             self._options[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
         return self
@@ -112,6 +114,12 @@ class StreamWriter:
         place = calling_line()
         sink = self._sink()
         self._refuse_mode(sink)
+        if self._close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
+            raise ConfigError(
+                f"close_windows belongs to Trigger.available_now(), and the trigger is {self._trigger}",
+                code="STREAM_OPTION_VALUE",
+                hint="once closes all windows anyway; the other triggers have no end at which they could be closed",
+            )
         if name is None:
             return self._begin(f"query-{uuid.uuid4().hex[:8]}", sink, place, None)
         job = self._queries.job(name)
@@ -129,6 +137,8 @@ class StreamWriter:
             if checkpoint_at is None
             else checkpoint.query_id(self._frame.sparkSession, checkpoint_at)
         )
+        if checkpoint_at is not None:
+            _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, plan.shape(self._frame)))
         frame = plan.as_batch(self._frame) if once and self._frame.isStreaming else self._frame
         query = self._query(query_id, name, sink, place)
         target = self._target(query_id, name)
@@ -136,17 +146,14 @@ class StreamWriter:
         if job is not None:
             job.record(self._record(query_id, sink, place))
         self._queries.add(query)
-        work = _Work(query, sink, target, self._trigger, job)
-
-        def make_run() -> Run:
-            _guarded(work.open)
-            if checkpoint_at is None:
-                tag = f"penstock-stream-{query_id}"
-                return OneBatch(frame, lambda batch, number: work.only(batch, number, tag), tag=tag)
+        work = Work(query, sink, target, self._trigger, job)
+        course: Course
+        if checkpoint_at is None:
+            course = OnceCourse(frame, work, tag=f"penstock-stream-{query_id}")
+        else:
             settings = Settings(self._mode.value, _spark_trigger(self._trigger), checkpoint_at, name)
-            return MicroBatches(frame, settings, work.write, work.reported)
-
-        query.launch(make_run, job)
+            course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
+        query.launch(course, job)
         return query
 
     def _checkpoint_at(self, sink: Sink) -> str:
@@ -156,7 +163,11 @@ class StreamWriter:
                 code="STREAM_CHECKPOINT_MISSING",
                 hint='add .option("checkpoint.location", "path/"), or use Trigger.once()',
             )
-        return self._checkpoint or self._queries.temporary_folder()
+        at = self._checkpoint or self._queries.temporary_folder()
+        if self._savepoint is not None:
+            savepoint = self._savepoint
+            _guarded(lambda: checkpoint.start_from(self._frame.sparkSession, savepoint, at))
+        return at
 
     def _sink(self) -> Sink:
         if self._function is not None:
@@ -206,7 +217,15 @@ class StreamWriter:
             place=place,
             note=_note(self._trigger),
         )
-        return StreamingQuery(info, sink, self._queries.dispatcher, ended=self._queries.remove, told=told)
+        spark = self._frame.sparkSession
+        return StreamingQuery(
+            info,
+            sink,
+            self._queries.dispatcher,
+            ended=self._queries.remove,
+            told=told,
+            save=lambda at, path: checkpoint.save(spark, at, absolute(path)),
+        )
 
     def _record(self, query_id: str, sink: Sink, place: str | None) -> JobRecord:
         return JobRecord(
@@ -223,63 +242,6 @@ class StreamWriter:
         )
 
 
-class _Work:
-    """What happens with each epoch of one query: fence, write, note, report."""
-
-    def __init__(
-        self, query: StreamingQuery, sink: Sink, target: Target, trigger: Trigger, job: QueryJob | None
-    ) -> None:
-        self._query = query
-        self._sink = sink
-        self._target = target
-        self._trigger = trigger
-        self._job = job
-        self._rows: dict[int, int | None] = {}
-        self._open = False
-
-    def open(self) -> None:
-        """Open the sink; before a second run of the query, close it first."""
-        if self._open:
-            self._sink.close()
-        self._sink.open(self._target)
-        self._open = True
-
-    def write(self, batch: DataFrame, number: int) -> None:
-        """Write one epoch."""
-        if self._job is not None:
-            self._job.begin(number)
-        self._rows[number] = self._sink.write(Epoch(number, batch))
-        if self._job is not None:
-            self._job.commit(number, self._rows[number])
-
-    def only(self, batch: DataFrame, number: int, tag: str) -> None:
-        """Write the one epoch of a batch query, and report it, because Spark does not."""
-        began, clock = datetime.now(UTC), time.monotonic()
-        self.write(batch, number)
-        self._query.report(
-            Progress(
-                trigger=str(self._trigger),
-                batch_id=number,
-                input_rows=records_read(batch.sparkSession, tag),
-                output_rows=self._rows[number],
-                duration_ms=int((time.monotonic() - clock) * 1000),
-                timestamp=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            )
-        )
-
-    def reported(self, told: Mapping[str, Any]) -> None:
-        """Pass on what Spark tells of an epoch, with the rows that the sink counted."""
-        if told.get("idle"):
-            self._query.idle()
-            return
-        number = int(told["batchId"])
-        self._query.report(
-            from_spark(told, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
-        )
-        for old in [each for each in self._rows if each < number]:
-            del self._rows[old]
-
-
 def _guarded(action: Callable[[], None]) -> None:
     try:
         action()
@@ -287,16 +249,6 @@ def _guarded(action: Callable[[], None]) -> None:
         raise
     except Exception as error:
         raise told(error) from None
-
-
-def told(error: BaseException, query: str | None = None) -> PenstockError:
-    """The error of a query in penstock's words: Spark's are translated, a function's own get the line that raised them."""
-    if isinstance(error, PenstockError):
-        return error
-    module = type(error).__module__
-    if module.startswith(("pyspark.", "py4j.")):
-        return spark_errors.translate(error, sql=query)
-    return raised_by_user(error)
 
 
 def _listed(modes: Iterable[str]) -> str:

@@ -32,6 +32,57 @@ public class Streams {
     return found;
   }
 
+  /**
+   * What of a plan a checkpoint depends on, in the order of the plan: {"source", where it reads} and {"state", what it keeps}.
+   * Expressions are written as SQL, without the numbers that differ from run to run.
+   */
+  public List shape(LogicalPlan plan) {
+    List found = new ArrayList();
+    shape(plan, found);
+    return found;
+  }
+
+  private static void shape(LogicalPlan plan, List found) {
+    for (Object child : list(plan.children())) shape((LogicalPlan) child, found);
+    if (plan instanceof StreamingRelation) {
+      found.add(new String[] {"source", ((StreamingRelation) plan).sourceName()});
+    } else if (plan instanceof StreamingRelationV2) {
+      StreamingRelationV2 relation = (StreamingRelationV2) plan;
+      String place = "";
+      for (Object key : new String[] {"subscribe", "subscribePattern", "assign", "path"}) {
+        String value = relation.extraOptions().get(key);
+        if (value != null) place = " " + value;
+      }
+      String named = relation.identifier().isEmpty() ? "" : " " + relation.identifier().get();
+      found.add(new String[] {"source", relation.sourceName() + place + named});
+    } else if (plan.isStreaming() && plan instanceof Aggregate) {
+      Aggregate aggregate = (Aggregate) plan;
+      found.add(new String[] {"state", "aggregate by " + sql(aggregate.groupingExpressions(), plan) + " of "
+          + sql(aggregate.aggregateExpressions(), plan)});
+    } else if (plan.isStreaming() && plan instanceof Deduplicate) {
+      found.add(new String[] {"state", "duplicates by " + sql(((Deduplicate) plan).keys(), plan)});
+    } else if (plan.isStreaming() && plan instanceof DeduplicateWithinWatermark) {
+      found.add(new String[] {"state", "duplicates by " + sql(((DeduplicateWithinWatermark) plan).keys(), plan)});
+    } else if (plan instanceof Join && ((Join) plan).left().isStreaming() && ((Join) plan).right().isStreaming()) {
+      Join join = (Join) plan;
+      String condition = join.condition().isEmpty() ? "" : " on " + ((Expression) join.condition().get()).sql();
+      found.add(new String[] {"state", join.joinType().sql().toLowerCase() + " join of streams" + condition});
+    } else if (plan.isStreaming() && plan.nodeName().contains("State")) {
+      found.add(new String[] {"state", plan.nodeName()});
+    }
+  }
+
+  private static String sql(Object expressions, LogicalPlan plan) {
+    List texts = new ArrayList();
+    for (Object one : list(expressions)) {
+      Expression expression = (Expression) one;
+      texts.add(expression instanceof Attribute
+          ? ((Attribute) expression).name() + " " + expression.dataType().sql()
+          : expression.sql());
+    }
+    return String.join(", ", texts);
+  }
+
   /** The same query over all that its sources hold now: every streaming leaf is read as a batch, and watermarks are gone. */
   public Object batch(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) {
     LogicalPlan changed = (LogicalPlan) plan.transformUpWithSubqueries(new scala.runtime.AbstractPartialFunction() {

@@ -1,15 +1,23 @@
-"""The folder in which Spark keeps how far a query has come."""
+"""The folder in which Spark keeps how far a query has come: whose it is, whether it fits, copies of it."""
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError, StateError
 from penstock.spark.filesystem import Folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+SHAPE = "penstock.json"
+FAR_FUTURE_MS = 253_402_300_799_000
+"""The end of the year 9999: a watermark that closes every window."""
+
+Shape = Sequence[tuple[str, str]]
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
@@ -23,7 +31,129 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
     return made
 
 
-def last_epoch(spark: SparkSession, checkpoint: str) -> int:
-    """Return the number of the last batch that Spark has committed, -1 when there is none."""
-    names = Folder(spark, checkpoint).names("commits")
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+def last_epoch(folder: Folder, log: str = "commits") -> int:
+    """Return the number of the last batch that Spark has committed, or begun (`offsets`); -1 when there is none."""
+    return max((int(name) for name in folder.names(log) if name.isdigit()), default=-1)
+
+
+def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
+    """Refuse a query that cannot go on from a checkpoint, with what has changed; note the shape of the first one."""
+    folder = Folder(spark, checkpoint)
+    if not folder.exists(SHAPE) or last_epoch(folder, "offsets") < 0:
+        folder.write(SHAPE, json.dumps({"shape": list(shape)}))
+        return
+    before = [tuple(each) for each in json.loads(folder.read(SHAPE))["shape"]]
+    changes = [
+        *_changes(
+            "reads",
+            [text for kind, text in before if kind == "source"],
+            [t for k, t in shape if k == "source"],
+        ),
+        *_changes(
+            "keeps", [text for kind, text in before if kind == "state"], [t for k, t in shape if k == "state"]
+        ),
+    ]
+    if changes:
+        raise StateError(
+            f"the checkpoint belongs to another query: {'; '.join(changes)}",
+            code="STREAM_CHECKPOINT_CHANGED",
+            where=checkpoint,
+            hint="start from the beginning with another checkpoint.location (or `penstock state reset NAME`), "
+            "or change the query back; filters and columns may change, sources and what is kept may not",
+        )
+
+
+def _changes(verb: str, before: list[str], now: list[str]) -> list[str]:
+    if before == now:
+        return []
+    return [f"it {verb} {', '.join(now) or 'nothing'} now and had {', '.join(before) or 'nothing'}"]
+
+
+def save(spark: SparkSession, checkpoint: str, path: str) -> int:
+    """Copy what a checkpoint has committed to another place; return the last epoch in it.
+
+    The query may go on meanwhile: what it has not committed is left out, and files of committed epochs do not change.
+    """
+    source, target = Folder(spark, checkpoint), Folder(spark, path)
+    if target.names():
+        raise ConfigError(
+            f"the place of the savepoint is not empty: {path}",
+            code="STREAM_SAVEPOINT_EXISTS",
+            hint="choose a new folder",
+        )
+    last = last_epoch(source)
+    if last < 0:
+        raise StateError(
+            "the query has not committed anything yet", code="STREAM_SAVEPOINT_EMPTY", where=checkpoint
+        )
+    for name in ("sources", "state", SHAPE):
+        if source.exists(name):
+            source.copy(name, target, name)
+    for log in ("offsets", "commits"):
+        for name in source.names(log):
+            if name.isdigit() and int(name) <= last:
+                source.copy(f"{log}/{name}", target, f"{log}/{name}")
+    target.write("savepoint.json", json.dumps({"epoch": last}))
+    return last
+
+
+def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
+    """Fill a new checkpoint from a savepoint; one that has begun already goes on where it is."""
+    source, target = Folder(spark, savepoint), Folder(spark, checkpoint)
+    if last_epoch(target, "offsets") >= 0:
+        return
+    if not source.exists("savepoint.json"):
+        raise ConfigError(
+            f"no savepoint in {savepoint}",
+            code="STREAM_SAVEPOINT_MISSING",
+            hint="query.savepoint(path) makes one",
+        )
+    for name in source.names():
+        if name != "savepoint.json":
+            source.copy(name, target, name)
+
+
+def begin_closing(spark: SparkSession, checkpoint: str) -> bool:
+    """Let the next batch have no rows and a watermark that has passed everything, so that every window is emitted.
+
+    Spark takes the watermark of a batch from its entry in the log of offsets: this writes the next entry, with the offsets of
+    the last one. False when there is nothing that a watermark could close.
+    """
+    folder = Folder(spark, checkpoint)
+    last = last_epoch(folder)
+    if last < 0 or last_epoch(folder, "offsets") != last or not folder.exists("state"):
+        return False
+    version, metadata, *offsets = folder.read(f"offsets/{last}").split("\n")
+    content = {**json.loads(metadata), "batchWatermarkMs": FAR_FUTURE_MS}
+    folder.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(content), *offsets]))
+    return True
+
+
+def is_closing(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether a batch that closes all windows has begun and is not committed."""
+    folder = Folder(spark, checkpoint)
+    last = last_epoch(folder, "offsets")
+    return last > last_epoch(folder) and _watermark(folder, last) == FAR_FUTURE_MS
+
+
+def end_closing(spark: SparkSession, checkpoint: str) -> None:
+    """Give a query whose windows were closed its own watermark back, so that rows that come later are not too late."""
+    folder = Folder(spark, checkpoint)
+    last = last_epoch(folder)
+    if last < 1 or _watermark(folder, last) != FAR_FUTURE_MS:
+        return
+    before = json.loads(folder.read(f"commits/{last - 1}").split("\n")[1])["nextBatchWatermarkMs"]
+    for log, key in (("commits", "nextBatchWatermarkMs"), ("offsets", "batchWatermarkMs")):
+        version, metadata, *rest = folder.read(f"{log}/{last}").split("\n")
+        content = {**json.loads(metadata), key: before}
+        folder.write(f"{log}/{last}", "\n".join([version, json.dumps(content), *rest]))
+
+
+def _watermark(folder: Folder, epoch: int) -> int:
+    content = json.loads(folder.read(f"offsets/{epoch}").split("\n")[1])
+    return int(content["batchWatermarkMs"])
+
+
+def state(spark: SparkSession, checkpoint: str, operator: int) -> DataFrame:
+    """Return what a stateful operator keeps, one row per key."""
+    return spark.read.format("statestore").option("operatorId", operator).load(checkpoint)

@@ -32,6 +32,13 @@ def refusals(frame: DataFrame) -> dict[str, str | None]:
     return found
 
 
+def shape(frame: DataFrame) -> list[tuple[str, str]]:
+    """Return what of the query its checkpoint depends on: ("source", where it reads) and ("state", what it keeps)."""
+    spark = frame.sparkSession
+    streams = janino.instance(spark, __package__, "Streams")
+    return [(str(kind), str(text)) for kind, text in streams.shape(frame._jdf.queryExecution().analyzed())]
+
+
 def _reason(error: Exception) -> str:
     """Why Spark refuses a mode, in the words that name the operation and not the mode again."""
     for fault in faults(error):

@@ -1,0 +1,148 @@
+"""What happens with the epochs of a query, and the runs that it is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.sinks.base import Epoch, Sink, Target
+from penstock.spark.status import records_read
+from penstock.spark.streaming import checkpoint
+from penstock.spark.streaming.run import MicroBatches, OneBatch, Run, Settings
+from penstock.streaming.blame import told
+from penstock.streaming.progress import Progress, from_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.streaming.job import QueryJob
+    from penstock.streaming.query import StreamingQuery
+    from penstock.streaming.trigger import Trigger
+
+ONE_BATCH = {"once": True}
+
+
+class Work:
+    """What happens with each epoch of one query: fence, write, note, report."""
+
+    def __init__(
+        self, query: StreamingQuery, sink: Sink, target: Target, trigger: Trigger, job: QueryJob | None
+    ) -> None:
+        self._query = query
+        self._sink = sink
+        self._target = target
+        self._trigger = trigger
+        self._job = job
+        self._rows: dict[int, int | None] = {}
+        self._open = False
+
+    def open(self) -> None:
+        """Open the sink; before a second run of the query, close it first."""
+        if self._open:
+            self._sink.close()
+        try:
+            self._sink.open(self._target)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise told(error) from None
+        self._open = True
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write one epoch."""
+        if self._job is not None:
+            self._job.begin(number)
+        self._rows[number] = self._sink.write(Epoch(number, batch))
+        if self._job is not None:
+            self._job.commit(number, self._rows[number])
+
+    def write_only(self, batch: DataFrame, number: int, tag: str) -> None:
+        """Write the one epoch of a batch query, and report it, because Spark does not."""
+        began, clock = datetime.now(UTC), time.monotonic()
+        self.write(batch, number)
+        self._query.report(
+            Progress(
+                trigger=str(self._trigger),
+                batch_id=number,
+                input_rows=records_read(batch.sparkSession, tag),
+                output_rows=self._rows[number],
+                duration_ms=int((time.monotonic() - clock) * 1000),
+                timestamp=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            )
+        )
+
+    def reported(self, progress: Mapping[str, Any]) -> None:
+        """Pass on what Spark tells of an epoch, with the rows that the sink counted."""
+        if progress.get("idle"):
+            self._query.idle()
+            return
+        number = int(progress["batchId"])
+        self._query.report(
+            from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
+        )
+        for old in [each for each in self._rows if each < number]:
+            del self._rows[old]
+
+
+class OnceCourse:
+    """All rows as one batch."""
+
+    def __init__(self, frame: DataFrame, work: Work, *, tag: str) -> None:
+        self._frame = frame
+        self._work = work
+        self._tag = tag
+
+    def first(self) -> Run:
+        """The batch."""
+        self._work.open()
+        return OneBatch(
+            self._frame, lambda batch, number: self._work.write_only(batch, number, self._tag), tag=self._tag
+        )
+
+    def after(self) -> Run | None:
+        """Nothing comes after it."""
+        return None
+
+
+class BatchCourse:
+    """Spark's micro-batches; in the end, if that is wanted, one more that closes all windows.
+
+    The closing batch may be cut short by a crash: then it is done again before anything else.
+    """
+
+    def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, close_windows: bool) -> None:
+        self._frame = frame
+        self._work = work
+        self._settings = settings
+        self._close_windows = close_windows
+        self._closing = False
+        self._interrupted = False
+
+    def first(self) -> Run:
+        """The batches, or the closing batch of an earlier run."""
+        self._work.open()
+        spark, at = self._frame.sparkSession, self._settings.checkpoint
+        self._interrupted = checkpoint.is_closing(spark, at)
+        if self._interrupted:
+            return self._run(replace(self._settings, trigger=ONE_BATCH))
+        checkpoint.end_closing(spark, at)
+        return self._run(self._settings)
+
+    def after(self) -> Run | None:
+        """The closing batch, or the batches after it when it was an earlier run's."""
+        spark, at = self._frame.sparkSession, self._settings.checkpoint
+        checkpoint.end_closing(spark, at)
+        if self._closing:
+            return None
+        if self._interrupted:
+            self._interrupted = False
+            return self._run(self._settings)
+        self._closing = self._close_windows and checkpoint.begin_closing(spark, at)
+        return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
+
+    def _run(self, settings: Settings) -> Run:
+        return MicroBatches(self._frame, settings, self._work.write, self._work.reported)
