@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.view import Positions, gather
+from penstock.data.view import Positions, gather, join_pieces, view
 
 Weights = npt.NDArray[np.int64]
+_MANY = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,19 @@ class Delta:
         return Delta(self.columns, -self.weights)
 
 
+def concat_columns(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return several columns of one type as one."""
+    if sum(map(len, columns)) < _MANY:
+        return pa.concat_arrays(columns)
+    return join_pieces([(view(column), None) for column in columns])
+
+
 def concat(deltas: Sequence[Delta]) -> Delta:
     """Return all rows of several deltas of the same columns; at least one is needed."""
     if len(deltas) == 1:
         return deltas[0]
     width = len(deltas[0].columns)
-    columns = tuple(pa.concat_arrays([delta.columns[index] for delta in deltas]) for index in range(width))
+    columns = tuple(concat_columns([delta.columns[index] for delta in deltas]) for index in range(width))
     return Delta(columns, np.concatenate([delta.weights for delta in deltas]))
 
 

@@ -37,6 +37,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     pa.timestamp("us").id: np.dtype(np.int64),
     pa.duration("us").id: np.dtype(np.int64),
 }
+_MANY = 32_768  # rows from which columns are joined in NumPy
 # 128-bit values are pairs of words; equal values have equal pairs.
 _PAIR = np.dtype([("low", "<u8"), ("high", "<u8")])
 _PAIRS = {pa.decimal128(1).id, pa.month_day_nano_interval().id}
@@ -100,6 +101,28 @@ def views(columns: Sequence[pa.Array]) -> tuple[View, ...]:
 def gather(columns: Sequence[pa.Array], positions: Positions) -> tuple[pa.Array, ...]:
     """The rows at these positions of several columns."""
     return tuple(view(column).gather(positions) for column in columns)
+
+
+def join_pieces(pieces: Sequence[tuple[View, Positions | None]]) -> pa.Array:
+    """The rows at some positions, or all rows, of several columns of one type, end to end; there is at least one piece.
+
+    Many numbers are written where they stay: Arrow's own way needs two copies, and new memory for both.
+    """
+    counts = [len(column.array) if at is None else len(at) for column, at in pieces]
+    total = sum(counts)
+    numbers = [column.values for column, _ in pieces if column.values is not None and column.bits is None]
+    if total < _MANY or len(numbers) < len(pieces):
+        return pa.concat_arrays([column.array if at is None else column.gather(at) for column, at in pieces])
+    out = np.empty(total, numbers[0].dtype)
+    end = 0
+    for values, (_, at), count in zip(numbers, pieces, counts, strict=True):
+        here = out[end : end + count]
+        if at is None:
+            here[:] = values
+        else:
+            values.take(at, out=here, mode="clip")
+        end += count
+    return pa.Array.from_buffers(pieces[0][0].array.type, total, [None, pa.py_buffer(out)], 0)
 
 
 def null_mask(array: pa.Array) -> Bools | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.delta import Delta, Weights, concat
+from penstock.data.delta import Delta, Weights
 from penstock.data.hashing import Hashes
-from penstock.data.view import Bools, Positions, gather, null_mask, true_mask
+from penstock.data.view import Bools, gather, join_pieces, null_mask, true_mask
 from penstock.operators.base import Tick
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
@@ -78,18 +78,28 @@ class Matcher:
     def joined(self, run: Run, reader: Reader, tick: Tick) -> Delta:
         """The rows of a run of the own side with those that they match: left columns, then right columns."""
         own = run.delta()
-        if len(own) >= _MANY:
-            # Piece by piece, so that intermediate rows stay small.
-            pieces = self.matches(own, reader, tick, run.words)
-            parts = [self._paired(own, match.left, match.run.taken(match.right)) for match in pieces]
-            if parts:
-                return concat(parts)
-        return self._paired(own, *collect(list(self.matches(own, reader, tick, run.words)), self.other.types))
-
-    def _paired(self, own: Delta, at: Positions, found: Delta) -> Delta:
+        matches = list(self.matches(own, reader, tick, run.words))
+        if matches and len(own) >= _MANY:
+            return self._many(run, matches)
+        at, found = collect(matches, self.other.types)
         rows = own.take(at)
         columns = (rows.columns, found.columns) if self.own_is_left else (found.columns, rows.columns)
         return Delta((*columns[0], *columns[1]), rows.weights * found.weights)
+
+    def _many(self, run: Run, matches: Sequence[Match]) -> Delta:
+        """The same for many pairs, each written where it stays."""
+        own = [join_pieces([(column, match.left) for match in matches]) for column in run.views]
+        width = range(len(self.other.types))
+        found = [join_pieces([(match.run.views[at], match.right) for match in matches]) for at in width]
+        weights = np.empty(sum(len(match.left) for match in matches), np.int64)
+        end = 0
+        for match in matches:
+            here = weights[end : end + len(match.left)]
+            here[:] = run.weights.take(match.left)
+            here *= match.run.weights.take(match.right)
+            end += len(match.left)
+        columns = (own, found) if self.own_is_left else (found, own)
+        return Delta((*columns[0], *columns[1]), weights)
 
     def counts(self, delta: Delta, reader: Reader, tick: Tick) -> Weights:
         """How many rows of the other side each row of `delta` matches."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.equality import equal_rows, group_rows
@@ -22,11 +21,13 @@ from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
 from penstock.state.sorted_runs import Column, Run, SortedRuns, merge_sorted
+from penstock.state.width import Small, narrow
 
 _ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting, if keys repeat
 _SAMPLE = 2048
 _DISTINCT = 0.95
 _TABLE_FROM = 100_000  # keys in a run from which an offset table pays
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class Resolved:
@@ -119,7 +120,7 @@ class Slots:
         self._hashes = Dense(np.uint64)
         self._live = Dense(np.bool_)
         self._index = SortedRuns(1, self._merge)
-        self._tables: dict[int, tuple[Hashes, npt.NDArray[np.int64], int]] = {}
+        self._tables: dict[int, tuple[Hashes, Small, int]] = {}
         self._free: list[int] = []
         self._next = 0
         self._pending: list[Positions] = []
@@ -177,7 +178,7 @@ class Slots:
         if self._dying:
             dead = np.concatenate(self._dying)
             self._dying.clear()
-            self._live.data[dead] = False
+            self._bury(dead)
             self._free.extend(dead.tolist())
             for column in self._columns:
                 column.compact(self.live, len(self))
@@ -188,7 +189,7 @@ class Slots:
 
     def rollback(self) -> None:
         for slots in self._pending:
-            self._live.data[slots] = False
+            self._bury(slots)
             self._index.drop_last()
         self._pending.clear()
         self._dying.clear()
@@ -210,10 +211,15 @@ class Slots:
             + 8 * len(self._free)
         )
 
+    def _bury(self, slots: Positions) -> None:
+        self._live.data[slots] = False
+        # Entries of the index that still lead to a dead slot find another hash there.
+        self._hashes.data[slots] ^= _ALL
+
     def _merge(self, older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
         """Merge index entries, without those whose slot has died or has another key by now."""
         hashes, slots = merge_sorted(older, newer, keys)
-        valid = self._live.data[slots] & (self._hashes.data[slots] == hashes)
+        valid = self._hashes.data[slots] == hashes
         # A key that died and came back into the same slot has two entries.
         valid[1:] &= (hashes[1:] != hashes[:-1]) | (slots[1:] != slots[:-1])
         return (hashes, slots) if valid.all() else (hashes[valid], slots[valid])
@@ -234,7 +240,7 @@ class Slots:
                 if len(rows) == 0:
                     break
                 candidates = slots[at]
-                match = self._live.data[candidates] & (self._hashes.data[candidates] == wanted[rows])
+                match = self._hashes.data.take(candidates) == wanted[rows]
                 for stored, column in zip(self._columns, columns, strict=True):
                     match &= stored.equal(candidates, column, leaders[rows])
                 found[rows[match]] = candidates[match]
@@ -248,11 +254,11 @@ class Slots:
         if table is None:
             bits = len(hashes).bit_length() - 2
             edges = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(64 - bits)
-            offsets = np.searchsorted(hashes, edges[:-1]).astype(np.int64)
-            table = self._tables[id(hashes)] = (hashes, np.append(offsets, len(hashes)), 64 - bits)
+            offsets = np.append(np.searchsorted(hashes, edges[:-1]), len(hashes))
+            table = self._tables[id(hashes)] = (hashes, narrow(offsets), 64 - bits)
         _, offsets, shift = table
         bucket = (wanted >> np.uint64(shift)).astype(np.int64)
-        low, high = offsets[bucket], offsets[bucket + 1]
+        low, high = offsets.take(bucket).astype(np.int64), offsets.take(bucket + 1).astype(np.int64)
         while (low < high).any():
             middle = (low + high) >> 1
             before = hashes[np.minimum(middle, len(hashes) - 1)] < wanted

@@ -103,3 +103,20 @@ def test_rows_are_grouped_by_key_however_many_there_are(rows: int, distinct: int
     assert len(leaders) == len(np.unique(keys))
     first = {key: place for place, key in reversed(list(enumerate(keys.tolist())))}
     assert [first[key] for key in keys[leaders].tolist()] == leaders.tolist()
+
+
+def test_a_dead_slot_is_not_found_until_it_is_taken_again() -> None:
+    slots = Slots([pa.int64()])
+    first = slots.resolve([pa.array(np.arange(10))])
+    slots.commit()
+    slots.release(first.touched)
+    slots.commit()
+    assert (slots.find([pa.array(np.arange(10))]) == -1).all()
+    again = slots.resolve([pa.array([3, 42])])
+    slots.rollback()
+    assert (slots.find([pa.array([3, 42])]) == -1).all()
+    again = slots.resolve([pa.array([3, 42])])
+    slots.commit()
+    assert (slots.find([pa.array([3, 42, 4])])[:2] == again.slots).all()
+    assert slots.find([pa.array([4])])[0] == -1
+    assert len(slots) == 2
