@@ -190,6 +190,7 @@ class BackendContract:
         backend.jobs.record(Job("orders"), lease)
         backend.jobs.request("orders", "stop")
         backend.jobs.update(lease, state=JobState.STOPPED, message="done")
+        assert backend.jobs.get("orders").request is None
         backend.leases.release(lease)
         time.sleep(0.01)
         again = backend.leases.acquire("orders", OTHER)

@@ -78,6 +78,8 @@ class Jobs:
         if state is not None:
             changes["state"] = state.value
             changes["ended_at"] = now if state.ended else None
+        if state is not None and state.ended:
+            changes |= {"request": None, "requested_at": None}
         if state is JobState.STARTING:
             changes["started_at"] = now
             changes["request"] = case((jobs.c.request == "restart", null()), else_=jobs.c.request)
