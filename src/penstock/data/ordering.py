@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.sorting import order_words
+from penstock.data.view import PAIR
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -109,25 +110,28 @@ def encode(column: pa.Array, *, merge_zeros: bool = True) -> tuple[Words, ...]:
 def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return the values of words made by `encode`; NULL where `valid` is false."""
     mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    count = len(words[0])
-    if pa.types.is_decimal128(kind):
-        data = np.empty((count, 2), np.int64)
-        if kind.precision <= 18:
-            data[:, 0] = (words[0] ^ _SIGN).view(np.int64)
-            data[:, 1] = data[:, 0] >> np.int64(63)
-        else:
-            data[:, 1] = (words[0] ^ _SIGN).view(np.int64)
-            data[:, 0] = words[1].view(np.int64)
-        return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(data)])
     if pa.types.is_boolean(kind):
-        bits = np.packbits(words[0] != 0, bitorder="little")
-        return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(bits)])
+        data = np.packbits(words[0] != 0, bitorder="little")
+    else:
+        data = np.ascontiguousarray(decode_values(words, kind))
+    return pa.Array.from_buffers(kind, len(words[0]), [mask, pa.py_buffer(data)])
+
+
+def decode_values(words: Sequence[Words], kind: pa.DataType) -> npt.NDArray[Any]:
+    """The same as NumPy values, for all types but booleans."""
+    if pa.types.is_decimal128(kind):
+        data = np.empty(len(words[0]), PAIR)
+        if kind.precision <= 18:
+            data["low"] = words[0] ^ _SIGN
+            data["high"] = (data["low"].view(np.int64) >> np.int64(63)).view(np.uint64)
+        else:
+            data["high"] = words[0] ^ _SIGN
+            data["low"] = words[1]
+        return data
     if pa.types.is_floating(kind):
         raw = np.where(words[0] & _SIGN, words[0] ^ _SIGN, ~words[0]).view(np.float64)
-        values = raw if kind.bit_width == 64 else raw.astype(np.float32)
-    else:
-        values = (words[0] ^ _SIGN).view(np.int64).astype(f"i{kind.bit_width // 8}", copy=False)
-    return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(np.ascontiguousarray(values))])
+        return raw if kind.bit_width == 64 else raw.astype(np.float32)
+    return (words[0] ^ _SIGN).view(np.int64).astype(f"i{kind.bit_width // 8}", copy=False)
 
 
 def _of_bytes(column: pa.Array) -> tuple[Words, Words]:

@@ -39,7 +39,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 }
 _MANY = 32_768  # rows from which columns are joined in NumPy
 # 128-bit values are pairs of words; equal values have equal pairs.
-_PAIR = np.dtype([("low", "<u8"), ("high", "<u8")])
+PAIR = np.dtype([("low", "<u8"), ("high", "<u8")])
 _PAIRS = {pa.decimal128(1).id, pa.month_day_nano_interval().id}
 
 
@@ -81,7 +81,7 @@ def view(array: pa.Array) -> View:
     kind = array.type.id
     dtype = _DTYPES.get(kind)
     if dtype is None:
-        dtype = _PAIR if kind in _PAIRS else None
+        dtype = PAIR if kind in _PAIRS else None
     validity, *rest = array.buffers()
     offset = array.offset
     values = None

@@ -457,12 +457,6 @@ def decimal_words(column: pa.Array) -> Ints:
     return words[column.offset : column.offset + len(column)]
 
 
-def decimal_array(words: Ints, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    """Return a decimal128 column of rows of two 64-bit words."""
-    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(words), [mask, pa.py_buffer(np.ascontiguousarray(words))])
-
-
 def integer_words(values: Sequence[int]) -> Ints:
     """Return Python integers of up to 128 bits as rows of two 64-bit words."""
     raw: Any = b"".join(value.to_bytes(16, "little", signed=True) for value in values)

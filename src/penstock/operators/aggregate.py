@@ -9,19 +9,19 @@ Cost: delta, and the touched groups for functions that read all values of a grou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.delta import Delta, concat, empty
-from penstock.data.equality import equal_rows
+from penstock.data.delta import Delta, empty
 from penstock.data.hashing import normalized
-from penstock.data.view import Positions, gather, null_mask
+from penstock.data.view import Bools, Positions, gather, null_mask
 from penstock.errors import DataError
 from penstock.functions.aggregates import AGGREGATES
 from penstock.functions.aggregates.base import Function, Parts, Rows, Selection, is_true
 from penstock.functions.aggregates.distinct import DistinctRows
+from penstock.functions.aggregates.result import Result, equal, picked, shown
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import sample
 from penstock.plan.node import AggregateCall
@@ -76,7 +76,7 @@ class Aggregate(Operator):
         groups = self._resolve(delta)
         touched = groups.touched
         had = self._exists(touched)
-        old = self._results(touched[had])
+        old = self._results(touched)
         self._weights.touch(touched)
         np.add.at(self._weights.data, groups.slots, delta.weights)
         left = self._weights.data[touched]
@@ -89,16 +89,16 @@ class Aggregate(Operator):
         self._update(delta, groups)
         has = self._exists(touched)
         try:
-            new = self._results(touched[has])
+            new = self._results(touched)
         except DataError as error:
-            raise self._blamed(error, delta, groups, touched[has]) from None
+            raise self._blamed(error, delta, groups) from None
         if self._index is not None:
             self._index.release(touched[left == 0])
-        return self._change(self._shown_keys(delta, groups), had, old, has, new)
+        return self._change(delta, groups, _Groups(had, old), _Groups(has, new))
 
-    def _blamed(self, error: DataError, delta: Delta, groups: Resolved, slots: Positions) -> DataError:
+    def _blamed(self, error: DataError, delta: Delta, groups: Resolved) -> DataError:
         """The error of an aggregate, with the changed rows of the first group that it concerns."""
-        group = next(slot for slot in slots if self._fails(slot))
+        group = next(slot for slot in groups.touched if self._fails(slot))
         rows = sample(delta.take(np.flatnonzero(groups.slots == group)), self._names)
         message = f"{error.message}; changed rows of the group: {rows}"
         return DataError(message, code=error.code, hint=error.hint, where=error.where)
@@ -151,7 +151,7 @@ class Aggregate(Operator):
         for _, part in self._parts.all():
             part.reserve(size)
 
-    def _exists(self, slots: Positions) -> npt.NDArray[np.bool_]:
+    def _exists(self, slots: Positions) -> Bools:
         if self._index is None:
             return np.ones(len(slots), np.bool_)
         return np.asarray(self._weights.data[slots] > 0, np.bool_)
@@ -179,58 +179,42 @@ class Aggregate(Operator):
             rows = Rows(slots[places], touched, delta.weights[places], gather(columns, places))
         return self._distinct[chosen].change(rows) if chosen.distinct else rows
 
-    def _results(self, slots: Positions) -> tuple[pa.Array, ...]:
+    def _results(self, slots: Positions) -> tuple[Result, ...]:
         return tuple(function.result(slots) for function in self._functions)
 
     def _rows(self, keys: tuple[pa.Array, ...], slots: Positions) -> tuple[pa.Array, ...]:
-        return (*keys, *self._results(slots))
+        return (*keys, *map(shown, self._results(slots)))
 
-    def _shown_keys(self, delta: Delta, groups: Resolved) -> tuple[pa.Array, ...]:
-        """The keys of the touched groups, the same bits each time a group is shown."""
+    def _shown_keys(self, delta: Delta, groups: Resolved, rows: Positions) -> tuple[pa.Array, ...]:
+        """The keys of some of the touched groups, the same bits each time a group is shown."""
         if self._index is None:
             return ()
         if any(pa.types.is_nested(kind) for kind in self._key_types):
-            return self._index.keys(groups.touched)
-        return tuple(
-            normalized(column)
-            for column in gather([delta.columns[key] for key in self._keys], groups.leaders)
-        )
+            return self._index.keys(groups.touched[rows])
+        keys = [delta.columns[key] for key in self._keys]
+        return tuple(normalized(column) for column in gather(keys, groups.leaders[rows]))
 
-    def _change(
-        self,
-        keys: tuple[pa.Array, ...],
-        had: npt.NDArray[np.bool_],
-        old: tuple[pa.Array, ...],
-        has: npt.NDArray[np.bool_],
-        new: tuple[pa.Array, ...],
-    ) -> Delta:
+    def _change(self, delta: Delta, groups: Resolved, before: _Groups, after: _Groups) -> Delta:
         """-old +new for the groups that differ."""
-        gone, come = had.copy(), has.copy()
-        both = (had & has).nonzero()[0]
-        old_place, new_place = had.cumsum() - 1, has.cumsum() - 1
+        same = before.exist & after.exist
         # Most groups differ in the first columns already, and the others need not be looked at.
-        for before, after in zip(old, new, strict=True):
-            if len(both) == 0:
+        for old, new in zip(before.results, after.results, strict=True):
+            if not same.any():
                 break
-            same = equal_rows([before], old_place[both], [after], new_place[both], as_rows=True)
-            both = both[same]
-        gone[both] = False
-        come[both] = False
-        sides = ((gone, old, old_place, -1), (come, new, new_place, 1))
-        return concat([_shown(chosen, keys, values, place, sign) for chosen, values, place, sign in sides])
+            same &= equal(old, new)
+        gone, come = ((side.exist & ~same).nonzero()[0] for side in (before, after))
+        keys = self._shown_keys(delta, groups, np.concatenate((gone, come)))
+        values = (
+            picked(old, gone, new, come) for old, new in zip(before.results, after.results, strict=True)
+        )
+        weights = np.ones(len(gone) + len(come), np.int64)
+        weights[: len(gone)] = -1
+        return Delta((*keys, *values), weights)
 
 
-def _shown(
-    chosen: npt.NDArray[np.bool_],
-    keys: tuple[pa.Array, ...],
-    values: tuple[pa.Array, ...],
-    place: Positions,
-    sign: int,
-) -> Delta:
-    """The rows of the chosen groups; without copying when it is all of them."""
-    rows = chosen.nonzero()[0]
-    if len(rows) < len(chosen):
-        keys = gather(keys, rows)
-    if len(values) and len(rows) < len(values[0]):
-        values = gather(values, place[rows])
-    return Delta((*keys, *values), np.full(len(rows), sign, np.int64))
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The touched groups before or after a tick: which of them exist, and their results."""
+
+    exist: Bools
+    results: tuple[Result, ...]

@@ -11,15 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.view import Positions
-from penstock.functions.aggregates.base import Function, Parts, numbers, selection
+from penstock.functions.aggregates.base import Function, Parts, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
     IntegerSumPart,
     count_of,
     float_sum_of,
 )
+from penstock.functions.aggregates.result import Numbers, decimals
 from penstock.functions.aggregates.sum import tolerate
-from penstock.functions.exact import decimal_array, integer_words
+from penstock.functions.exact import integer_words
 from penstock.functions.rounding import half_up
 from penstock.plan.node import AggregateCall
 
@@ -32,9 +33,9 @@ class _FloatAverage:
         self._count = count_of(parts, chosen)
         self._sum = float_sum_of(parts, chosen, 0)
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
-        return numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
+        return Numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
 
 
 class _IntegerAverage:
@@ -44,13 +45,13 @@ class _IntegerAverage:
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, IntegerSumPart, "integer sum")
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
         if pa.types.is_duration(self._kind):
             pairs = zip(self._sum.integers(slots), np.maximum(counts, 1).tolist(), strict=True)
             means = np.array([half_up(total, count) for total, count in pairs], np.int64)
-            return numbers(means, counts > 0, self._kind)
-        return numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
+            return Numbers(means, counts > 0, self._kind)
+        return Numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
 
 
 class _DecimalAverage:
@@ -64,7 +65,7 @@ class _DecimalAverage:
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, lambda: DecimalSumPart(kind.precision), "decimal sum")
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
         divisors = np.maximum(counts, 1)
         sums, wide = self._sum.words(slots, self._sum_precision)
@@ -92,7 +93,7 @@ class _DecimalAverage:
         quick = small & valid
         if self._kind.precision <= 18:
             too_wide |= quick & (quotient >= 10**self._kind.precision)
-        return decimal_array(words, tolerate(too_wide, valid, self._call, "AVG of decimals"), self._kind)
+        return decimals(words, tolerate(too_wide, valid, self._call, "AVG of decimals"), self._kind)
 
     def _divide(self, total: int, count: int) -> int:
         digits = max(0, _DIVISION_SCALE - self._scale)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.view import Bools, Positions, null_mask, view
+from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall
 
 Ints = npt.NDArray[np.int64]
@@ -56,8 +57,8 @@ class Part(Protocol):
 class Function(Protocol):
     """One aggregate call, ready to be read."""
 
-    def result(self, slots: Positions) -> pa.Array:
-        """Return the values at slots. Raising (DataError) rejects the tick."""
+    def result(self, slots: Positions) -> Result:
+        """Return the values at slots, which may be those of groups without rows. Raising (DataError) rejects the tick."""
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -120,9 +121,3 @@ def is_true(column: pa.Array) -> Bools:
     plain = np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
     nulls = null_mask(column)
     return plain if nulls is None else plain & ~nulls
-
-
-def numbers(values: npt.NDArray[Any], valid: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return an array of fixed-width values; NULL where `valid` is false."""
-    mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(np.ascontiguousarray(values))])

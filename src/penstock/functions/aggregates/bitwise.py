@@ -6,11 +6,11 @@ Invertible. State: 8 bytes per bit and group. Cost: delta times the width of the
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.data.view import Positions
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, numbers, selection
+from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import count_of
+from penstock.functions.aggregates.result import Numbers
 from penstock.plan.node import AggregateCall
 from penstock.state.dense import Dense
 
@@ -55,7 +55,7 @@ class _Bits:
         self._count = count_of(parts, chosen)
         self._bits = parts.share(chosen, lambda: BitPart(self._kind.bit_width), "bits")
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         total, counts = self._count.at(slots), self._bits.at(slots)
         if self._mode == "and":
             chosen = counts == total[:, None]
@@ -63,7 +63,7 @@ class _Bits:
             chosen = (counts & np.int64(1)) == 1 if self._mode == "xor" else counts > 0
         powers = np.uint64(1) << np.arange(counts.shape[1], dtype=np.uint64)
         words = np.where(chosen, powers, np.uint64(0)).sum(axis=1, dtype=np.uint64)
-        return numbers(words.astype(f"u{self._kind.bit_width // 8}"), total > 0, self._kind)
+        return Numbers(words.astype(f"u{self._kind.bit_width // 8}"), total > 0, self._kind)
 
 
 def make_and(call: AggregateCall, parts: Parts) -> Function:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.data.view import Positions
-from penstock.functions.aggregates.base import Parts, Rows, Selection, is_true, numbers, selection
+from penstock.functions.aggregates.base import Parts, Rows, Selection, is_true, selection
 from penstock.functions.aggregates.parts import CountPart, count_of
+from penstock.functions.aggregates.result import Numbers
 from penstock.plan.node import AggregateCall
 
 
@@ -19,8 +20,8 @@ class Count:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
         self._count = count_of(parts, selection(call))
 
-    def result(self, slots: Positions) -> pa.Array:
-        return numbers(self._count.at(slots), None, pa.int64())
+    def result(self, slots: Positions) -> Numbers:
+        return Numbers(self._count.at(slots), None, pa.int64())
 
 
 class _TrueCount(CountPart):
@@ -40,5 +41,5 @@ class CountIf:
         chosen = Selection(call.args, call.filter, call.distinct, (0,))
         self._count = parts.share(chosen, _TrueCount, "true count")
 
-    def result(self, slots: Positions) -> pa.Array:
-        return numbers(self._count.at(slots), None, pa.int64())
+    def result(self, slots: Positions) -> Numbers:
+        return Numbers(self._count.at(slots), None, pa.int64())

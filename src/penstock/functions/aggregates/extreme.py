@@ -18,11 +18,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.ordering import Words, decode, run_starts
+from penstock.data.ordering import Words, decode, decode_values, run_starts
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
+from penstock.functions.aggregates.result import Numbers, Result
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.dense import Dense
 from penstock.state.multiset import OrderedRows, OrderedValues
@@ -107,10 +108,13 @@ class ValueExtreme:
             dense.data[owners] = word[first] ^ self._flip
         self._count.data[owners] = found.counts[first]
 
-    def values(self, slots: Positions) -> pa.Array:
+    def values(self, slots: Positions) -> Result:
         """The extreme of each group, NULL where there is no value."""
+        kind, valid = self._values.kind, self._count.data[slots] > 0
         words = [dense.data[slots] ^ self._flip for dense in self._words]
-        return decode(words, self._values.kind, self._count.data[slots] > 0)
+        if pa.types.is_boolean(kind):
+            return decode(words, kind, valid)
+        return Numbers(decode_values(words, kind), valid, kind)
 
     def commit(self) -> None:
         for dense in (*self._words, self._count):
@@ -196,7 +200,7 @@ class _ExtremeValue:
     def __init__(self, cache: ValueExtreme) -> None:
         self._cache = cache
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Result:
         return self._cache.values(slots)
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from penstock.data.view import Bools, Positions
 from penstock.errors import DataError
-from penstock.functions.aggregates.base import Function, Parts, eval_mode, numbers, selection
+from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
     IntegerSumPart,
     count_of,
     float_sum_of,
 )
-from penstock.functions.exact import decimal_array
+from penstock.functions.aggregates.result import Numbers, decimals
 from penstock.plan.node import AggregateCall
 
 
@@ -50,13 +50,13 @@ class _IntegerSum:
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, IntegerSumPart, "integer sum")
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         values, wide = self._sum.words(slots)
         valid = self._count.at(slots) > 0
         # Without ANSI a BIGINT wraps around, which is what its words do.
         if eval_mode(self._call) != "LEGACY":
             valid = tolerate(wide, valid, self._call, "SUM")
-        return numbers(values, valid, self._kind)
+        return Numbers(values, valid, self._kind)
 
 
 class _DecimalSum:
@@ -68,10 +68,10 @@ class _DecimalSum:
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, lambda: DecimalSumPart(kind.precision), "decimal sum")
 
-    def result(self, slots: Positions) -> pa.Array:
+    def result(self, slots: Positions) -> Numbers:
         words, wide = self._sum.words(slots, self._kind.precision)
         valid = tolerate(wide, self._count.at(slots) > 0, self._call, "SUM of decimals")
-        return decimal_array(words, valid, self._kind)
+        return decimals(words, valid, self._kind)
 
 
 class _FloatSum:
@@ -80,8 +80,8 @@ class _FloatSum:
         self._count = count_of(parts, chosen)
         self._sum = float_sum_of(parts, chosen, 0)
 
-    def result(self, slots: Positions) -> pa.Array:
-        return numbers(self._sum.doubles(slots), self._count.at(slots) > 0, pa.float64())
+    def result(self, slots: Positions) -> Numbers:
+        return Numbers(self._sum.doubles(slots), self._count.at(slots) > 0, pa.float64())
 
 
 def make_sum(call: AggregateCall, parts: Parts) -> Function:

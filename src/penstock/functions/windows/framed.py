@@ -20,9 +20,10 @@ from penstock.data.hashing import expand
 from penstock.data.ordering import rank_rows
 from penstock.data.view import Positions, gather, null_mask
 from penstock.functions.aggregates import AGGREGATES
-from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers, is_true, numbers
+from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers, is_true
 from penstock.functions.aggregates.collect import listed
 from penstock.functions.aggregates.parts import CountPart, DecimalSumPart, FloatSumPart, IntegerSumPart
+from penstock.functions.aggregates.result import Numbers, shown
 from penstock.functions.exact import FloatSums, decimal_words
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
@@ -68,7 +69,7 @@ def _between(values: npt.NDArray[np.int64], low: Positions, high: Positions) -> 
 
 
 def _count(call: WindowCall, rows: Layout, used: Bools, low: Positions, high: Positions) -> pa.Array:
-    return numbers(_between(used.astype(np.int64), low, high), None, pa.int64())
+    return Numbers(_between(used.astype(np.int64), low, high), None, pa.int64()).array()
 
 
 def _settle(block: Ints) -> Ints:
@@ -94,7 +95,7 @@ def _total(call: WindowCall, rows: Layout, used: Bools, low: Positions, high: Po
             assert isinstance(part, IntegerSumPart | DecimalSumPart)
             limbs = _limbs(column, part.sums.limbs)
             part.sums.rows.data[: len(rows)] = _settle(_between(np.where(used[:, None], limbs, 0), low, high))
-    return function.result(np.arange(len(rows)))
+    return shown(function.result(np.arange(len(rows))))
 
 
 def _limbs(column: pa.Array, count: int) -> Ints:
@@ -188,7 +189,7 @@ def _by_frame(call: WindowCall, rows: Layout, low: Positions, high: Positions) -
     for chosen, part in parts.all():
         part.reserve(len(frames))
         part.update(_selected(chosen, owner, every, columns))
-    return function.result(every).take(pa.array(which))
+    return shown(function.result(every)).take(pa.array(which))
 
 
 def _selected(chosen: Selection, owner: Positions, every: Positions, columns: tuple[pa.Array, ...]) -> Rows:
