@@ -75,13 +75,14 @@ class DeltaBatch:
     def weighted(cls, rows: Any) -> DeltaBatch:
         """Rows that carry their weight in a column named `_weight`."""
         table = to_arrow(rows)
-        if WEIGHT not in table.column_names:
+        names = table.schema.names
+        if WEIGHT not in names:
             raise DataError(
                 f"the rows have no column '{WEIGHT}'",
                 code="DELTA_WEIGHT_MISSING",
-                hint=suggest(WEIGHT, table.column_names, what="column"),
+                hint=suggest(WEIGHT, names, what="column"),
             )
-        column = table.column(WEIGHT)
+        column = table.column(names.index(WEIGHT))
         if column.null_count:
             raise DataError(
                 f"'{WEIGHT}' is NULL in {column.null_count} of {len(column)} rows",
@@ -94,9 +95,9 @@ class DeltaBatch:
                 code="DELTA_WEIGHT_TYPE",
                 hint="cast it to BIGINT",
             )
-        weights = column.combine_chunks().cast(pa.int64()).to_numpy(zero_copy_only=False)
+        weights = (column if column.type == pa.int64() else column.cast(pa.int64())).to_numpy()
         present = weights != 0
-        kept = table.drop_columns([WEIGHT])
+        kept = table.remove_column(names.index(WEIGHT))
         if present.all():
             return cls(kept, np.ascontiguousarray(weights))
         return cls(kept.filter(pa.array(present)), weights[present])

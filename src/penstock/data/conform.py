@@ -22,7 +22,8 @@ def conform(
     """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type."""
     names = [name for name, _, _ in fields]
     table = _as_declared(table, names)
-    unknown = [name for name in table.column_names if name not in names]
+    given = table.schema.names
+    unknown = [name for name in given if name not in names]
     if unknown:
         raise DataError(
             f"unknown column '{unknown[0]}'",
@@ -32,12 +33,12 @@ def conform(
         )
     columns = []
     for name, kind, nullable in fields:
-        if name not in table.column_names:
+        if name not in given:
             raise DataError(
                 f"column '{name}' is missing",
                 code="DATA_MISSING_COLUMN",
                 where=where,
-                hint=f"the rows have {', '.join(table.column_names) or 'no columns'}; needed are {', '.join(names)}",
+                hint=f"the rows have {', '.join(given) or 'no columns'}; needed are {', '.join(names)}",
             )
         column = _whole(table.column(name))
         columns.append(_cast(column, kind, name, where) if column.type != kind else column)
@@ -52,7 +53,7 @@ def conform(
 
 def _as_declared(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Spell columns as they were declared, where only the case differs and leaves no doubt."""
-    given = table.column_names
+    given = table.schema.names
     if all(name in names for name in given):
         return table
     folded: dict[str, list[str]] = {}

@@ -8,7 +8,7 @@ infinities are counted. A result is rounded once, when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,6 +149,14 @@ def split_doubles(values: Floats) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     return mantissa, np.maximum(exponent, 1) - 1075, bits < 0
 
 
+def _in_chunks(compute: Callable[[slice], Floats], count: int) -> Floats:
+    """Put the results of a computation together that is made for some rows at a time."""
+    if count <= _CHUNK:
+        return compute(slice(0, count))
+    pieces = [compute(slice(at, min(at + _CHUNK, count))) for at in range(0, count, _CHUNK)]
+    return np.concatenate(pieces, axis=-1)
+
+
 class FloatSums:
     """Exact sums of doubles, or of products of two doubles, by slot.
 
@@ -278,36 +286,49 @@ class FloatSums:
             ]
         return scaled
 
-    def doubles(self, slots: Positions, divisors: Ints | None = None) -> Floats:
-        """Return the sums, or the sums over positive divisors, each rounded once; zero is +0.0."""
-        if len(slots) <= _CHUNK:
-            return self._doubles(slots, divisors)
-        pieces = [
-            self._doubles(slots[at : at + _CHUNK], None if divisors is None else divisors[at : at + _CHUNK])
-            for at in range(0, len(slots), _CHUNK)
-        ]
-        return np.concatenate(pieces)
+    def doubles(self, slots: Positions) -> Floats:
+        """Return the sums, each rounded once; zero is +0.0."""
+        return _in_chunks(lambda part: self._nearest(slots[part])[0], len(slots))
 
-    def _doubles(self, slots: Positions, divisors: Ints | None) -> Floats:
+    def means(self, slots: Positions, divisors: Ints) -> Floats:
+        """Return the sums over positive divisors, each rounded once."""
+        return _in_chunks(lambda part: self._nearest(slots[part], divisors[part])[1], len(slots))
+
+    def both(self, slots: Positions, divisors: Ints) -> Floats:
+        """Return the sums and the means as two rows, for less than their price one by one."""
+        return _in_chunks(lambda part: self._nearest(slots[part], divisors[part], both=True), len(slots))
+
+    def _nearest(self, slots: Positions, divisors: Ints | None = None, *, both: bool = False) -> Floats:
+        """Rows of doubles: the sums (without divisors, or with `both`), and with divisors the means."""
+        count = len(slots)
+        result = np.empty((2, count), np.float64)
         parts, negative, skipped = magnitude(self.sums.rows.data[slots])
         base, inexact = self.base + 32 * skipped, None
-        slow = self._slow(slots, divisors)
         if divisors is not None:
             # Three more limbs keep 64 significant bits in the smallest quotient.
-            parts, inexact = divide(parts, np.clip(divisors, 1, (1 << 31) - 1), extra=3)
+            quotient, inexact = divide(parts, np.clip(divisors, 1, (1 << 31) - 1), extra=3)
             base -= 96
-        result = nearest(parts, negative, base, inexact)
-        if len(slow):
-            for at, value in zip(slow.tolist(), self.integers(slots[slow]), strict=True):
-                result[at] = ratio(value, (1 if divisors is None else int(divisors[at])) << self.unit)
+            if both:
+                wide = np.zeros((len(quotient), 2 * count), np.int64)
+                wide[3:, :count] = parts
+                wide[:, count:] = quotient
+                quotient, negative = wide, np.concatenate((negative, negative))
+                inexact = np.concatenate((np.zeros(count, np.bool_), inexact))
+            parts = quotient
+        rows = slice(0, 1) if divisors is None else slice(0 if both else 1, 2)
+        result[rows] = nearest(parts, negative, base, inexact).reshape(-1, count)
+        for row in range(2)[rows]:
+            divided = divisors if row else None
+            slow = self._slow(slots, divided)
+            for at, value in zip(slow.tolist(), self.integers(slots[slow]) if len(slow) else (), strict=True):
+                result[row, at] = ratio(value, (1 if divided is None else int(divided[at])) << self.unit)
         return result
 
     def _slow(self, slots: Positions, divisors: Ints | None) -> Positions:
-        odd = np.zeros(len(slots), np.bool_)
+        """Which sums the limbs alone do not give."""
+        odd = np.zeros(len(slots), np.bool_) if divisors is None else divisors >= 1 << 31
         if self._outside:
             odd |= np.isin(slots, np.fromiter(self._outside, np.int64, len(self._outside)))
-        if divisors is not None:
-            odd |= divisors >= 1 << 31
         return odd.nonzero()[0]
 
     def commit(self) -> None:

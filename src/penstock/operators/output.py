@@ -111,13 +111,12 @@ class Output(Operator):
         retracted = np.flatnonzero(run.weights < 0)
         if len(retracted) == 0:
             return
-        rows = run.taken(retracted)
-        there = self.arrangement.before().multiplicity(rows, words=run.words[retracted])
-        wrong = np.flatnonzero(there + rows.weights < 0)
+        there = self.arrangement.before().held_of(run, retracted)
+        wrong = retracted[there + run.weights[retracted] < 0]
         if len(wrong):
             raise InternalError(
                 f"view {self._name!r} retracts {len(wrong)} rows that it never gave, for example "
-                f"{sample(rows.take(wrong), self._columns)}",
+                f"{sample(run.taken(wrong), self._columns)}",
                 code="INTERNAL_NEGATIVE_MULTIPLICITY",
                 hint="this is a fault of penstock; please report it with the view's SQL and the delta",
                 where=f"view {self._name}",

@@ -54,7 +54,8 @@ class Source(Operator):
         self._key = tuple(primary_key) if primary_key else None
         self._retained = None if retained is None else tuple(retained)
         self.columns = tuple(range(len(types))) if self._retained is None else self._retained
-        self.missing = empty(types)
+        self._nothing = empty(types)
+        self.missing = self._nothing
         kept = [types[column] for column in self.columns]
         keys = None if self._key is None else [self.columns.index(column) for column in self._key]
         if self._retained is not None:
@@ -77,7 +78,7 @@ class Source(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         if self._key is None and (stored := self._plain_change(delta)) is not None:
-            self.missing = empty_like(delta)
+            self.missing = self._nothing
             return stored.select(range(len(self.columns)))
         changed, missing = self._rows_change(delta) if self._key is None else self._keyed_change(delta)
         if len(missing) and self._on_missing == "reject":
@@ -97,7 +98,7 @@ class Source(Operator):
 
     def rollback(self) -> None:
         self.arrangement.rollback()
-        self.missing = self.missing.take(np.zeros(0, np.int64))
+        self.missing = self._nothing
 
     def memory(self) -> int:
         return self.arrangement.memory()
@@ -126,9 +127,9 @@ class Source(Operator):
         run = self.arrangement.sorted(stored)
         if len(run) < len(delta):
             return None
-        retracted = np.flatnonzero(run.weights < 0)
+        retracted = (run.weights < 0).nonzero()[0]
         if len(retracted):
-            there = self.arrangement.before().multiplicity(run.taken(retracted), words=run.words[retracted])
+            there = self.arrangement.before().held_of(run, retracted)
             if (there + run.weights[retracted] < 0).any():
                 return None
         self.arrangement.apply_run(run)
@@ -142,12 +143,12 @@ class Source(Operator):
         stored = self._stored(delta)
         retracted = np.flatnonzero(delta.weights < 0)
         if len(retracted) == 0:
-            return stored, empty_like(delta)
+            return stored, self._nothing
         there = self.arrangement.before().multiplicity(stored.take(retracted))
         lacking = np.minimum(there + delta.weights[retracted], 0)
         short = np.flatnonzero(lacking)
         if len(short) == 0:
-            return stored, empty_like(delta)
+            return stored, self._nothing
         weights = delta.weights.copy()
         weights[retracted] -= lacking
         missing = Delta(delta.take(retracted[short]).columns, lacking[short])
@@ -229,8 +230,3 @@ class _Events:
         winner[owner[undoes]] = -1
         missing = retracts[(self._old[owner] < 0) & (retracts < first[owner])]
         return winner, missing
-
-
-def empty_like(delta: Delta) -> Delta:
-    """No rows of the same columns."""
-    return empty([column.type for column in delta.columns])

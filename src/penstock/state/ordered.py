@@ -180,40 +180,37 @@ class OrderedCounts:
         flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
         limit = tuple(np.zeros(count, np.uint64) for _ in range(self.words))
         limited = np.zeros(count, np.bool_)
-        pieces: list[tuple[npt.NDArray[Any], ...]] = []
-        for part in ranges:
-            run, low, high = part.run, part.low, part.high
-            sizes = high - low
-            if window is not None:
-                cut = (sizes > window).nonzero()[0]
-                sizes = np.minimum(sizes, window)
-                if len(cut):
-                    last = high[cut] - window if reverse else low[cut] + window - 1
-                    self._lower_limit(
-                        limit,
-                        limited,
-                        part.owners[cut],
-                        [word[last] ^ flip for word in run[1 : 1 + self.words]],
-                    )
-            total = int(sizes.sum())
-            if total == 0:
-                continue
-            place, _ = expand(sizes)
-            at = (high - 1).repeat(sizes) - place if reverse else low.repeat(sizes) + place
-            groups = part.owners.repeat(sizes)
-            words = [word[at] ^ flip for word in run[1 : 1 + self.words]]
-            others = [column[at].astype(np.int64, copy=False) for column in run[1 + self.words :]]
-            pieces.append((groups, *words, *others))
-        if not pieces:
+        if not ranges:
             none = tuple(np.zeros(0, np.uint64) for _ in range(self.words))
             ids = (np.zeros(0, np.int64),) * (self._keys - 1 - self.words)
             return Entries(np.zeros(0, np.int64), (*none, *ids), np.zeros(0, np.int64)), limit, limited
-        joined = (
-            pieces[0]
-            if len(pieces) == 1
-            else tuple(np.concatenate(piece) for piece in zip(*pieces, strict=True))
-        )
-        if len(pieces) > 1:
+        sizes = np.concatenate([part.high - part.low for part in ranges])
+        if window is not None and (sizes > window).any():
+            sizes = np.minimum(sizes, window)
+            for part in ranges:
+                cut = (part.high - part.low > window).nonzero()[0]
+                last = part.high[cut] - window if reverse else part.low[cut] + window - 1
+                ends = [word[last] ^ flip for word in part.run[1 : 1 + self.words]]
+                self._lower_limit(limit, limited, part.owners[cut], ends)
+        # Runs differ only in where values are taken from: everything else is done once for all of them.
+        place, _ = expand(sizes)
+        if reverse:
+            at = np.concatenate([part.high - 1 for part in ranges]).repeat(sizes) - place
+        else:
+            at = np.concatenate([part.low for part in ranges]).repeat(sizes) + place
+        groups = np.concatenate([part.owners for part in ranges]).repeat(sizes)
+        pieces, done, entry = [], 0, 0
+        for part in ranges:
+            length = int(sizes[done : done + len(part.owners)].sum())
+            pieces.append([column.take(at[entry : entry + length]) for column in part.run[1:]])
+            done, entry = done + len(part.owners), entry + length
+        columns = [
+            piece[0] if len(piece) == 1 else np.concatenate(piece) for piece in zip(*pieces, strict=True)
+        ]
+        words = [word ^ flip for word in columns[: self.words]] if reverse else columns[: self.words]
+        others = [column.astype(np.int64, copy=False) for column in columns[self.words :]]
+        joined = (groups, *words, *others)
+        if len(ranges) > 1:
             order = sort_places(joined[: self._keys])
             joined = tuple(column[order] for column in joined)
         groups, *keys, counts = sum_equal(joined)

@@ -21,7 +21,7 @@ from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows
 from penstock.data.ordering import run_lengths
 from penstock.data.sorting import order_words
-from penstock.data.view import Positions, views
+from penstock.data.view import Positions, View, views
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
 
@@ -94,26 +94,27 @@ class Reader:
         """Return `probe` as (probing rows, found rows)."""
         return collect(list(self.probe(columns, rows)), self.types)
 
-    def multiplicity(self, delta: Delta, *, as_rows: bool = True, words: Hashes | None = None) -> Weights:
-        """How often each row of a delta is there, as a row or as a key; its own weights do not count.
-
-        `words` are those of the rows when they are in the order of their words.
-        """
+    def multiplicity(self, delta: Delta, *, as_rows: bool = True) -> Weights:
+        """How often each row of a delta is there, as a row or as a key; its own weights do not count."""
         counts = np.zeros(len(delta), np.int64)
-        if not self.runs or len(delta) == 0:
-            return counts
-        order = None
-        ordered = words
-        if ordered is None:
-            order, ordered = order_words(row_words(delta.columns, self.keys, len(delta)))
-        own = views(delta.columns)
+        if self.runs and len(delta):
+            order, words = order_words(row_words(delta.columns, self.keys, len(delta)))
+            counts[order] = self._count(views(delta.columns), order, words, as_rows)
+        return counts
+
+    def held_of(self, run: Run, rows: Positions) -> Weights:
+        """How often the rows at some (ascending) positions of a run are there."""
+        return self._count(run.views, rows, run.words[rows], True)
+
+    def _count(self, own: Sequence[View], rows: Positions, words: Hashes, as_rows: bool) -> Weights:
+        """How often the rows at positions of columns are there; their words ascend."""
+        counts = np.zeros(len(rows), np.int64)
         for run in self.runs:
-            found, begin, end = find(run, ordered, ordered)
+            found, begin, end = find(run, words, words)
             if len(found) == 0:
                 continue
             for left, right in _pairs(found, np.ones(len(found), np.int64), begin, end):
-                left = left if order is None else order[left]
-                same = equal_rows(own, left, run.views, right, as_rows=as_rows)
+                same = equal_rows(own, rows[left], run.views, right, as_rows=as_rows)
                 np.add.at(counts, left[same], run.weights.take(right[same]))
         return counts
 

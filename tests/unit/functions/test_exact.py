@@ -52,7 +52,8 @@ def test_float_sums_are_rounded_once_and_give_bits_back(kind: str) -> None:
         assert sums.doubles(everyone).tolist() == expected
         divisors = rng.integers(1, 1 << 31, GROUPS) if rng.random() < 0.8 else np.full(GROUPS, 1 << 40)
         means = [_nearest(total / int(count)) for total, count in zip(truth, divisors, strict=True)]
-        assert sums.doubles(everyone, divisors).tolist() == means
+        assert sums.means(everyone, divisors).tolist() == means
+        assert sums.both(everyone, divisors).tolist() == [expected, means]
     for slots, values, weights in reversed(kept):
         sums.update(slots, np.unique(slots), [values], -weights)
     assert not sums.sums.rows.data.any()

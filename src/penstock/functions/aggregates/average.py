@@ -32,10 +32,11 @@ class _FloatAverage:
         chosen = selection(call)
         self._count = count_of(parts, chosen)
         self._sum = float_sum_of(parts, chosen, 0)
+        self._sum.ask_means(self._count)
 
     def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
-        return Numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
+        return Numbers(self._sum.means(slots), counts > 0, pa.float64())
 
 
 class _IntegerAverage:

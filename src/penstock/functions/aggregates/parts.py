@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -50,25 +50,42 @@ class CountPart:
 class FloatSumPart:
     """The exact sum of a float column, or of the product of two; NaN and the infinities are counted apart."""
 
-    __slots__ = ("_columns", "_odd", "_read", "_size", "_touched", "sums")
+    __slots__ = ("_columns", "_counts", "_known", "_means", "_odd", "_read", "_size", "_touched", "sums")
 
     def __init__(self, *columns: int) -> None:
         self._columns = columns
         self.sums = FloatSums(products=len(columns) == 2)
         self._odd: Dense | None = None
         self._size = 0
-        # What was read since it last changed, as (value, known): sums, and means. A tick reads every touched group twice.
-        self._read: dict[bool, tuple[Dense, Dense]] = {}
+        # What was read since it last changed: a tick reads every touched group twice.
+        self._read: Dense | None = None
+        self._means: Dense | None = None
+        self._known = Dense(np.bool_)
+        self._counts: CountPart | None = None
         self._touched = np.zeros(0, np.int64)
+
+    def ask_sums(self) -> None:
+        """Be ready to give sums."""
+        self._read = self._read or Dense(np.float64)
+
+    def ask_means(self, counts: CountPart) -> None:
+        """Be ready to give sums over these counts."""
+        self._means, self._counts = self._means or Dense(np.float64), counts
+
+    def _kept(self) -> Iterator[Dense]:
+        if self._read is not None:
+            yield self._read
+        if self._means is not None:
+            yield self._means
 
     def reserve(self, size: int) -> None:
         self._size = size
         self.sums.reserve(size)
         if self._odd is not None:
             self._odd.reserve(size)
-        for values, fresh in self._read.values():
-            values.reserve(size)
-            fresh.reserve(size)
+        for kept in self._kept():
+            kept.reserve(size)
+            self._known.reserve(size)
 
     def update(self, rows: Rows) -> None:
         self._forget(rows.touched)
@@ -103,32 +120,44 @@ class FloatSumPart:
 
     def _forget(self, touched: Positions) -> None:
         self._touched = touched
-        for _, known in self._read.values():
-            known.data[touched] = False
+        if self._read is not None or self._means is not None:
+            self._known.data[touched] = False
 
-    def doubles(self, slots: Positions, divisors: Ints | None = None) -> npt.NDArray[np.float64]:
-        """The sums at slots, or the sums over the (positive) counts of values, rounded once."""
-        kept = self._read.get(divisors is not None)
-        if kept is None:
-            kept = self._read[divisors is not None] = (Dense(np.float64), Dense(np.bool_))
-            for dense in kept:
-                dense.reserve(self._size)
-        values, known = kept
-        missing = (~known.data[slots]).nonzero()[0]
-        if len(missing):
-            asked = slots if len(missing) == len(slots) else slots[missing]
-            values.data[asked] = self._compute(asked, None if divisors is None else divisors[missing])
-            known.data[asked] = True
-        return values.data[slots]
+    def doubles(self, slots: Positions) -> npt.NDArray[np.float64]:
+        """The sums at slots, rounded once; `ask_sums` comes first."""
+        assert self._read is not None
+        self._refresh(slots)
+        return self._read.data[slots]
 
-    def _compute(self, slots: Positions, divisors: Ints | None) -> npt.NDArray[np.float64]:
-        result = self.sums.doubles(slots, divisors)
+    def means(self, slots: Positions) -> npt.NDArray[np.float64]:
+        """The sums over the counts at slots, rounded once; `ask_means` comes first."""
+        assert self._means is not None
+        self._refresh(slots)
+        return self._means.data[slots]
+
+    def _refresh(self, slots: Positions) -> None:
+        """Compute what is asked for at slots where it is not known."""
+        missing = (~self._known.data[slots]).nonzero()[0]
+        if len(missing) == 0:
+            return
+        slots = slots if len(missing) == len(slots) else slots[missing]
+        if self._counts is None:
+            found = self.sums.doubles(slots)[np.newaxis]
+        else:
+            counts = np.maximum(self._counts.at(slots), 1)
+            found = (
+                self.sums.means(slots, counts)[np.newaxis]
+                if self._read is None
+                else self.sums.both(slots, counts)
+            )
         if self._odd is not None:
-            counts = self._odd.data[slots] > 0
-            result[counts[:, 1]] = np.inf
-            result[counts[:, 2]] = -np.inf
-            result[counts[:, 0] | (counts[:, 1] & counts[:, 2])] = np.nan
-        return result
+            odd = self._odd.data[slots] > 0
+            found[:, odd[:, 1]] = np.inf
+            found[:, odd[:, 2]] = -np.inf
+            found[:, odd[:, 0] | (odd[:, 1] & odd[:, 2])] = np.nan
+        for kept, values in zip(self._kept(), found, strict=True):
+            kept.data[slots] = values
+        self._known.data[slots] = True
 
     def odd(self, slots: Positions) -> npt.NDArray[np.bool_]:
         """Where a value is NaN or infinite."""
@@ -148,8 +177,13 @@ class FloatSumPart:
         self._forget(self._touched)
 
     def memory(self) -> int:
-        kept = sum(dense.memory() for pair in self._read.values() for dense in pair)
-        return self.sums.memory() + kept + (0 if self._odd is None else self._odd.memory())
+        kept = sum(dense.memory() for dense in self._kept())
+        return (
+            self.sums.memory()
+            + self._known.memory()
+            + kept
+            + (0 if self._odd is None else self._odd.memory())
+        )
 
 
 class IntegerSumPart(IntegerSums):

@@ -79,6 +79,7 @@ class _FloatSum:
         chosen = selection(call)
         self._count = count_of(parts, chosen)
         self._sum = float_sum_of(parts, chosen, 0)
+        self._sum.ask_sums()
 
     def result(self, slots: Positions) -> Numbers:
         return Numbers(self._sum.doubles(slots), self._count.at(slots) > 0, pa.float64())
