@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Queries of tests are recorded in a state of their own, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_STATE", f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Broker]:
     """A Kafka broker; take a topic of your own with `new_topic`."""

@@ -36,7 +36,12 @@ def started(home: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PENSTOCK_HOME": str(home), "PENSTOCK_CONF": "spark.penstock.archive=false"},
+        env={
+            **os.environ,
+            "PENSTOCK_HOME": str(home),
+            "PENSTOCK_STATE": sqlite_url(home / "state.db"),
+            "PENSTOCK_CONF": "spark.penstock.archive=false",
+        },
     )
     with process:
         try:
