@@ -161,6 +161,39 @@ def _conflict(fault: Fault, question: Question) -> PenstockError | None:
     )
 
 
+def _kafka(fault: Fault, question: Question) -> PenstockError | None:
+    """What Kafka's clients say in the JVM: a broker that is away may come back, everything else does not pass."""
+    if not fault.kind.startswith("org.apache.kafka."):
+        return None
+    short, text = fault.kind.rpartition(".")[2], sentence(fault)
+    if re.search(
+        r"(Timeout|Disconnect|Network|NotCoordinator|LeaderNotAvailable|BrokerNotAvailable)Exception$", short
+    ):
+        return ConnectorError(
+            f"Kafka does not answer: {text}",
+            code="KAFKA_UNREACHABLE",
+            hint="is the broker running, and are bootstrap_servers right?",
+            retryable=True,
+        )
+    if short == "UnknownTopicOrPartitionException":
+        return ConnectorError(
+            f"no such topic: {text}", code="KAFKA_TOPIC_MISSING", hint="make the topic, or correct its name"
+        )
+    if "Authentication" in short or "Authorization" in short:
+        return ConnectorError(
+            f"Kafka refuses: {text}",
+            code="KAFKA_AUTH",
+            hint="check kafka.security.protocol and the credentials",
+        )
+    if short == "ConfigException":
+        return ConfigError(
+            f"a Kafka setting is wrong: {text}",
+            code="KAFKA_SETTING",
+            hint="check bootstrap_servers and kafka.* options",
+        )
+    return None
+
+
 def _setting(fault: Fault, question: Question) -> PenstockError | None:
     if not (fault.condition or "").startswith(("INVALID_CONF_VALUE", "CANNOT_MODIFY_CONFIG")):
         return None
@@ -182,6 +215,7 @@ BY_SHAPE: tuple[Callable[[Fault, Question], PenstockError | None], ...] = (
     _memory,
     _gone,
     _conflict,
+    _kafka,
     _setting,
     _own,
 )
