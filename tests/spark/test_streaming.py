@@ -665,6 +665,11 @@ def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path
         backend.jobs.request("recorded", "restart")
         add_orders(orders, 10, 5)
         wait_for(lambda: len(rows(query)) == 15)
+        wait_for(lambda: backend.jobs.get("recorded").request is None)
+        restarted = backend.jobs.get("recorded").started_at
+        assert restarted is not None
+        assert job.started_at is not None
+        assert restarted > job.started_at
         backend.jobs.request("recorded", "stop")
         assert query.await_termination_timeout(30)
         ended = backend.jobs.get("recorded")

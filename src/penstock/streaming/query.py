@@ -296,7 +296,11 @@ class StreamingQuery:
                 run = following
                 with self._lock:
                     self._run = run
+                if again and self._job is not None:
+                    self._job.state(JobState.STARTING)
                 run.start()
+                if again and self._job is not None:
+                    self._job.state(JobState.RUNNING)
             except BaseException as raised:
                 error = raised
                 break

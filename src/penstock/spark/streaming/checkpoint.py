@@ -13,7 +13,7 @@ from penstock.spark.filesystem import Folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHAPE = "penstock.json"
+SHAPE = "_penstock.json"
 FAR_FUTURE_MS = 253_402_300_799_000
 """The end of the year 9999: a watermark that closes every window."""
 
