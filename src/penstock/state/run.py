@@ -187,7 +187,7 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
         none = np.zeros(0, np.int64)
         return none, none, none
     table = run.table if len(low) < _LOOKUP_BELOW else None
-    begin = np.searchsorted(words, low) if table is None else _lookup(table, words, low)
+    begin = np.searchsorted(words, low) if table is None else lookup(table, words, low)
     head = words.take(begin, mode="clip")
     found = ((head >= low) & (head <= high)).nonzero()[0]
     if len(found) == 0:
@@ -209,7 +209,7 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
     return found, begin, end
 
 
-def _lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:
+def lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:
     """searchsorted(words, low), each search starting from its bucket."""
     before: Positions = table.starts.take((low >> table.shift).view(np.int64)).astype(np.int64)
     before -= 1  # the last place known to hold a smaller word

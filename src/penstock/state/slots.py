@@ -20,13 +20,13 @@ from penstock.data.sorting import order_words
 from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
+from penstock.state.run import OffsetTable, TableBuilder, lookup
 from penstock.state.sorted_runs import Column, Run, SortedRuns, merge_sorted
-from penstock.state.width import Small, narrow
 
 _ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting, if keys repeat
 _SAMPLE = 2048
 _DISTINCT = 0.95
-_TABLE_FROM = 100_000  # keys in a run from which an offset table pays
+_TABLE_FROM = 500_000  # keys in a run from which an offset table pays
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -120,7 +120,7 @@ class Slots:
         self._hashes = Dense(np.uint64)
         self._live = Dense(np.bool_)
         self._index = SortedRuns(1, self._merge)
-        self._tables: dict[int, tuple[Hashes, Small, int]] = {}
+        self._tables: dict[int, tuple[Hashes, OffsetTable]] = {}
         self._free: list[int] = []
         self._next = 0
         self._pending: list[Positions] = []
@@ -200,7 +200,7 @@ class Slots:
 
     def memory(self) -> int:
         """Bytes held."""
-        tables = sum(offsets.nbytes for _, offsets, _ in self._tables.values())
+        tables = sum(table.starts.nbytes for _, table in self._tables.values())
         keys = sum(column.memory() for column in self._columns)
         return (
             keys
@@ -229,9 +229,10 @@ class Slots:
         found = np.full(len(wanted), -1, np.int64)
         for run in self._index.runs:
             hashes, slots = run
-            at = self._first(hashes, wanted)
             rows = (found < 0).nonzero()[0]
-            at = at[rows]
+            if len(rows) == 0:
+                break
+            at = self._first(hashes, wanted if len(rows) == len(wanted) else wanted[rows])
             while len(rows):
                 inside = at < len(hashes)
                 rows, at = rows[inside], at[inside]
@@ -249,22 +250,13 @@ class Slots:
 
     def _first(self, hashes: Hashes, wanted: Hashes) -> Positions:
         if len(hashes) < _TABLE_FROM or len(wanted) * 64 > len(hashes):
-            return np.searchsorted(hashes, wanted)
-        table = self._tables.get(id(hashes))
-        if table is None:
-            bits = len(hashes).bit_length() - 2
-            edges = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(64 - bits)
-            offsets = np.append(np.searchsorted(hashes, edges[:-1]), len(hashes))
-            table = self._tables[id(hashes)] = (hashes, narrow(offsets), 64 - bits)
-        _, offsets, shift = table
-        bucket = (wanted >> np.uint64(shift)).astype(np.int64)
-        low, high = offsets.take(bucket).astype(np.int64), offsets.take(bucket + 1).astype(np.int64)
-        while (low < high).any():
-            middle = (low + high) >> 1
-            before = hashes[np.minimum(middle, len(hashes) - 1)] < wanted
-            before &= low < high
-            low, high = np.where(before, middle + 1, low), np.where(before, high, np.maximum(middle, low))
-        return low
+            return hashes.searchsorted(wanted)
+        known = self._tables.get(id(hashes))
+        if known is None:
+            builder = TableBuilder(len(hashes))
+            builder.extend(hashes, 0)
+            known = self._tables[id(hashes)] = (hashes, builder.finish(len(hashes)))
+        return lookup(known[1], hashes, wanted)
 
     def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
         if self._before is None:

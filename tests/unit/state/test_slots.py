@@ -80,7 +80,9 @@ def test_state_does_not_grow_while_keys_are_replaced() -> None:
     assert sizes[-1] <= 1.2 * max(sizes[: len(sizes) // 2])
 
 
-def test_many_keys_take_the_fast_paths() -> None:
+@pytest.mark.parametrize("table_from", [1_000, 1_000_000])
+def test_many_keys_take_the_fast_paths(table_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.state.slots._TABLE_FROM", table_from)
     slots = Slots([pa.int64()])
     everything = slots.resolve([pa.array(np.arange(300_000) % 150_000)])
     slots.commit()
