@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from logging.handlers import RotatingFileHandler
@@ -42,9 +43,20 @@ class QueryJob:
     def __init__(self, backend: Backend, name: str, *, session: str, logs: Path) -> None:
         self._backend = backend
         self._lease: Lease = backend.leases.acquire(name, this_process(session))
-        self._heartbeat: Heartbeat | None = None
         self._path = logs / f"{name.replace('/', '_')}.log"
         self._log = _logger(name, self._path)
+        self._on_lost: Callable[[StateError], None] = lambda error: None
+        self._asked: list[Literal["stop", "restart"]] = []
+        self._on_request: Callable[[Literal["stop", "restart"]], None] = self._asked.append
+        self._progress: Callable[[], Progress | None] = lambda: None
+        # From the beginning: until a sink is open, a lease that nobody renews may be over.
+        self._heartbeat = Heartbeat(
+            backend,
+            self._lease,
+            on_lost=lambda error: self._on_lost(error),
+            on_request=lambda request: self._on_request(request),
+            progress=self._last_progress,
+        ).start()
 
     def record(self, record: JobRecord) -> None:
         """Write down what is started."""
@@ -71,17 +83,14 @@ class QueryJob:
         on_request: Callable[[Literal["stop", "restart"]], None],
         progress: Callable[[], Progress | None],
     ) -> None:
-        """The query runs from now on: keep the lease, hand on requests, and record progress with every renewal."""
-
-        def told() -> Mapping[str, Any] | None:
-            last = progress()
-            return None if last is None else asdict(last)
-
+        """The query runs from now on: hand on requests, and record progress with every renewal of the lease."""
+        self._on_lost, self._on_request, self._progress = on_lost, on_request, progress
+        if self._heartbeat.lost is not None:
+            raise self._heartbeat.lost
         self._backend.jobs.update(self._lease, state=JobState.RUNNING)
-        self._heartbeat = Heartbeat(
-            self._backend, self._lease, on_lost=on_lost, on_request=on_request, progress=told
-        ).start()
         self._log.info("started by process %d", os.getpid())
+        for request in self._asked:
+            threading.Thread(target=on_request, args=(request,), name="penstock request", daemon=True).start()
 
     def begin(self, epoch: int) -> None:
         """An epoch is about to be written; refused when the lease is not ours any more."""
@@ -102,8 +111,7 @@ class QueryJob:
 
     def end(self, error: PenstockError | None, last: Progress | None) -> None:
         """Record how the query ended, and give the lease back."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        self._heartbeat.stop()
         state = JobState.STOPPED if error is None else JobState.FAILED
         self._log.log(
             logging.INFO if error is None else logging.ERROR, "ended: %s", error if error else "stopped"
@@ -119,11 +127,16 @@ class QueryJob:
 
     def release(self) -> None:
         """Give the lease back; a backend that is away ends it by itself."""
+        self._heartbeat.stop()
         with contextlib.suppress(PenstockError):
             self._backend.leases.release(self._lease)
         for handler in list(self._log.handlers):
             self._log.removeHandler(handler)
             handler.close()
+
+    def _last_progress(self) -> Mapping[str, Any] | None:
+        last = self._progress()
+        return None if last is None else asdict(last)
 
 
 def _logger(name: str, path: Path) -> logging.Logger:
