@@ -75,3 +75,15 @@ def test_configuration_folders_of_spark_and_hadoop_are_kept(tmp_path: Path) -> N
         "YARN_CONF_DIR": str(tmp_path / "spark"),
     }
     assert config.load(env, directory=tmp_path).conf_folders == (tmp_path / "spark",)
+
+
+def test_addresses_of_servers_come_from_the_environment(tmp_path: Path) -> None:
+    env = {
+        "PENSTOCK_HOME": str(tmp_path),
+        "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "k:9092",
+        "PENSTOCK_POSTGRES_URL": "postgresql://me:secret@db/shop",
+    }
+    settings = config.load(env, directory=tmp_path)
+    assert settings.kafka_bootstrap_servers == "k:9092"
+    assert settings.postgres_url == "postgresql://me:secret@db/shop"
+    assert "secret" not in repr(settings)

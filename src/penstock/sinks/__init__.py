@@ -14,6 +14,9 @@ SINKS = Registry(
         "csv": "penstock.sinks.file:CsvSink",
         "json": "penstock.sinks.file:JsonSink",
         "orc": "penstock.sinks.file:OrcSink",
+        "postgres": "penstock.sinks.postgres:PostgresSink",
+        "iceberg": "penstock.sinks.iceberg:IcebergSink",
+        "webhook": "penstock.sinks.webhook:WebhookSink",
     },
     group="penstock.stream_sinks",
 )

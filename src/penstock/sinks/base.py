@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,12 @@ class Sink(ABC):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
+        self.message: str | None = None
+        """What the sink waits for, while it does; part of the query's status."""
+        self.retries = 0
+        """How often something was tried again because the other system was away."""
+        self.stopping = threading.Event()
+        """Set when the query is to end: a sink that waits for a server gives up, and the epoch comes again after a restart."""
 
     @property
     @abstractmethod

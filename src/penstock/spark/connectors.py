@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import Settings
 from penstock.errors import ConnectorError
@@ -148,6 +148,19 @@ def add_to_running(
     if addition.jdbc_driver is not None:
         loader.register_jdbc_driver(spark, addition.jdbc_driver)
     return paths
+
+
+def ensure_format(spark: SparkSession, form: str, settings: Settings) -> None:
+    """Bring the connector of a format, such as kafka, into a running session that does not have it yet."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    sources = jvm.org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        sources.lookupDataSource(form, spark._jsparkSession.sessionState().conf())
+    except Py4JJavaError:
+        name = next(name for name, addition in ADDITIONS.items() if form in addition.formats)
+        add_to_running(spark, name, settings)
 
 
 def needs_restart(name: str) -> ConnectorError:

@@ -45,6 +45,7 @@ class Work:
         if self._open:
             self._sink.close()
         try:
+            self._sink.stopping.clear()
             self._sink.open(self._target)
         except PenstockError:
             raise

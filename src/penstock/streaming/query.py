@@ -134,7 +134,7 @@ class StreamingQuery:
         elif state.final or run is None:
             message = "ended" if state.final else "starting"
         else:
-            message = run.spark_status()
+            message = self._sink.message or run.spark_status()
         return QueryStatus(state, f"{message} ({self._info.note})" if self._info.note else message)
 
     @property
@@ -181,6 +181,7 @@ class StreamingQuery:
             run = self._run
         if self._job is not None:
             self._job.state(JobState.STOPPING)
+        self._sink.stopping.set()
         run.hold()
         return run
 

@@ -173,6 +173,8 @@ class OneBatch:
             return None
         try:
             self._run.value()
+        except Drained:
+            return None
         except BaseException as error:
             return error
         return None

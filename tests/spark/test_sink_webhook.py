@@ -1,0 +1,136 @@
+"""Streaming queries to a webhook: chunks, keys that tell repetitions, retries, refusals."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.sinks.base import Epoch, Target
+from penstock.sinks.webhook import WebhookSink
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what it is sent; answers what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[int] = []
+        self.requests: list[tuple[str, str, Any]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/hook?a=1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = self.server.answers.pop(0) if self.server.answers else 200
+        if status == 0:
+            self.close_connection = True
+            return
+        if status == 200:
+            self.server.requests.append((self.path, self.headers["Idempotency-Key"], body))
+        text = b"" if status == 200 else b"no such hook here"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def _sink(receiver: Receiver, spark: SparkSession, **options: Any) -> WebhookSink:
+    sink = WebhookSink({"url": receiver.url, **options})
+    sink.open(Target(spark, "q-1", "q", "append", spark.range(1).schema))
+    return sink
+
+
+@pytest.mark.smoke
+def test_chunks_with_keys_that_tell_repetitions(spark: SparkSession, receiver: Receiver) -> None:
+    sink = _sink(receiver, spark, batch_rows=4)
+    frame = spark.createDataFrame(
+        [(n, None if n else "Zoë") for n in range(10)], "id BIGINT, name STRING"
+    ).coalesce(1)
+    assert sink.write(Epoch(7, frame)) == 10
+    assert sink.write(Epoch(7, frame)) == 10
+    assert sink.write(Epoch(8, frame.limit(0))) == 0
+    sink.close()
+    keys = [key for _, key, _ in receiver.requests]
+    assert keys == ["q-1-7-0", "q-1-7-1", "q-1-7-2"] * 2
+    assert {path for path, _, _ in receiver.requests} == {"/hook?a=1"}
+    rows = [row for _, _, body in receiver.requests[:3] for row in body]
+    assert [row["id"] for row in rows] == list(range(10))
+    assert rows[:2] == [{"id": 0, "name": "Zoë"}, {"id": 1, "name": None}]
+
+
+def test_a_receiver_that_is_busy_is_asked_again(spark: SparkSession, receiver: Receiver) -> None:
+    sink = _sink(receiver, spark)
+    receiver.answers = [503, 429, 0, 500]
+    assert sink.write(Epoch(0, spark.range(3))) == 3
+    sink.close()
+    assert sink.retries == 4
+    assert sink.message is None
+    assert len(receiver.requests) == 1
+
+
+def test_a_refusal_fails_at_once_with_the_answer(spark: SparkSession, receiver: Receiver) -> None:
+    sink = _sink(receiver, spark)
+    receiver.answers = [404]
+    began = time.monotonic()
+    with pytest.raises(ps.ConnectorError, match="404 Not Found: no such hook here") as refused:
+        sink.write(Epoch(0, spark.range(3)))
+    sink.close()
+    assert not refused.value.retryable
+    assert time.monotonic() - began < 30
+    assert sink.retries == 0
+    receiver.answers = [503] * 100
+    patient = _sink(receiver, spark, retry_for="500 ms")
+    with pytest.raises(ps.ConnectorError, match=r"503.*gave up after") as given_up:
+        patient.write(Epoch(0, spark.range(3)))
+    patient.close()
+    assert given_up.value.retryable
+
+
+def test_options_that_cannot_work() -> None:
+    with pytest.raises(ps.ConfigError, match="starts with http"):
+        WebhookSink({"url": "ftp://x"})
+    with pytest.raises(ps.ConfigError, match="needs the option 'url'"):
+        WebhookSink({})
+    with pytest.raises(ps.ConfigError, match="headers must be a dictionary"):
+        WebhookSink({"url": "http://x", "headers": "a: b"})
+
+
+def test_a_query_posts_its_rows(session: ps.Session, receiver: Receiver, tmp_path: Path) -> None:
+    query = (
+        session.stream([{"id": 1}, {"id": 2}])
+        .write_stream.trigger(ps.Trigger.available_now())
+        .format("webhook")
+        .option("url", receiver.url)
+        .option("headers", {"Authorization": "Bearer x"})
+        .option("checkpoint.location", tmp_path / "ckpt")
+        .start("posts")
+    )
+    query.await_termination()
+    assert sorted(row["id"] for _, _, body in receiver.requests for row in body) == [1, 2]
+    assert "at least once" in query.explain()
