@@ -14,6 +14,7 @@ SINKS = Registry(
         "csv": "penstock.sinks.file:CsvSink",
         "json": "penstock.sinks.file:JsonSink",
         "orc": "penstock.sinks.file:OrcSink",
+        "kafka": "penstock.sinks.kafka:KafkaSink",
         "postgres": "penstock.sinks.postgres:PostgresSink",
         "iceberg": "penstock.sinks.iceberg:IcebergSink",
         "webhook": "penstock.sinks.webhook:WebhookSink",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock import config
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
 
@@ -29,7 +30,7 @@ def options(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return Spark's options for a topic, a list of topics ("a,b") or a pattern ("/orders-.*/")."""
-    servers = bootstrap_servers or spark.conf.get("spark.penstock.kafka.bootstrap_servers", None)
+    servers = bootstrap_servers or config.load().kafka_bootstrap_servers
     if not servers:
         raise ConfigError(
             "no Kafka servers are given",

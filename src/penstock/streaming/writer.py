@@ -106,6 +106,16 @@ class StreamWriter:
             self.option(name, value)
         return self
 
+    def with_kafka_transactional(self, transactional_id: str) -> Self:
+        """Write to Kafka exactly once: each batch in one transaction of this id, which no other running query may use."""
+        if self._format != "kafka":
+            raise ConfigError(
+                f"only the kafka sink has transactions, and this query writes to {self._format or 'no sink yet'}",
+                code="STREAM_TRANSACTIONAL",
+                hint='call .format("kafka") first',
+            )
+        return self.option("transactional_id", transactional_id)
+
     def start(self, name: str | None = None) -> StreamingQuery:
         """Start the query, and return its handle; what cannot work is refused here, before anything is written.
 

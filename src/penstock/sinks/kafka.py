@@ -1,0 +1,254 @@
+"""Rows as records of a Kafka topic: at least once through Spark's own writer, exactly once in transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from penstock import config
+from penstock.errors import ConfigError, ConnectorError, suggest
+from penstock.sinks import kafka_transaction as transaction
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
+from penstock.sinks.kafka_record import format_of, records
+from penstock.sinks.package import need
+from penstock.sinks.partition import Held
+from penstock.sinks.patience import RETRY_FOR, Patience, insist
+from penstock.spark.connectors import ensure_format
+from penstock.spark.fault import faults
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+LOG = logging.getLogger("penstock.sinks")
+OLD_SOURCES = "spark.sql.sources.useV1SourceList"
+
+# Spark's tasks try four times; with Kafka's own limits, of one and two minutes, nobody would hear of a broker that is away.
+SPARK_WRITER = {
+    "kafka.max.block.ms": 15_000,
+    "kafka.request.timeout.ms": 10_000,
+    "kafka.delivery.timeout.ms": 20_000,
+}
+# Settings that Java's client and librdkafka have in common.
+SHARED = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.key.password",
+)
+PASSING_KINDS = (
+    "TimeoutException",
+    "NetworkException",
+    "DisconnectException",
+    "NotLeaderOrFollowerException",
+    "LeaderNotAvailableException",
+    "NotEnoughReplicasException",
+    "BrokerNotAvailableException",
+)
+FINAL_KINDS = (
+    "AuthenticationException",
+    "AuthorizationException",
+    "RecordTooLargeException",
+    "InvalidTopicException",
+    "UnknownTopicOrPartitionException",
+    "SerializationException",
+)
+
+
+class KafkaSink(Sink):
+    """Sends a record per row; options that start with `kafka.` go to the producer."""
+
+    taken: ClassVar[tuple[str, ...]] = (
+        "topic",
+        "bootstrap_servers",
+        "value_format",
+        "avro_schema",
+        "headers",
+        "transactional_id",
+        "retry_for",
+    )
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        need("confluent_kafka", extra="kafka")
+        for name in self.options:
+            if name not in self.taken and not name.startswith("kafka."):
+                raise ConfigError(
+                    f"the kafka sink has no option '{name}'",
+                    code="STREAM_OPTION_UNKNOWN",
+                    hint=suggest(name, self.taken, what="option")
+                    + "; those of the producer start with 'kafka.'",
+                )
+        self.topic = str(self.required("topic"))
+        servers = (
+            self.options.get("bootstrap_servers")
+            or self.options.get("kafka.bootstrap.servers")
+            or config.load().kafka_bootstrap_servers
+        )
+        if not servers:
+            raise ConfigError(
+                "no Kafka servers are given",
+                code="KAFKA_SERVERS",
+                hint='add .option("bootstrap_servers", "host:9092"), or set PENSTOCK_KAFKA_BOOTSTRAP_SERVERS',
+            )
+        self._servers = str(servers)
+        self._transactional_id = self.options.get("transactional_id")
+        self._headers = _headers(self.options.get("headers", {}))
+        self._patience = Patience.of(self.options.get("retry_for", RETRY_FOR))
+        self._transactions: transaction.Transactions | None = None
+        self._first = True
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE if self._transactional_id else Guarantee.AT_LEAST_ONCE
+
+    def describe(self) -> str:
+        return f"kafka topic {self.topic} at {self._servers}" if hasattr(self, "_servers") else "kafka"
+
+    def check(self, target: Target) -> None:
+        form = format_of(target.schema, self.options.get("value_format"))
+        if form == "avro":
+            ensure_format(target.spark, "avro", config.load())
+        if not self._transactional_id:
+            ensure_format(target.spark, "kafka", config.load())
+
+    def open(self, target: Target) -> None:
+        self._target = target
+        self._form = format_of(target.schema, self.options.get("value_format"))
+        patience = self._patience.at_start()
+        if self._transactional_id:
+            self._insist(self._producing, patience)
+        else:
+            self._insist(self._find_topic, patience)
+
+    def write(self, epoch: Epoch) -> int | None:
+        if not self._transactional_id:
+            return self._insist(lambda: self._send(epoch.frame), self._patience)
+        mark = self._insist(lambda: self._producing().mark, self._patience)
+        if self._first:
+            self._first = False
+            if mark < 0 < epoch.number:
+                LOG.warning(
+                    "the query %s goes on with epoch %d, and Kafka has no mark of it: if the query was killed in the middle of a "
+                    "commit longer ago than the broker keeps offsets, this epoch may come twice",
+                    self._target.name,
+                    epoch.number,
+                )
+        if epoch.number <= mark:
+            return 0
+        with Held(self._records(epoch.frame)) as held:
+            return self._insist(lambda: self._commit(epoch.number, held), self._patience)
+
+    def close(self) -> None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.close()
+
+    def _producing(self) -> transaction.Transactions:
+        if self._transactions is None:
+            self._transactions = transaction.Transactions(
+                self._client_conf(),
+                topic=self.topic,
+                transactional_id=str(self._transactional_id),
+                query=self._target.query,
+            )
+        return self._transactions
+
+    def _commit(self, number: int, held: Held) -> int:
+        transactions = self._producing()
+        # After a broken connection nobody knows whether the transaction was committed; the mark does.
+        return 0 if transactions.mark >= number else transactions.write(number, held.batches())
+
+    def _send(self, frame: DataFrame) -> int:
+        watched, rows = counted(self._records(frame))
+        given = {name: value for name, value in self.options.items() if name.startswith("kafka.")}
+        writer = (
+            watched.write.format("kafka")
+            .mode("append")
+            .options(
+                **{**SPARK_WRITER, **given, "kafka.bootstrap.servers": self._servers, "topic": self.topic}
+            )
+            .option("includeHeaders", "headers" in watched.columns)
+        )
+        with _second_writer(frame.sparkSession):
+            writer.save()
+        return rows()
+
+    def _records(self, frame: DataFrame) -> DataFrame:
+        return records(
+            frame,
+            self._form,
+            keys=self._target.keys,
+            headers=self._headers,
+            avro_schema=self.options.get("avro_schema"),
+        )
+
+    def _find_topic(self) -> None:
+        """Find out now that the topic is missing; Spark's writer would notice with the first row, and take minutes."""
+        conf = self._client_conf()
+        if any(name.startswith(("sasl.", "ssl.")) and name not in SHARED for name in conf):
+            return  # secrets in Java's form, with which only Spark's writer gets in
+        known = {name: value for name, value in conf.items() if name in SHARED}
+        transaction.find_topic(known, self.topic)
+
+    def _client_conf(self) -> dict[str, Any]:
+        given = {
+            name.removeprefix("kafka."): value
+            for name, value in self.options.items()
+            if name.startswith("kafka.")
+        }
+        return {**given, "bootstrap.servers": self._servers}
+
+    def _insist(self, action: Callable[[], T], patience: Patience) -> T:
+        from confluent_kafka import KafkaException
+
+        try:
+            return insist(action, sink=self, patience=patience, passing=self._passing)
+        except KafkaException as error:
+            self.close()
+            raise transaction.told(error, where=self.describe()) from error
+
+    def _passing(self, error: Exception) -> str | None:
+        reason = transaction.passing(error) or self._passing_in_spark(error)
+        if reason is not None:
+            self.close()
+        return reason
+
+    def _passing_in_spark(self, error: Exception) -> str | None:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            return None
+        text = " ".join(f"{fault.kind} {fault.message}" for fault in faults(error))
+        final = next((kind for kind in FINAL_KINDS if kind in text), None)
+        if final is not None:
+            raise ConnectorError(
+                f"Kafka refuses: {final}", code="SINK_REFUSED", where=self.describe()
+            ) from error
+        kind = next((kind for kind in PASSING_KINDS if kind in text), None)
+        return None if kind is None else f"the broker does not answer ({kind})"
+
+
+@contextlib.contextmanager
+def _second_writer(spark: SparkSession) -> Iterator[None]:
+    """Let Spark use the newer of its two writers: the older one runs the query unseen, and no rows are counted."""
+    old = str(spark.conf.get(OLD_SOURCES))
+    spark.conf.set(OLD_SOURCES, ",".join(name for name in old.split(",") if name.strip() != "kafka"))
+    try:
+        yield
+    finally:
+        spark.conf.set(OLD_SOURCES, old)
+
+
+def _headers(given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"headers must be a dictionary, got {type(given).__name__}",
+            code="STREAM_OPTION_VALUE",
+            hint='for example .option("headers", {"origin": "orders"})',
+        )
+    return {str(name): str(value) for name, value in given.items()}

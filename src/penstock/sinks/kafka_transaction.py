@@ -1,0 +1,379 @@
+"""One transaction of Kafka per epoch, from one producer on the driver.
+
+The mark, which says what the last committed epoch was, is the committed offset of a consumer group that nobody is a member of, and
+it is sent inside the transaction. A topic for marks would outlive the broker's retention of offsets (seven days without a commit),
+but it would need the right to create topics, would have to be read from its beginning at every start, behind the open transactions of all
+other queries, and would keep the marks of every query that ever ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+CALL_SECONDS = 10.0
+POLL_EVERY = 5_000
+TOPIC_SECONDS = 2.0
+"""How long a topic that the broker makes by itself may take to appear."""
+
+PRODUCER = {
+    # With the default of 100 ms a transaction of a few rows takes ten times as long as it needs to.
+    "retry.backoff.ms": 5,
+    "retry.backoff.max.ms": 20,
+    "linger.ms": 5,
+    "partitioner": "murmur2_random",  # as Java's producers do it
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 128 << 10,
+    "transaction.timeout.ms": 300_000,
+    "delivery.report.only.error": True,
+    "log_level": 0,
+}
+
+
+class Transactions:
+    """A transactional producer and its mark; after an error it is closed, and a new one finds out what was committed."""
+
+    def __init__(self, conf: Mapping[str, Any], *, topic: str, transactional_id: str, query: str) -> None:
+        self._topic = topic
+        self._trouble: list[KafkaError] = []
+        group = f"penstock.{transactional_id}.{query}"
+        self._producer = _made({**PRODUCER, **conf, "transactional.id": transactional_id}, self._trouble)
+        self._consumer: Consumer | None = None
+        try:
+            _require_topic(self._producer, topic, self._trouble)
+            # The old owner of the id is fenced off, and what it left open is ended, before the mark is read.
+            _bounded(partial(self._producer.init_transactions, CALL_SECONDS))
+            self._consumer = _consumer({**conf, "group.id": group, "log_level": 0})
+            self.mark = self._read_mark()
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, number: int, batches: Iterable[pa.RecordBatch]) -> int:
+        """Send the rows and the mark in one transaction, and commit it; return the number of rows."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumer
+        assert consumer is not None, "the producer is closed"
+        self._trouble.clear()
+        self._producer.begin_transaction()
+        try:
+            rows = sum(self._send(batch) for batch in batches)
+            self._flush()
+            mark, group = [TopicPartition(self._topic, 0, number + 1)], consumer.consumer_group_metadata()
+            _bounded(partial(self._producer.send_offsets_to_transaction, mark, group, CALL_SECONDS))
+            self._commit()
+        except (KafkaException, SystemError) as error:
+            raise self._cause(error) from error
+        self.mark = number
+        return rows
+
+    def close(self) -> None:
+        """End; a transaction that is open is given up: by us, or by the broker, or by the next owner of the id.
+
+        The producer is let go and not closed, because its `close` waits without a limit for a broker that is away.
+        """
+        from confluent_kafka import KafkaException
+
+        for step in (
+            self._producer.purge,
+            partial(self._producer.abort_transaction, 1.0),
+            partial(self._producer.flush, 0.1),
+        ):
+            # No transaction is open, or it is another's by now, or the broker is away.
+            with contextlib.suppress(KafkaException, SystemError):
+                _bounded(step, seconds=2.0)
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(KafkaException):
+                _bounded(consumer.close, seconds=2.0)
+
+    def _send(self, batch: pa.RecordBatch) -> int:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        rows: int = batch.num_rows
+        nothing = [None] * rows
+        values = columns["value"].to_pylist()
+        keys = columns["key"].to_pylist() if "key" in columns else nothing
+        headers = columns["headers"].to_pylist() if "headers" in columns else nothing
+        producer, topic = self._producer, self._topic
+        for index in range(rows):
+            given = headers[index]
+            pairs = None if given is None else [(each["key"], each["value"]) for each in given]
+            while True:
+                try:
+                    producer.produce(topic, values[index], keys[index], headers=pairs)
+                    break
+                except BufferError:
+                    self._make_room()
+            if index % POLL_EVERY == 0:
+                producer.poll(0)
+        return rows
+
+    def _cause(self, error: Exception) -> Exception:
+        """What is behind an error: a record that was refused, or the first fault of a producer that is of no use any more."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.flush(0)
+        except (KafkaException, SystemError) as fatal:
+            return _plain(fatal)
+        return KafkaException(self._trouble[0]) if self._trouble else _plain(error)
+
+    def _make_room(self) -> None:
+        """Wait until the broker has taken some of the records that wait here."""
+        from confluent_kafka import KafkaException
+
+        waiting, deadline = len(self._producer), time.monotonic() + CALL_SECONDS
+        while len(self._producer) >= waiting:
+            self._producer.poll(0.05)
+            if self._trouble:
+                raise KafkaException(self._trouble[0])
+            if time.monotonic() > deadline:
+                raise _timed_out()
+
+    def _flush(self) -> None:
+        """Wait until the broker has all records; it is away when it takes none for a while."""
+        waiting = len(self._producer)
+        while (left := self._producer.flush(CALL_SECONDS)) > 0:
+            if left >= waiting:
+                raise _timed_out()
+            waiting = left
+
+    def _commit(self) -> None:
+        """Commit; a call whose answer did not come in time is asked again, as the protocol wants it."""
+        from confluent_kafka import KafkaException
+
+        for last in (False, True):
+            try:
+                _bounded(partial(self._producer.commit_transaction, CALL_SECONDS))
+            except KafkaException as error:
+                if last or not error.args[0].retriable():
+                    raise
+            else:
+                return
+
+    def _read_mark(self) -> int:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._consumer is not None
+        deadline = time.monotonic() + CALL_SECONDS
+        while True:
+            try:
+                [found] = self._consumer.committed([TopicPartition(self._topic, 0)], timeout=5.0)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+            except KafkaException as error:
+                # A new broker's first answer is often that it is not the coordinator.
+                if not _passes(error.args[0]) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return found.offset - 1 if found.offset >= 0 else -1
+
+
+def _require_topic(producer: Producer, topic: str, trouble: list[KafkaError]) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        try:
+            problem = producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic].error
+        except KafkaException as error:
+            producer.poll(0)
+            if trouble:  # a refused password looks like a server that does not answer, but for what the client was told
+                raise KafkaException(trouble[0]) from error
+            raise
+        if problem is None:
+            return
+        if problem.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
+            raise KafkaException(problem)
+        if time.monotonic() > deadline:
+            raise KafkaException(problem)
+        time.sleep(0.1)
+
+
+def find_topic(conf: Mapping[str, Any], topic: str) -> None:
+    """Raise when a topic is not there and the broker does not make it."""
+    trouble: list[KafkaError] = []
+    _require_topic(_made({**conf, "log_level": 0}, trouble), topic, trouble)
+
+
+def passing(error: Exception) -> str | None:
+    """What an error of Kafka means that goes away by itself, or None."""
+    from confluent_kafka import KafkaException
+
+    if not isinstance(error, KafkaException):
+        return None
+    problem = error.args[0]
+    return str(problem.str()) if _passes(problem) else None
+
+
+def told(error: Exception, *, where: str) -> PenstockError:
+    """The error for one that does not go away."""
+    from confluent_kafka import KafkaError
+
+    problem = error.args[0]
+    code, text = problem.code(), problem.str()
+    if code in _fenced():
+        return ConnectorError(
+            "another producer has taken over the transactional id",
+            code="SINK_FENCED",
+            where=where,
+            hint="one running query per id: give each its own name in with_kafka_transactional(...)",
+        )
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return ConnectorError(
+            "the topic is not there, and the broker does not make it",
+            code="SINK_TOPIC_MISSING",
+            where=where,
+            hint="create it, or correct the option 'topic'",
+        )
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return DataError(
+            f"Kafka refuses a record: {text}",
+            code="SINK_ROW_REFUSED",
+            where=where,
+            hint='nothing of the batch was sent; raise the limit of the topic and .option("kafka.message.max.bytes", ...)',
+        )
+    return ConnectorError(
+        f"Kafka refuses: {text}",
+        code="SINK_REFUSED",
+        where=where,
+        hint="check the servers, the user and its rights",
+    )
+
+
+def _made(conf: Mapping[str, Any], trouble: list[KafkaError]) -> Producer:
+    from confluent_kafka import KafkaError, KafkaException, Producer
+
+    def heard(error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            trouble.append(error)
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        if error is not None and error.code() not in (
+            KafkaError._PURGE_QUEUE,
+            KafkaError._PURGE_INFLIGHT,
+        ):
+            trouble.append(error)
+
+    try:
+        return Producer({**conf, "error_cb": heard, "on_delivery": delivered})
+    except KafkaException as error:
+        raise ConfigError(
+            f"Kafka's client refuses its settings: {error.args[0].str()}",
+            code="STREAM_OPTION_VALUE",
+            hint="options kafka.* of a transactional sink are librdkafka's, not Java's",
+        ) from error
+
+
+def _consumer(conf: Mapping[str, Any]) -> Consumer:
+    from confluent_kafka import Consumer
+
+    dropped = (
+        "transactional.id",
+        "transaction.timeout.ms",
+        "message.max.bytes",
+        "compression.type",
+        "linger.ms",
+    )
+    return Consumer(
+        {
+            **{name: value for name, value in conf.items() if name not in dropped},
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+
+
+def _bounded(call: Callable[[], Any], *, seconds: float = CALL_SECONDS + 2) -> None:
+    """Call Kafka's client, which does not always come back when its own time is over and the broker is away.
+
+    A call that is left behind can at most commit what it was asked to commit: the next owner of the id finds the mark of that.
+    """
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    threading.Thread(target=run, name="penstock kafka", daemon=True).start()
+    try:
+        error = ended.get(timeout=seconds)
+    except queue.Empty:
+        raise _timed_out() from None
+    if error is not None:
+        raise error
+
+
+def _plain(error: Exception) -> Exception:
+    """Kafka's error; its client calls back while it raises a fatal one, which Python reports as an error of the callback."""
+    from confluent_kafka import KafkaException
+
+    cause = error.__cause__
+    return cause if isinstance(error, SystemError) and isinstance(cause, KafkaException) else error
+
+
+def _timed_out() -> KafkaException:
+    from confluent_kafka import KafkaError, KafkaException
+
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker does not answer"))
+
+
+def _fenced() -> tuple[int, ...]:
+    from confluent_kafka import KafkaError
+
+    return (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+
+def _passes(problem: KafkaError) -> bool:
+    from confluent_kafka import KafkaError
+
+    if problem.code() in (
+        *_fenced(),
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    ):
+        return False
+    away = (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._PURGE_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    )
+    # A producer with a fatal error of another kind is replaced by a new one, which finds out what was committed.
+    return bool(
+        problem.code() in away or problem.retriable() or problem.txn_requires_abort() or problem.fatal()
+    )

@@ -1,0 +1,264 @@
+"""Streaming queries to Kafka: records of every form, at least once, and exactly once in transactions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import penstock as ps
+from penstock.sinks.base import Epoch, Guarantee, Target
+from penstock.sinks.kafka import KafkaSink
+from penstock.sinks.partition import Held
+from servers.kafka import Broker
+
+
+def _sink(
+    kafka: Broker,
+    topic: str,
+    frame: DataFrame,
+    *,
+    keys: tuple[str, ...] = (),
+    query: str = "q-1",
+    **options: Any,
+) -> KafkaSink:
+    sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
+    target = Target(frame.sparkSession, query, "q", "append", frame.schema, keys)
+    sink.check(target)
+    sink.open(target)
+    return sink
+
+
+def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
+    """All records that a reader of committed ones sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[Any] = []
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        ended: set[int] = set()
+        deadline = time.monotonic() + 60
+        while len(ended) < partitions:
+            assert time.monotonic() < deadline
+            for message in consumer.consume(10_000, timeout=1):
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    ended.add(message.partition())
+        return found
+    finally:
+        consumer.close()
+
+
+def _ids(kafka: Broker, topic: str) -> list[int]:
+    return sorted(json.loads(message.value())["id"] for message in _messages(kafka, topic))
+
+
+def _wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.05)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("transactional", [False, True])
+def test_records_of_every_form(spark: SparkSession, kafka: Broker, transactional: bool) -> None:
+    options = {"transactional_id": "forms"} if transactional else {}
+    frame = spark.createDataFrame([(1, "Zoë", None), (2, None, 0.5)], "id BIGINT, name STRING, x DOUBLE")
+    topic = kafka.new_topic()
+    sink = _sink(kafka, topic, frame, keys=("id",), headers={"origin": "test"}, **options)
+    assert sink.guarantee is (Guarantee.EXACTLY_ONCE if transactional else Guarantee.AT_LEAST_ONCE)
+    assert sink.write(Epoch(0, frame)) == 2
+    sink.close()
+    found = {message.key(): message for message in _messages(kafka, topic)}
+    assert json.loads(found[b"1"].value()) == {"id": 1, "name": "Zoë", "x": None}
+    assert json.loads(found[b"2"].value()) == {"id": 2, "name": None, "x": 0.5}
+    assert all(message.headers() == [("origin", b"test")] for message in found.values())
+
+    topic = kafka.new_topic()
+    sink = _sink(kafka, topic, frame, keys=("id", "name"), value_format="avro", **options)
+    sink.write(Epoch(0, frame))
+    sink.close()
+    messages = _messages(kafka, topic)
+    assert sorted(json.loads(message.key())["id"] for message in messages) == [1, 2]
+    from pyspark.sql.avro.functions import from_avro
+
+    schema = {
+        "type": "record",
+        "name": "topLevelRecord",
+        "fields": [
+            {"name": "id", "type": ["long", "null"]},
+            {"name": "name", "type": ["string", "null"]},
+            {"name": "x", "type": ["double", "null"]},
+        ],
+    }
+    raw = spark.createDataFrame([(bytearray(message.value()),) for message in messages], "v BINARY")
+    back = raw.select(from_avro("v", json.dumps(schema)).alias("r")).select("r.*")
+    assert sorted(back.collect()) == sorted(frame.collect())
+
+    topic = kafka.new_topic()
+    ready = spark.createDataFrame(
+        [(b"k", "text", [("h", bytearray(b"v"))]), (None, None, None)],
+        "key BINARY, value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    )
+    sink = _sink(kafka, topic, ready, **options)
+    sink.write(Epoch(0, ready))
+    sink.close()
+    records = {(message.key(), message.value()): message.headers() for message in _messages(kafka, topic)}
+    assert records == {(b"k", b"text"): [("h", b"v")], (None, None): None}
+
+
+def test_an_epoch_that_comes_again_is_sent_once(spark: SparkSession, kafka: Broker) -> None:
+    topic, frame = kafka.new_topic(), spark.range(1000, numPartitions=3)
+    first = _sink(kafka, topic, frame, transactional_id="again")
+    assert first.write(Epoch(0, frame)) == 1000
+    assert first.write(Epoch(0, frame)) == 0
+    # Killed after the commit and before Spark had noted the epoch: the old producer is still there.
+    second = _sink(kafka, topic, frame, transactional_id="again")
+    assert second.write(Epoch(0, frame)) == 0
+    assert second.write(Epoch(1, spark.range(1000, 1010))) == 10
+    with pytest.raises(ps.ConnectorError, match="another producer has taken over") as fenced:
+        first.write(Epoch(2, frame))
+    assert fenced.value.code == "SINK_FENCED"
+    second.close()
+    assert _ids(kafka, topic) == list(range(1010))
+    other = _sink(kafka, topic, frame, transactional_id="again", query="q-2")
+    assert other.write(Epoch(0, spark.range(5000, 5001))) == 1  # a new checkpoint begins with epoch 0 again
+    other.close()
+    assert _ids(kafka, topic)[-1] == 5000
+
+
+@pytest.mark.parametrize("after", ["some rows", "all rows", "the mark"])
+def test_a_producer_that_was_abandoned_before_its_commit_leaves_nothing(
+    spark: SparkSession, kafka: Broker, after: str
+) -> None:
+    topic, frame = kafka.new_topic(), spark.range(2000, numPartitions=4)
+    name = f"abandoned-{after}"
+    abandoned = _sink(kafka, topic, frame, transactional_id=name)
+    transactions = abandoned._producing()
+    transactions._producer.begin_transaction()
+    with Held(abandoned._records(frame)) as held:
+        for number, batch in enumerate(held.batches()):
+            if number < 2 or after != "some rows":
+                transactions._send(batch)
+    if after == "the mark":
+        assert transactions._consumer is not None
+        transactions._producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, 1)], transactions._consumer.consumer_group_metadata(), 30
+        )
+    transactions._producer.flush(30)
+    sink = _sink(kafka, topic, frame, transactional_id=name)
+    assert sink.write(Epoch(0, frame)) == 2000
+    sink.close()
+    assert _ids(kafka, topic) == list(range(2000))
+    abandoned.close()
+
+
+def test_many_rows_in_one_transaction(spark: SparkSession, kafka: Broker) -> None:
+    topic, frame = kafka.new_topic(partitions=2), spark.range(200_000, numPartitions=4)
+    sink = _sink(kafka, topic, frame, keys=("id",), transactional_id="many")
+    assert sink.write(Epoch(0, frame)) == 200_000
+    sink.close()
+    messages = _messages(kafka, topic, partitions=2)
+    assert sorted(int(message.key()) for message in messages) == list(range(200_000))
+
+
+def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSession, kafka: Broker) -> None:
+    frame = spark.range(1)
+    began = time.monotonic()
+    for options in ({}, {"transactional_id": "missing"}):
+        with pytest.raises(ps.ConnectorError, match="the topic is not there") as missing:
+            _sink(kafka, "no-such-topic", frame, **options)
+        assert missing.value.code == "SINK_TOPIC_MISSING"
+    assert time.monotonic() - began < 20
+    topic = kafka.new_topic()
+    with pytest.raises(ps.ConfigError, match="no option 'topik'"):
+        _sink(kafka, topic, frame, topik="x")
+    with pytest.raises(ps.ConfigError, match="unknown value_format 'jsn'"):
+        _sink(kafka, topic, frame, value_format="jsn")
+    with pytest.raises(ps.ConfigError, match="sends the column 'value'"):
+        _sink(kafka, topic, frame, value_format="binary")
+    with pytest.raises(ps.ConfigError, match="refuses its settings"):
+        _sink(kafka, topic, frame, transactional_id="x", **{"kafka.no.such": "1"})
+    with pytest.raises(ps.ConfigError, match="only the kafka sink has transactions"):
+        session.read_stream.rate().write_stream.format("memory").with_kafka_transactional("x")
+
+
+def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSession, kafka: Broker) -> None:
+    topic = kafka.new_topic(**{"max.message.bytes": "1000"})
+    frame = spark.range(3).withColumn("text", F.repeat(F.lit("x"), F.lit(5000)))
+    sink = _sink(kafka, topic, frame, transactional_id="large")
+    with pytest.raises(ps.DataError, match="refuses a record") as refused:
+        sink.write(Epoch(0, frame))
+    sink.close()
+    assert refused.value.code == "SINK_ROW_REFUSED"
+    assert _messages(kafka, topic) == []
+
+
+def test_a_broker_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+    began = time.monotonic()
+    for options in ({}, {"transactional_id": "away"}):
+        sink = KafkaSink(
+            {"bootstrap_servers": "127.0.0.1:1", "topic": "t", "retry_for": "1 second", **options}
+        )
+        frame = spark.range(1)
+        with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
+            sink.open(Target(spark, "q", "q", "append", frame.schema))
+        assert refused.value.retryable
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_query_waits_for_a_broker_that_restarts(
+    session: ps.Session, tmp_path: Path, transactional: bool
+) -> None:
+    with Broker() as broker:
+        topic = broker.new_topic()
+        writer = (
+            session.read_stream.rate(rows_per_second=100)
+            .select(F.col("value").alias("id"))
+            .write_stream.format("kafka")
+            .option("topic", topic)
+            .option("bootstrap_servers", broker.bootstrap_servers)
+            .option("checkpoint.location", tmp_path / "ckpt")
+        )
+        if transactional:
+            writer = writer.with_kafka_transactional("restart")
+        else:
+            for name, value in {
+                "max.block.ms": 1000,
+                "request.timeout.ms": 500,
+                "delivery.timeout.ms": 1000,
+            }.items():
+                writer = writer.option(f"kafka.{name}", value)
+        query = writer.start("waits-for-kafka")
+        with query:
+            _wait(lambda: len(_messages(broker, topic)) > 0)
+            broker.kill()
+            sink = query._sink
+            _wait(lambda: sink.message is not None, 120)
+            assert query.status.message.startswith("waiting for kafka topic")
+            broker.start()
+            before = len(_messages(broker, topic))
+            _wait(lambda: len(_messages(broker, topic)) > before)
+        assert query.exception() is None
+        ids = _ids(broker, topic)
+        if transactional:
+            assert ids == list(range(len(ids)))
+        else:
+            assert set(ids) == set(range(max(ids) + 1))
