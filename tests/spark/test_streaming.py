@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -469,6 +470,26 @@ def test_listeners_hear_everything_once(session: ps.Session, orders: Path, queri
     assert recorder.heard[2].exception is None
     assert recorder.heard[2].last_progress.output_rows == 10
     assert recorder.heard[4].exception.code == "DATA_DIVIDE_BY_ZERO"
+
+
+def test_metrics_for_prometheus(session: ps.Session, orders: Path, tmp_path: Path, queries: None) -> None:
+    manager = ps.StreamingQueryManager(session)
+    port = manager.serve_metrics(0)
+    with pytest.raises(ps.ConfigError, match="served already"):
+        manager.serve_metrics(0)
+    writer = windows(session, orders).write_stream.trigger(ps.Trigger.available_now()).format("memory")
+    writer.start("measured").await_termination()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        said = answer.read().decode()
+    values = dict(line.rsplit(" ", 1) for line in said.splitlines() if 'query="measured"' in line)
+    assert values['penstock_query_input_rows_total{query="measured"}'] == "10.0"
+    assert values['penstock_query_output_rows_total{query="measured"}'] == "2.0"
+    assert values['penstock_query_batches_total{query="measured"}'] == "2.0"
+    assert values['penstock_query_state_rows{query="measured"}'] == "2.0"
+    assert values['penstock_query_running{query="measured"}'] == "0.0"
+    assert values['penstock_query_sink_retries_total{query="measured"}'] == "0.0"
+    assert float(values['penstock_query_batch_seconds{quantile="0.5",query="measured"}']) > 0
+    assert float(values['penstock_query_watermark_delay_seconds{query="measured"}']) > 0
 
 
 def test_memory_is_bounded(session: ps.Session, orders: Path, queries: None) -> None:

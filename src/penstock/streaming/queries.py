@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.errors import StateError
 from penstock.streaming.job import QueryJob
 from penstock.streaming.listener import Dispatcher, StreamingQueryListener
+from penstock.streaming.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -27,6 +28,7 @@ class Queries:
 
     def __init__(self, *, state: str | None, home: Path, session: str) -> None:
         self.dispatcher = Dispatcher()
+        self.metrics = Metrics()
         self._state = state
         self._home = home
         self._session = session
@@ -82,6 +84,7 @@ class Queries:
         for query in running:
             query.stop(seconds)
         self.dispatcher.close()
+        self.metrics.close()
         with self._lock:
             temporary, self._temporary = self._temporary, []
             backend, self._backend = self._backend, None
@@ -138,6 +141,10 @@ class StreamingQueryManager:
     def remove_listener(self, listener: StreamingQueryListener) -> None:
         """Tell a listener nothing more."""
         self._queries.dispatcher.remove(listener)
+
+    def serve_metrics(self, port: int, *, host: str = "127.0.0.1") -> int:
+        """Answer Prometheus on a port until the session ends (0 takes a free one); return the port."""
+        return self._queries.metrics.serve(port, host)
 
     def stop_all(self, timeout: float | None = None) -> None:
         """Stop all running queries."""

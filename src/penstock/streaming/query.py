@@ -21,6 +21,7 @@ from penstock.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
 )
+from penstock.streaming.metrics import Metrics
 from penstock.streaming.progress import Progress
 from penstock.streaming.trigger import OutputMode, Trigger
 
@@ -88,6 +89,7 @@ class StreamingQuery:
         info: QueryInfo,
         sink: Sink,
         dispatcher: Dispatcher,
+        metrics: Metrics,
         *,
         ended: Callable[[StreamingQuery], None],
         told: Callable[[BaseException], PenstockError],
@@ -96,6 +98,7 @@ class StreamingQuery:
         self._info = info
         self._sink = sink
         self._dispatcher = dispatcher
+        self._metrics = metrics
         self._ended = ended
         self._told = told
         self._save = save
@@ -240,6 +243,7 @@ class StreamingQuery:
     def launch(self, course: Course, job: QueryJob | None) -> None:
         """Start the run and follow it to its end; only the writer calls this."""
         self._job = job
+        self._metrics.started(self.name, lambda: self._sink.retries)
         self._dispatcher.tell(QueryStartedEvent(self.id, self.name))
         try:
             run = course.first()
@@ -277,6 +281,7 @@ class StreamingQuery:
                 f"epoch {progress.batch_id}: {progress.input_rows} rows in, "
                 f"{'?' if progress.output_rows is None else progress.output_rows} out, {progress.duration_ms} ms"
             )
+        self._metrics.progress(self.name, progress)
         self._dispatcher.tell(QueryProgressEvent(self.id, self.name, progress))
 
     def idle(self) -> None:
@@ -337,5 +342,6 @@ class StreamingQuery:
         if self._job is not None:
             self._job.end(problem, last)
         self._ended(self)
+        self._metrics.ended(self.name)
         self._dispatcher.tell(QueryTerminatedEvent(self.id, self.name, problem, last))
         self._done.set()

@@ -232,6 +232,7 @@ class StreamWriter:
             info,
             sink,
             self._queries.dispatcher,
+            self._queries.metrics,
             ended=self._queries.remove,
             told=told,
             save=lambda at, path: checkpoint.save(spark, at, absolute(path)),
