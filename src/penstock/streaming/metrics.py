@@ -85,18 +85,26 @@ class Metrics:
             yield family
         gauges: tuple[tuple[str, str, Callable[[_Numbers], float | None]], ...] = (
             ("running", "1 while the query runs", lambda one: float(one.running)),
-            ("state_rows", "Rows that the query keeps", lambda one: one.last and float(one.last.state_rows)),
-            ("state_bytes", "Bytes that the query keeps", lambda one: one.last and float(one.last.state_bytes)),
+            (
+                "state_rows",
+                "Rows that the query keeps",
+                lambda one: float(one.last.state_rows) if one.last else None,
+            ),
+            (
+                "state_bytes",
+                "Bytes that the query keeps",
+                lambda one: float(one.last.state_bytes) if one.last else None,
+            ),
             ("watermark_delay_seconds", "How far the watermark is behind the clock", _delay),
             ("lag_records", "Records that are there and not read yet", _lag),
         )
         for name, text, look in gauges:
-            family = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
+            gauge = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
             for query, (numbers, _) in seen.items():
                 value = look(numbers)
                 if value is not None:
-                    family.add_metric([query], value)
-            yield family
+                    gauge.add_metric([query], value)
+            yield gauge
         latency = SummaryMetricFamily(
             "penstock_query_batch_seconds", "How long batches took", labels=["query"]
         )
@@ -148,5 +156,7 @@ def _delay(numbers: _Numbers) -> float | None:
 
 
 def _lag(numbers: _Numbers) -> float | None:
-    known = [source.lag for source in (numbers.last.sources if numbers.last else ()) if source.lag is not None]
+    known = [
+        source.lag for source in (numbers.last.sources if numbers.last else ()) if source.lag is not None
+    ]
     return float(sum(known)) if known else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from penstock.backend import JobState
-from penstock.errors import PenstockError, StateError
+from penstock.errors import ConnectorError, PenstockError, StateError
 from penstock.sinks.base import Sink
 from penstock.sinks.memory import MemorySink
+from penstock.sinks.patience import Patience
 from penstock.streaming.listener import (
     Dispatcher,
     QueryIdleEvent,
@@ -71,6 +73,19 @@ class QueryInfo:
     """Why it runs otherwise than asked for, if so."""
 
 
+PATIENCE = Patience(seconds=300.0, first=0.5, longest=15.0)
+"""How a query waits for a source that is away, before it begins again from its checkpoint."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A row of failures without a batch between them."""
+
+    began: float
+    progress: Progress | None
+    attempts: int = 0
+
+
 class Course(Protocol):
     """The runs that make up a query."""
 
@@ -111,6 +126,7 @@ class StreamingQuery:
         self._job: QueryJob | None = None
         self._again = False
         self._fatal: StateError | None = None
+        self._trouble: _Trouble | None = None
 
     @property
     def id(self) -> str:
@@ -294,23 +310,49 @@ class StreamingQuery:
             error = run.wait()
             with self._lock:
                 again, self._again = self._again, False
-                over = error is not None or self._state is not QueryState.RUNNING
+                running = self._state is QueryState.RUNNING
+            if error is not None and running and self._passes(error):
+                error, again = None, True
+                running = self._state is QueryState.RUNNING
+            over = error is not None or not running
             try:
                 following = None if over else course.first() if again else course.after()
                 if following is None:
                     break
-                run = following
-                with self._lock:
-                    self._run = run
                 if again and self._job is not None:
                     self._job.state(JobState.STARTING)
+                run = following
                 run.start()
-                if again and self._job is not None:
+                with self._lock:
+                    self._run = run
+                    ending = self._state is not QueryState.RUNNING or self._fatal is not None
+                if ending:  # whoever asked for the end knew only the run before
+                    run.abort()
+                elif again and self._job is not None:
                     self._job.state(JobState.RUNNING)
             except BaseException as raised:
                 error = raised
                 break
         self._finish(error)
+
+    def _passes(self, error: BaseException) -> bool:
+        """Wait for something that is away, such as a broker; False when the error does not pass, or not in time."""
+        problem = self._told(error)
+        if not isinstance(problem, ConnectorError) or not problem.retryable or self._info.trigger.ends:
+            return False
+        now = time.monotonic()
+        if self._trouble is None or self._trouble.progress is not self._last:
+            self._trouble = _Trouble(began=now, progress=self._last)
+        self._trouble.attempts += 1
+        if now - self._trouble.began > PATIENCE.seconds:
+            return False
+        pause = PATIENCE.pause(self._trouble.attempts)
+        self._sink.message = f"{problem.message} (attempt {self._trouble.attempts}, next in {pause:.1f} s)"
+        if self._job is not None:
+            self._job.note(self._sink.message)
+        stopped = self._sink.stopping.wait(pause)
+        self._sink.message = None
+        return not stopped
 
     def _lost(self, error: StateError) -> None:
         """Another process may run the query now: stop at once."""
