@@ -1,0 +1,199 @@
+"""Queries that are killed at random moments while data keeps coming: exactly-once sinks have every row once, others miss none."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyarrow import parquet
+
+from servers.kafka import Broker
+from servers.postgres import Postgres
+
+ROWS_PER_FILE = 40
+SECONDS_PER_FILE = 1.0
+PROGRAM = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+import penstock as ps
+from pyspark.sql import functions as F
+
+settings = json.loads(sys.argv[1])
+session = ps.Session.embedded(master="local[2]", connectors=("kafka",), catalogs=settings["catalogs"])
+last = settings["last"]
+
+def start(name, sink):
+    stream = session.read_stream.json("in", schema="id BIGINT, k BIGINT", maxFilesPerTrigger=8)
+    if sink.get("key"):
+        stream = stream.key_by(sink["key"]).agg(n=F.count("*"))
+    writer = stream.write_stream.trigger(ps.Trigger.available_now() if last else ps.Trigger.processing_time(0))
+    if sink.get("key"):
+        writer = writer.output_mode("update").key(sink["key"])
+    writer = writer.format(sink["format"]).option("checkpoint.location", f"checkpoints/{name}").options(**sink["options"])
+    return writer.start(name)
+
+with ThreadPoolExecutor() as pool:
+    queries = list(pool.map(lambda item: start(*item), settings["sinks"].items()))
+print("up", flush=True)
+for query in queries:
+    query.await_termination()
+print(json.dumps([row.id for row in session.sql("SELECT id FROM lake.db.rows ORDER BY id").collect()]), flush=True)
+session.stop()
+"""
+
+
+class Feed:
+    """Writes a file with new rows every now and then, each in one move, as long as the `with` block lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.rows = 0
+
+    def __enter__(self) -> Feed:
+        self._folder.mkdir()
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(SECONDS_PER_FILE):
+            self._write()
+
+    def _write(self) -> None:
+        ids = range(self.rows, self.rows + ROWS_PER_FILE)
+        made = self._folder.parent / "next.json"
+        made.write_text("".join(json.dumps({"id": number, "k": number % 7}) + "\n" for number in ids))
+        self.rows += ROWS_PER_FILE
+        made.rename(self._folder / f"{self.rows:09d}.json")
+
+
+@contextmanager
+def _child(folder: Path, settings: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    log = folder / "child.log"
+    with log.open("a") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(settings)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=folder,
+            env={
+                **os.environ,
+                "TMPDIR": str(folder),
+                "PENSTOCK_STATE": f"sqlite:///{folder}/state.db",
+                "PENSTOCK_CONF": "spark.penstock.archive=false spark.sql.shuffle.partitions=2",
+            },
+        )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "up\n", log.read_text()[-4000:]
+        yield child
+    finally:
+        jvms = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+        child.kill()
+        child.stdout.close()
+        child.wait()
+        psutil.wait_procs(jvms, 20)
+
+
+def _last_epochs(folder: Path, queries: Iterable[str]) -> dict[str, int]:
+    """The last epoch of each query that Spark has noted as done."""
+    return {
+        name: max((int(path.name) for path in commits if path.name.isdigit()), default=-1)
+        for name in queries
+        for commits in [(folder / "checkpoints" / name / "commits").glob("*")]
+    }
+
+
+def _until_all_have_moved(folder: Path, before: dict[str, int], *, seconds: float) -> None:
+    """Wait until every query has done an epoch, so that the kill meets work and not only a start; but not for ever."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if all(epoch > before[name] for name, epoch in _last_epochs(folder, before).items()):
+            return
+        time.sleep(0.1)
+
+
+def _committed(broker: Broker, topic: str) -> list[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[int] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=1):
+                if message.error() is not None:
+                    return found
+                found.append(json.loads(message.value())["id"])
+        raise AssertionError("the topic has no end")
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(3, marks=pytest.mark.timeout(900)),
+        pytest.param(30, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
+    ],
+)
+def test_killed_again_and_again(kafka: Broker, postgres: Postgres, tmp_path: Path, kills: int) -> None:
+    url, exact, plain = postgres.new_database(), kafka.new_topic(), kafka.new_topic()
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    settings: dict[str, Any] = {
+        "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path / "lake")}},
+        "sinks": {
+            "parquet": {"format": "parquet", "options": {"path": "out"}},
+            "kafka": {"format": "kafka", "options": {**servers, "topic": exact, "transactional_id": exact}},
+            "kafka-plain": {"format": "kafka", "options": {**servers, "topic": plain}},
+            "postgres": {"format": "postgres", "options": {"url": url, "table": "rows"}},
+            "counts": {"format": "postgres", "key": "k", "options": {"url": url, "table": "counts"}},
+            "iceberg": {"format": "iceberg", "options": {"table": "lake.db.rows"}},
+        },
+        "last": False,
+    }
+    chance = random.Random()
+    with Feed(tmp_path / "in") as feed:
+        for _ in range(kills):
+            before = _last_epochs(tmp_path, settings["sinks"])
+            with _child(tmp_path, settings) as child:
+                _until_all_have_moved(tmp_path, before, seconds=20)
+                time.sleep(chance.uniform(0.0, 3.0))
+                assert child.poll() is None, (tmp_path / "child.log").read_text()[-4000:]
+    with _child(tmp_path, {**settings, "last": True}) as child:
+        out, _ = child.communicate(timeout=300)
+        assert out, (tmp_path / "child.log").read_text()[-4000:]
+    everything = list(range(feed.rows))
+    assert sorted(parquet.read_table(tmp_path / "out")["id"].to_pylist()) == everything
+    assert sorted(_committed(kafka, exact)) == everything
+    assert set(_committed(kafka, plain)) == set(everything)
+    assert [row[0] for row in postgres.execute("SELECT id FROM rows ORDER BY id", url)] == everything
+    counts = dict(postgres.execute("SELECT k, n FROM counts", url))
+    assert counts == {k: len(everything[k::7]) for k in range(7)}
+    assert json.loads(out) == everything
