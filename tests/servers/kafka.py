@@ -98,7 +98,9 @@ class Broker(Server):
         )
 
     def _prepare(self) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        random = uuid.uuid4().bytes
+        # With its first bit off, an id does not begin with a dash, which the tool would take for an option.
+        cluster = base64.urlsafe_b64encode(bytes([random[0] & 0x7F]) + random[1:]).decode().rstrip("=")
         tool = [
             "kafka.tools.StorageTool",
             "format",
