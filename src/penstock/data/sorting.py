@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.parallel import spread
-
 Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
@@ -75,12 +73,9 @@ def _parted(words: Words, shared: np.uint64) -> tuple[Positions, Words]:
         sizes += np.bincount(part[here], minlength=len(sizes))
     order = np.argsort(part, kind="stable")
     ordered = words.take(order)
-    ends = [0, *np.cumsum(sizes).tolist()]
-
-    def sort_part(number: int) -> None:
-        begin, end = ends[number], ends[number + 1]
+    begin = 0
+    for end in np.cumsum(sizes).tolist():
         inner, ordered[begin:end] = order_words(ordered[begin:end])
         order[begin:end] = order[begin:end].take(inner)
-
-    spread(sort_part, range(len(sizes)))
+        begin = end
     return order, ordered

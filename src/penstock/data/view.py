@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.parallel import spread
-
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
@@ -40,7 +38,6 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     pa.duration("us").id: np.dtype(np.int64),
 }
 _MANY = 32_768  # rows from which columns are joined in NumPy
-_BULK = 524_288  # rows from which columns are gathered on all cores
 # 128-bit values are pairs of words; equal values have equal pairs.
 PAIR = np.dtype([("low", "<u8"), ("high", "<u8")])
 _PAIRS = {pa.decimal128(1).id, pa.month_day_nano_interval().id}
@@ -103,8 +100,6 @@ def views(columns: Sequence[pa.Array]) -> tuple[View, ...]:
 
 def gather(columns: Sequence[pa.Array], positions: Positions) -> tuple[pa.Array, ...]:
     """The rows at these positions of several columns."""
-    if len(positions) >= _BULK:
-        return tuple(spread(lambda column: view(column).gather(positions), columns))
     return tuple(view(column).gather(positions) for column in columns)
 
 

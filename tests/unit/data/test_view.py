@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import concat_columns
-from penstock.data.view import gather, join_pieces, view
+from penstock.data.view import join_pieces, view
 
 COUNT = 40_000
 NUMBERS = np.arange(COUNT)
@@ -38,10 +38,3 @@ def test_pieces_are_joined_as_arrow_joins_them(name: str, size: int) -> None:
     some.validate(full=True)
     expected = [pieces[0].take(pa.array(at)), pieces[2], column.take(pa.array(at[:3]))]
     assert some.equals(pa.concat_arrays(expected))
-
-
-def test_many_rows_are_gathered_on_all_cores() -> None:
-    at = np.random.default_rng(2).integers(0, COUNT, 600_000)
-    columns = [column for name, column in COLUMNS.items() if name != "nothing"]
-    for column, gathered in zip(columns, gather(columns, at), strict=True):
-        assert gathered.equals(column.take(pa.array(at)))
