@@ -76,9 +76,11 @@ def test_a_signal_ends_a_running_query(number: int, code: int) -> None:
         assert "Traceback" not in process.stderr.read()
 
 
-def test_ctrl_c_while_spark_starts() -> None:
+@pytest.mark.parametrize("delay", [0, 0.03, 0.06, 0.1, 0.5])
+def test_ctrl_c_while_spark_starts(delay: float) -> None:
     with running("SELECT 1") as process:
         java = wait_for_java(process)
+        time.sleep(delay)
         got, _ = end(process, signal.SIGINT)
         assert got == 130
         assert running_still(java) == []

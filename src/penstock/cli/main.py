@@ -6,6 +6,7 @@ The commands are Typer's. The top level is not: looking a name up in a table nee
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock import __version__, config
 from penstock.errors import ConfigError, PenstockError, SqlError, suggest
@@ -64,15 +65,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _boot_early(words)
         code = _run(words)
         sys.stdout.flush()
-        return code
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         # The reader has left (`| head`): nothing more can be written, also not by the interpreter's last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except Exception as error:
         return show(error, debug=debug)
+    if code == INTERRUPTED and arguments is None:
+        _end_interrupted()
+    return code
+
+
+def _end_interrupted() -> NoReturn:
+    """End this process with the code for an interrupt.
+
+    Python would end by the signal and not with a code where the interrupt met code that is run from text, as in the making of
+    dataclasses.
+    """
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def show(error: Exception, *, debug: bool = False) -> int:

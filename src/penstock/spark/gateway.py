@@ -6,13 +6,14 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +98,7 @@ class Jvm:
 
     def _finish(self) -> None:
         self.process.wait()
+        _living[:] = [jvm for jvm in _living if jvm is not self]
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -116,7 +118,7 @@ def start(launch: Launch, *, home: Path) -> Jvm:
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder.path / "gateway"),
         "SPARK_CONNECT_MODE": "0",
     }
-    with log.open("ab") as output:
+    with log.open("ab") as output, _undisturbed():
         process = subprocess.Popen(
             _command(launch, folder.path),
             stdin=subprocess.PIPE,  # its end is how the JVM learns that we are gone, however we went
@@ -126,10 +128,34 @@ def start(launch: Launch, *, home: Path) -> Jvm:
             pass_fds=(folder.lock,),
             start_new_session=True,  # Ctrl-C on the terminal is for us, not for Spark
         )
-    jvm = Jvm(launch, process, folder, log)
-    _started.add(process)
+        jvm = Jvm(launch, process, folder, log)
+        _living.append(jvm)
+        _started.add(process)
     threading.Thread(target=_bound_log, args=(jvm,), name="penstock-jvm-log", daemon=True).start()
     return jvm
+
+
+def kill_all() -> None:
+    """End every JVM that was started and not ended, also one that an interrupt kept from being handed to anybody."""
+    while _living:
+        _living[-1].kill()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep Ctrl-C waiting until a process that is being started is known to us."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
 
 
 def connect(jvm: Jvm, *, seconds: float = HANDSHAKE_SECONDS) -> JavaGateway:
@@ -257,6 +283,7 @@ def _close_pipes() -> None:
 
 
 # A fork of this process must not hold the pipe open, or the JVM would outlive us.
+_living: list[Jvm] = []
 _started: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_close_pipes)
 

@@ -233,6 +233,7 @@ def _at_exit() -> None:
         if _running is not None:
             ended, _running = _running, None
             _end(ended)
+        gateway.kill_all()
 
 
 atexit.register(_at_exit)
