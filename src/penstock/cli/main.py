@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # As an exception, SIGTERM passes every `finally` on its way out, where sessions are stopped.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        if arguments is None and words[:1] == ["sql"]:
+            # An exception may get lost while modules are imported; and until Spark runs there is nothing to tidy up.
+            signal.signal(signal.SIGINT, lambda *_: _end_interrupted())
     try:
         if arguments is None:
             _boot_early(words)
