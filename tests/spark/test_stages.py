@@ -32,14 +32,16 @@ def tables(session: ps.Session, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @contextmanager
 def settings(session: ps.Session, **conf: str) -> Iterator[None]:
-    names = {key: f"spark.sql.{key.replace('__', '.')}" for key in conf}
-    for key, value in conf.items():
-        session.spark.conf.set(names[key], value)
+    wanted = {f"spark.sql.{key.replace('__', '.')}": value for key, value in conf.items()}
+    before = {name: session.spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        session.spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name in names.values():
-            session.spark.conf.unset(name)
+        for name, old in before.items():
+            if old is not None:
+                session.spark.conf.set(name, old)
 
 
 def _names(stages: Stages, number: int) -> list[str]:
