@@ -22,18 +22,17 @@ from penstock.spark import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
-from penstock.spark.streaming import checkpoint, frames
 from penstock.sql.files import FileReference
-from penstock.streaming.queries import Queries
-from penstock.streaming.query import StreamingQuery
-from penstock.streaming.reader import StreamReader
-from penstock.streaming.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.spark.reader import Paths
+    from penstock.streaming.queries import Queries
+    from penstock.streaming.query import StreamingQuery
+    from penstock.streaming.reader import StreamReader
+    from penstock.streaming.stream import Stream
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ class Session:
         self.settings = settings
         self.operation_registry = OperationRegistry()
         self.id = uuid.uuid4().hex[:12]
-        self.queries = Queries(state=settings.state, home=settings.home, session=self.id)
+        self._queries: Queries | None = None
 
     @classmethod
     def embedded(
@@ -221,12 +220,27 @@ class Session:
         self._guard(lambda: frame.createOrReplaceTempView(name))
 
     @property
+    def queries(self) -> Queries:
+        """The streaming queries of this session; what they need is imported when the first is asked for."""
+        from penstock.streaming.queries import Queries
+
+        with self._lock:
+            if self._queries is None:
+                self._queries = Queries(state=self.settings.state, home=self.settings.home, session=self.id)
+            return self._queries
+
+    @property
     def read_stream(self) -> StreamReader:
         """Read files, topics and tables as streams."""
+        from penstock.streaming.reader import StreamReader
+
         return StreamReader(self.spark, self.queries, self._with_connector)
 
     def stream(self, rows: Any, *, schema: Any = None) -> Stream:
         """Make a stream of a file, a folder, a table or a streaming DataFrame; a batch DataFrame, or rows, give theirs once."""
+        from penstock.spark.streaming import frames
+        from penstock.streaming.stream import Stream
+
         spark = self.spark
         if isinstance(rows, str | os.PathLike):
             return self._stream_of_name(os.fspath(rows), schema)
@@ -237,8 +251,10 @@ class Session:
 
     def state(self, query: StreamingQuery | str | os.PathLike[str], operator: int = 0) -> DataFrame:
         """Return what a query keeps, one row per key, from its handle or its checkpoint; `operator` counts from the source."""
+        from penstock.spark.streaming import checkpoint
+
         spark = self.spark
-        place = query.checkpoint if isinstance(query, StreamingQuery) else reader.absolute(query)
+        place = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
         if place is None:
             raise StateError(
                 f"the query '{query}' has no checkpoint to read its state from",
@@ -255,7 +271,9 @@ class Session:
             self._stopped = True
             runs, self._runs = self._runs, set()
             self._latest = ("", None)
-        self.queries.close()
+            queries = self._queries
+        if queries is not None:
+            queries.close()
         self.operation_registry.close()
         for run in runs:
             run.cancel()
@@ -305,6 +323,8 @@ class Session:
 
     def _stream_of_name(self, name: str, schema: Any) -> Stream:
         """A path, unless only a table has this name."""
+        from penstock.spark.streaming import frames
+
         spark = self.spark
         path = reader.is_uri(name) or "/" in name or os.path.exists(os.path.expanduser(name))
         if not path and self._guard(lambda: spark.catalog.tableExists(name)):

@@ -110,7 +110,9 @@ atexit.register(_at_exit)
 class OwnsQueries(Protocol):
     """What the manager needs of a session."""
 
-    queries: Queries
+    @property
+    def queries(self) -> Queries:
+        """The queries of the session."""
 
 
 class StreamingQueryManager:
