@@ -100,15 +100,20 @@ class Sink(ABC):
     def close(self) -> None:  # noqa: B027
         """Called once after the last epoch, also after an error."""
 
-    def describe(self) -> str:
-        """One line for people: where the rows go."""
+    @property
+    def kind(self) -> str:
+        """The sink's name, as users write it."""
         return type(self).__name__.removesuffix("Sink").lower()
+
+    def describe(self) -> str:
+        """One line for people: where the rows go; asked for once the sink is made."""
+        return self.kind
 
     def required(self, name: str) -> Any:
         """Return an option that must be there."""
         if name not in self.options:
             raise ConfigError(
-                f"the {self.describe()} sink needs the option '{name}'",
+                f"the {self.kind} sink needs the option '{name}'",
                 code="STREAM_OPTION_MISSING",
                 hint=f'add .option("{name}", ...)',
             )
@@ -119,7 +124,7 @@ class Sink(ABC):
         for name in self.options:
             if name not in self.taken:
                 raise ConfigError(
-                    f"the {self.describe()} sink has no option '{name}'",
+                    f"the {self.kind} sink has no option '{name}'",
                     code="STREAM_OPTION_UNKNOWN",
                     hint=suggest(name, self.taken, what="option") if self.taken else "it has none",
                 )
@@ -135,6 +140,16 @@ class Sink(ABC):
             raise ConfigError(
                 f"{name} must be a whole number above 0, got {given!r}",
                 code="STREAM_OPTION_VALUE",
-                where=f"{self.describe()} sink",
+                where=f"{self.kind} sink",
             )
         return number
+
+
+def require_key(target: Target) -> None:
+    """Refuse update mode without a key, in a sink in which it is an upsert."""
+    if target.mode == "update" and not target.keys:
+        raise ConfigError(
+            "update mode needs a key, by which rows that are there are replaced",
+            code="STREAM_KEY",
+            hint='add .key("id") to the writer, or use append',
+        )

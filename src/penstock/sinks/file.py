@@ -93,7 +93,7 @@ class FileSink(Sink):
         return written
 
     def describe(self) -> str:
-        return f"{self.form} files in {self.path}" if hasattr(self, "path") else self.form
+        return f"{self.form} files in {self.path}"
 
     def _all_options(self) -> dict[str, Any]:
         return self.writer_options

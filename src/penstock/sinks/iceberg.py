@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock import config
-from penstock.errors import ConfigError
-from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted, require_key
 from penstock.sinks.column import column, quoted
 from penstock.sinks.evolution import refuse_incompatible
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
@@ -65,15 +64,10 @@ class IcebergSink(Sink):
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> str:
-        return f"iceberg table {self.table}" if hasattr(self, "table") else "iceberg"
+        return f"iceberg table {self.table}"
 
     def check(self, target: Target) -> None:
-        if target.mode == "update" and not target.keys:
-            raise ConfigError(
-                "update mode needs a key, by which rows that are there are replaced",
-                code="STREAM_KEY",
-                hint='add .key("id") to the writer, or use append',
-            )
+        require_key(target)
         ensure_format(target.spark, "iceberg", config.load())
         self._insist(lambda: self._checked(target), self._patience.at_start())
 

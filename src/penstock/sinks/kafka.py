@@ -109,7 +109,7 @@ class KafkaSink(Sink):
         return Guarantee.EXACTLY_ONCE if self._transactional_id else Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
-        return f"kafka topic {self.topic} at {self._servers}" if hasattr(self, "_servers") else "kafka"
+        return f"kafka topic {self.topic} at {self._servers}"
 
     def check(self, target: Target) -> None:
         form = format_of(target.schema, self.options.get("value_format"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock import config
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
-from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target, require_key
 from penstock.sinks.package import need
 from penstock.sinks.partition import Held
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
@@ -70,15 +70,10 @@ class PostgresSink(Sink):
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> str:
-        return f"postgres table {self.table} in {self._place}" if hasattr(self, "_place") else "postgres"
+        return f"postgres table {self.table} in {self._place}"
 
     def check(self, target: Target) -> None:
-        if target.mode == "update" and not target.keys:
-            raise ConfigError(
-                "update mode needs a key, by which rows that are there are replaced",
-                code="STREAM_KEY",
-                hint='add .key("id") to the writer, or use append',
-            )
+        require_key(target)
         for field in target.schema:
             declared(field.dataType, name=field.name)
         self._at_start(lambda: self._checked(target))

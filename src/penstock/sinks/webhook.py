@@ -60,7 +60,7 @@ class WebhookSink(Sink):
         return Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
-        return f"webhook {self._place}" if hasattr(self, "_place") else "webhook"
+        return f"webhook {self._place}"
 
     def open(self, target: Target) -> None:
         self._query = target.query
