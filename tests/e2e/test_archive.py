@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 
 from penstock.spark import archive_build
 from penstock.spark.archive import stamp
+from waiting import wait_for
 
 PROGRAM = """
 import penstock as ps
@@ -76,19 +76,12 @@ def kill_builders(home: Path) -> None:
         assert alive == []
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 400) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} after {seconds} s"
-        time.sleep(0.1)
-
-
 @pytest.mark.timeout(2400)
 def test_an_archive_survives_killed_builds_and_damage(home: Path) -> None:
     cds = home / "cds"
     # The first use has no archive, works, and starts a build behind all others, which is killed half way.
     assert run(home) == "[{'s': 6}] False"
-    wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training")
+    wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training", seconds=400)
     [builder] = builders(home)
     assert builder.nice() == archive_build.NICENESS
     jvms = builder.children()

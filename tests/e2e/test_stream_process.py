@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import psutil
 
 from penstock.backend import JobState, open_backend
 from penstock.backend.address import sqlite_url
+from waiting import wait_for
 
 PROGRAM = """
 import sys, time
@@ -49,13 +49,6 @@ def started(home: Path) -> Iterator[subprocess.Popen[str]]:
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def test_a_name_runs_in_one_process_and_ends_with_it(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.kafka import KafkaSink
 from penstock.sinks.partition import Held
 from servers.kafka import Broker
+from waiting import wait_for
 
 
 def _sink(
@@ -66,13 +66,6 @@ def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
 
 def _ids(kafka: Broker, topic: str) -> list[int]:
     return sorted(json.loads(message.value())["id"] for message in _messages(kafka, topic))
-
-
-def _wait(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.smoke
@@ -248,14 +241,14 @@ def test_a_query_waits_for_a_broker_that_restarts(
                 writer = writer.option(f"kafka.{name}", value)
         query = writer.start("waits-for-kafka")
         with query:
-            _wait(lambda: len(_messages(broker, topic)) > 0)
+            wait_for(lambda: len(_messages(broker, topic)) > 0)
             broker.kill()
             sink = query._sink
-            _wait(lambda: sink.message is not None, 120)
+            wait_for(lambda: sink.message is not None, seconds=120)
             assert query.status.message.startswith("waiting for kafka topic")
             broker.start()
             before = len(_messages(broker, topic))
-            _wait(lambda: len(_messages(broker, topic)) > before)
+            wait_for(lambda: len(_messages(broker, topic)) > before)
         assert query.exception() is None
         ids = _ids(broker, topic)
         if transactional:

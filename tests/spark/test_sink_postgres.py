@@ -17,6 +17,7 @@ import penstock as ps
 from penstock.sinks.base import Epoch, Target
 from penstock.sinks.postgres import PostgresSink
 from servers.postgres import Postgres
+from waiting import wait_for
 
 
 def _sink(
@@ -249,14 +250,14 @@ def test_a_query_waits_for_a_server_that_restarts(session: ps.Session, tmp_path:
             .start("waits")
         )
         with query:
-            _wait(lambda: len(_rows(server, url)) > 0)
+            wait_for(lambda: len(_rows(server, url)) > 0)
             server.stop()  # in order: the tests' server does not wait for its disk, and a kill would lose what it has committed
             sink: PostgresSink = query._sink  # type: ignore[assignment]
-            _wait(lambda: sink.message is not None)
+            wait_for(lambda: sink.message is not None)
             assert query.status.message.startswith("waiting for postgres table out")
             server.start()
             before = _rows(server, url)
-            _wait(lambda: len(_rows(server, url)) > len(before))
+            wait_for(lambda: len(_rows(server, url)) > len(before))
         assert sink.retries > 0
         assert query.exception() is None
         values = [row[0] for row in _rows(server, url)]
@@ -275,19 +276,12 @@ def test_a_stop_does_not_wait_for_a_server_that_is_away(session: ps.Session, tmp
             .option("checkpoint.location", tmp_path / "ckpt")
             .start("stops")
         )
-        _wait(lambda: len(_rows(server, url)) > 0)
+        wait_for(lambda: len(_rows(server, url)) > 0)
         server.kill()
         sink = query._sink
-        _wait(lambda: sink.message is not None)
+        wait_for(lambda: sink.message is not None)
         stopper = threading.Thread(target=query.stop)
         stopper.start()
         stopper.join(20)
         assert not stopper.is_alive()
         assert query.exception() is None
-
-
-def _wait(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from confluent_kafka import Producer
 
 import penstock as ps
 from servers.kafka import Broker
+from waiting import wait_for
 
 SCHEMA = "id BIGINT, name STRING"
 
@@ -24,13 +23,6 @@ def produce(broker: Broker, topic: str, first: int, count: int) -> None:
             topic, json.dumps({"id": number, "name": f"n{number}"}).encode(), key=str(number).encode()
         )
     assert producer.flush(30) == 0
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def rows(query: ps.StreamingQuery) -> list[dict[str, Any]]:
@@ -71,11 +63,11 @@ def test_a_query_waits_for_its_source_and_goes_on(session: ps.Session, tmp_path:
         with writer.start("waits_for_source") as query:
             wait_for(lambda: len(rows(query)) == 5)
             broker.kill()
-            wait_for(lambda: "attempt 2" in query.status.message, 120)
+            wait_for(lambda: "attempt 2" in query.status.message, seconds=120)
             assert query.status.state is ps.QueryState.RUNNING
             broker.start()
             produce(broker, topic, 5, 5)
-            wait_for(lambda: len(rows(query)) == 10, 120)
+            wait_for(lambda: len(rows(query)) == 10, seconds=120)
         assert query.exception() is None
         assert sorted(row["id"] for row in rows(query)) == list(range(10))
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.backend import JobState, open_backend
 from penstock.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+from waiting import wait_for
 
 START = datetime(2026, 1, 1)
 
@@ -57,13 +58,6 @@ def queries(session: ps.Session) -> Iterator[None]:
 
 def rows(query: ps.StreamingQuery) -> list[dict[str, Any]]:
     return [row for batch in query.memory_batches() for row in batch.to_pylist()]
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def windows(session: ps.Session, folder: Path) -> ps.Stream:
