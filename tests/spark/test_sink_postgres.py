@@ -234,6 +234,7 @@ def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> N
     with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
         _sink("postgresql://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")
     assert refused.value.retryable
+    assert "Connection refused" in refused.value.message
     assert time.monotonic() - began < 10
 
 

@@ -298,7 +298,8 @@ class PostgresSink(Sink):
         if not passes:
             return None
         self.close()
-        return text.splitlines()[-1].strip()
+        lines = [line.strip() for line in text.splitlines()]
+        return next((line for line in lines if "failed:" in line or "FATAL" in line), lines[0])
 
     def _told(self, error: psycopg.Error) -> PenstockError:
         text = str(error).strip()
