@@ -72,6 +72,21 @@ def test_a_query_waits_for_its_source_and_goes_on(session: ps.Session, tmp_path:
         assert sorted(row["id"] for row in rows(query)) == list(range(10))
 
 
+def test_a_query_that_waits_for_its_source_can_be_stopped(session: ps.Session, tmp_path: Path) -> None:
+    quick = {"kafka.request.timeout.ms": 2000, "kafka.default.api.timeout.ms": 3000}
+    with Broker() as broker:
+        topic = broker.new_topic()
+        stream = session.read_stream.kafka(topic=topic, bootstrap_servers=broker.bootstrap_servers, **quick)
+        writer = stream.write_stream.format("memory").option("checkpoint.location", tmp_path / "ckpt")
+        query = writer.start("stops_while_it_waits")
+        wait_for(lambda: query.last_progress)
+        broker.kill()
+        wait_for(lambda: "next in" in query.status.message, seconds=120)
+        query.stop()
+        assert query.status.state is ps.QueryState.STOPPED
+        assert query.exception() is None
+
+
 def test_a_topic_that_is_not_there(session: ps.Session, kafka: Broker) -> None:
     stream = session.read_stream.kafka(topic="no-such-topic", bootstrap_servers=kafka.bootstrap_servers)
     query = stream.write_stream.format("memory").start()

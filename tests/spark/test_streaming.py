@@ -696,6 +696,20 @@ def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path
         assert "epoch 0: 10 rows in, 10 out" in log
 
 
+def test_what_spark_refuses_leaves_nothing_behind(session: ps.Session, orders: Path, queries: None) -> None:
+    taken = (
+        session.spark.readStream.format("rate").load().writeStream.format("noop").queryName("taken").start()
+    )
+    try:
+        with pytest.raises(ps.PenstockError, match="taken"):
+            session.read_stream.parquet(orders).write_stream.format("memory").start("taken")
+    finally:
+        taken.stop()
+    assert ps.StreamingQueryManager(session).active() == []
+    query = session.read_stream.parquet(orders).write_stream.trigger(ps.Trigger.available_now())
+    query.format("memory").start("taken").await_termination()
+
+
 def test_a_query_that_loses_its_lease_stops_at_once(session: ps.Session, orders: Path, queries: None) -> None:
     query = session.read_stream.parquet(orders).write_stream.format("memory").start("robbed")
     wait_for(lambda: query.last_progress)

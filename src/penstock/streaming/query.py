@@ -263,8 +263,8 @@ class StreamingQuery:
         self._dispatcher.tell(QueryStartedEvent(self.id, self.name))
         try:
             run = course.first()
-            self._run = run
             run.start()
+            self._run = run
             if job is not None:
                 job.run(on_lost=self._lost, on_request=self._requested, progress=lambda: self.last_progress)
         except BaseException as error:
@@ -280,7 +280,7 @@ class StreamingQuery:
         ).start()
 
     def restart(self) -> None:
-        """End the batch that runs now, and go on from the checkpoint with a fresh start; returns at once."""
+        """Let the batch that runs now come to its end, and go on from the checkpoint with a fresh start."""
         with self._lock:
             if self._state is not QueryState.RUNNING or self._run is None:
                 return
@@ -310,11 +310,9 @@ class StreamingQuery:
             error = run.wait()
             with self._lock:
                 again, self._again = self._again, False
-                running = self._state is QueryState.RUNNING
-            if error is not None and running and self._passes(error):
+            if error is not None and self._goes_on() and self._passes(error):
                 error, again = None, True
-                running = self._state is QueryState.RUNNING
-            over = error is not None or not running
+            over = error is not None or not self._goes_on()
             try:
                 following = None if over else course.first() if again else course.after()
                 if following is None:
@@ -325,8 +323,7 @@ class StreamingQuery:
                 run.start()
                 with self._lock:
                     self._run = run
-                    ending = self._state is not QueryState.RUNNING or self._fatal is not None
-                if ending:  # whoever asked for the end knew only the run before
+                if not self._goes_on():  # whoever asked for the end knew only the run before
                     run.abort()
                 elif again and self._job is not None:
                     self._job.state(JobState.RUNNING)
@@ -336,7 +333,10 @@ class StreamingQuery:
         self._finish(error)
 
     def _passes(self, error: BaseException) -> bool:
-        """Wait for something that is away, such as a broker; False when the error does not pass, or not in time."""
+        """Wait for something that is away, such as a broker; False when the error does not pass, or not in time.
+
+        The wait is over as well when the query is to end, and then there is no error to tell of.
+        """
         problem = self._told(error)
         if not isinstance(problem, ConnectorError) or not problem.retryable or self._info.trigger.ends:
             return False
@@ -350,9 +350,14 @@ class StreamingQuery:
         self._sink.message = f"{problem.message} (attempt {self._trouble.attempts}, next in {pause:.1f} s)"
         if self._job is not None:
             self._job.note(self._sink.message)
-        stopped = self._sink.stopping.wait(pause)
+        self._sink.stopping.wait(pause)
         self._sink.message = None
-        return not stopped
+        return True
+
+    def _goes_on(self) -> bool:
+        """Whether nobody has asked for the end, and the lease is ours."""
+        with self._lock:
+            return self._state is QueryState.RUNNING and self._fatal is None
 
     def _lost(self, error: StateError) -> None:
         """Another process may run the query now: stop at once."""
