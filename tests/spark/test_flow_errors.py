@@ -53,7 +53,7 @@ FAILURES = [
         number(9, v=LARGE),
         "DATA_OVERFLOW",
         "window",
-        "",
+        f"changed rows of the partition: (id=3, v=1), (id=9, v={LARGE})",
     ),
     Failure(
         "scalar subquery",
@@ -103,7 +103,7 @@ FAILURES = [
         number(9, k=0),
         "DATA_DIVIDE_BY_ZERO",
         "",
-        "",
+        "(k=0)",
         tier="recompute",
     ),
 ]
@@ -143,6 +143,19 @@ def test_a_tick_that_fails_changes_nothing(session: ps.Session, failure: Failure
 def _state(flow: ps.IncrementalFlow) -> list[Any]:
     names = ("t", "other", "before", "failing", "behind")
     return [flow.metrics()["penstock_flow_ticks_total"], *(flow.snapshot(name).to_pylist() for name in names)]
+
+
+@pytest.mark.parametrize("wrong", range(5))
+def test_the_rows_of_the_failing_partition_are_shown(session: ps.Session, wrong: int) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_view("running", "SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id) AS s FROM t")
+    flow.tick("t", [number(k, k=k) for k in range(5)])
+    changes = [number(10 + k, k=k, v=LARGE if k == wrong else 1) for k in range(5)]
+    with pytest.raises(ps.DataError) as caught:
+        flow.tick("t", changes)
+    assert str(caught.value).count("id=") == 1
+    assert f"changed rows of the partition: (id={10 + wrong}, v={LARGE}, k={wrong})" in str(caught.value)
 
 
 def test_a_retraction_of_a_missing_row_shows_it(session: ps.Session) -> None:

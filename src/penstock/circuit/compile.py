@@ -166,7 +166,12 @@ class Compiler:
             case plan.Window():
                 below, arrangement = self.arrange(node.input, node.partition)
                 window = Window(
-                    types_of(node.input.fields), node.partition, node.order, node.calls, arrangement
+                    types_of(node.input.fields),
+                    node.partition,
+                    node.order,
+                    node.calls,
+                    arrangement,
+                    names=[field.name for field in node.input.fields],
                 )
                 return self.add(window, (below,), node.fields, contents=window.contents)
             case plan.Single():

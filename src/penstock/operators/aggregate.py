@@ -23,7 +23,7 @@ from penstock.functions.aggregates.base import Function, Parts, Rows, Selection,
 from penstock.functions.aggregates.distinct import DistinctRows
 from penstock.functions.aggregates.result import Result, equal, picked, shown
 from penstock.operators.base import Operator, Tick
-from penstock.operators.sample import sample
+from penstock.operators.sample import blamed
 from penstock.plan.node import AggregateCall
 from penstock.state.dense import Dense
 from penstock.state.slots import Resolved, Slots
@@ -99,9 +99,7 @@ class Aggregate(Operator):
     def _blamed(self, error: DataError, delta: Delta, groups: Resolved) -> DataError:
         """The error of an aggregate, with the changed rows of the first group that it concerns."""
         group = next(slot for slot in groups.touched if self._fails(slot))
-        rows = sample(delta.take(np.flatnonzero(groups.slots == group)), self._names)
-        message = f"{error.message}; changed rows of the group: {rows}"
-        return DataError(message, code=error.code, hint=error.hint, where=error.where)
+        return blamed(error, delta.take(np.flatnonzero(groups.slots == group)), self._names, of="group")
 
     def _fails(self, slot: int) -> bool:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.data.delta import Delta
+from penstock.errors import DataError
 
 _ROWS = 3
 _WIDTH = 60
@@ -20,6 +21,12 @@ def sample(rows: Delta, names: Sequence[str]) -> str:
         shown.append(f"({', '.join(values)})")
     more = len(rows) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def blamed(error: DataError, rows: Delta, names: Sequence[str], *, of: str) -> DataError:
+    """Return the error with the changed rows that it concerns: those `of` a group, a partition or an input."""
+    message = f"{error.message}; changed rows of the {of}: {sample(rows, names)}"
+    return DataError(message, code=error.code, hint=error.hint, where=error.where)
 
 
 def _short(value: object) -> str:

@@ -23,6 +23,7 @@ from penstock.errors import DataError
 from penstock.functions.windows import WINDOWS
 from penstock.functions.windows.layout import lay_out
 from penstock.operators.base import Operator, Tick
+from penstock.operators.sample import blamed
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
@@ -43,7 +44,10 @@ class Window(Operator):
         order: Sequence[Key],
         calls: Sequence[WindowCall],
         arrangement: Arrangement | None = None,
+        *,
+        names: Sequence[str] = (),
     ) -> None:
+        self._names = tuple(names) or tuple(f"_{at}" for at in range(len(types)))
         self._partition = tuple(partition)
         self._order = tuple(order)
         self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
@@ -73,7 +77,32 @@ class Window(Operator):
         columns, partitions, old, new = self._together(before, owners, delta, groups)
         order, peers = rank_rows(columns, self._order, partitions)
         columns, partitions, old, new = gather(columns, order), partitions[order], old[order], new[order]
-        return self._difference(columns, partitions, peers, old, new)
+        try:
+            return self._difference(columns, partitions, peers, old, new)
+        except DataError as error:
+            first = self._first_failing(columns, partitions, peers, new)
+            raise blamed(
+                error, delta.take(np.flatnonzero(groups == first)), self._names, of="partition"
+            ) from None
+
+    def _first_failing(
+        self, columns: Sequence[pa.Array], partitions: Positions, peers: Positions, new: Ints
+    ) -> int:
+        """The first partition whose rows after the tick a function refuses."""
+        copies = np.repeat(np.arange(len(new)), new)
+        ends = np.flatnonzero(np.diff(partitions[copies], append=-1)) + 1
+        # The rows up to a partition fail when it or one before it does, so the first one is found by halving.
+        low, high = 0, len(ends) - 1
+        while low < high:
+            middle = (low + high) // 2
+            rows = copies[: ends[middle]]
+            try:
+                self._computed(gather(columns, rows), partitions[rows], peers[rows])
+            except DataError:
+                high = middle
+            else:
+                low = middle + 1
+        return int(partitions[copies[ends[low] - 1]])
 
     def contents(self) -> Delta:
         """All rows that the operator has given and not taken back. Cost: data, sorted."""

@@ -10,9 +10,11 @@ import numpy as np
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.types import kernel_type
+from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.operators.linear import Stateless
 from penstock.operators.output import expanded
+from penstock.operators.sample import blamed
 from penstock.operators.temporal import Timed
 from penstock.plan import node as plan
 from penstock.spark.catalyst.planner import Planned
@@ -85,9 +87,17 @@ class Recomputed(Operator):
             spine.stage(delta)
         rows = [spine.after().rows() for spine in self._inputs]
         lengths = [int(part.weights.sum()) for part in rows]
-        columns, count = self._fragments().operator(
-            self._node, [expanded(part) for part in rows], lengths, tick.micros
-        )
+        try:
+            columns, count = self._fragments().operator(
+                self._node, [expanded(part) for part in rows], lengths, tick.micros
+            )
+        except DataError as error:
+            # Without a change it is the time that has made the difference.
+            for delta, child in zip(inputs, self._node.inputs, strict=True):
+                if len(delta):
+                    names = [field.name for field in child.fields]
+                    raise blamed(error, delta, names, of="input") from None
+            raise
         self._pending = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
         return consolidate(concat([self._pending, -self._rows]))
 
