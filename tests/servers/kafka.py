@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from servers import jar
+from servers.certificate import write_certificate
 from servers.child import Child, answers, free_port, spawn
 from servers.server import Server
 
@@ -18,10 +19,16 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_{user}="{password}";
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/broker.pem
 log.dirs={folder}/data
 num.partitions=1
 offsets.topic.num.partitions=1
@@ -53,10 +60,16 @@ class Broker(Server):
     """
 
     name = "kafka"
+    user = "ann"
+    password = "it's a s3cret; or so"
 
     def __init__(self) -> None:
         super().__init__()
-        self.controller = free_port()
+        self.controller, secure = free_port(), free_port()
+        self.secure_servers = f"127.0.0.1:{secure}"
+        """The listener with TLS, for a user with a password."""
+        self.authority = self.folder / "authority.pem"
+        write_certificate(self.folder / "broker.pem", authority=self.authority)
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
         self._command = [
             *jar.java(memory="512m"),
@@ -65,7 +78,14 @@ class Broker(Server):
         ]
         (self.folder / "log4j2.properties").write_text(LOG4J)
         (self.folder / "server.properties").write_text(
-            PROPERTIES.format(port=self.port, controller=self.controller, folder=self.folder)
+            PROPERTIES.format(
+                port=self.port,
+                secure=secure,
+                controller=self.controller,
+                folder=self.folder,
+                user=self.user,
+                password=self.password,
+            )
         )
 
     def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> str:

@@ -17,6 +17,7 @@ from penstock.sinks.partition import Held
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
 from penstock.spark.connectors import ensure_format
 from penstock.spark.fault import faults
+from penstock.spark.kafka_access import access, for_java, for_librdkafka, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,16 +33,6 @@ SPARK_WRITER = {
     "kafka.request.timeout.ms": 10_000,
     "kafka.delivery.timeout.ms": 20_000,
 }
-# Settings that Java's client and librdkafka have in common.
-SHARED = (
-    "bootstrap.servers",
-    "security.protocol",
-    "sasl.mechanism",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.key.password",
-)
 PASSING_KINDS = (
     "TimeoutException",
     "NetworkException",
@@ -98,6 +89,7 @@ class KafkaSink(Sink):
                 hint='add .option("bootstrap_servers", "host:9092"), or set PENSTOCK_KAFKA_BOOTSTRAP_SERVERS',
             )
         self._servers = str(servers)
+        self._settings = {**unprefixed(self.options), "bootstrap.servers": self._servers}
         self._transactional_id = self.options.get("transactional_id")
         self._headers = _headers(self.options.get("headers", {}))
         self._patience = Patience.of(self.options.get("retry_for", RETRY_FOR))
@@ -153,7 +145,7 @@ class KafkaSink(Sink):
     def _producing(self) -> transaction.Transactions:
         if self._transactions is None:
             self._transactions = transaction.Transactions(
-                self._client_conf(),
+                for_librdkafka(self._settings),
                 topic=self.topic,
                 transactional_id=str(self._transactional_id),
                 query=self._target.query,
@@ -167,13 +159,11 @@ class KafkaSink(Sink):
 
     def _send(self, frame: DataFrame) -> int:
         watched, rows = counted(self._records(frame))
-        given = {name: value for name, value in self.options.items() if name.startswith("kafka.")}
+        given = prefixed(for_java(self._settings))
         writer = (
             watched.write.format("kafka")
             .mode("append")
-            .options(
-                **{**SPARK_WRITER, **given, "kafka.bootstrap.servers": self._servers, "topic": self.topic}
-            )
+            .options(**{**SPARK_WRITER, **given, "topic": self.topic})
             .option("includeHeaders", "headers" in watched.columns)
         )
         with _second_writer(frame.sparkSession):
@@ -191,19 +181,9 @@ class KafkaSink(Sink):
 
     def _find_topic(self) -> None:
         """Find out now that the topic is missing; Spark's writer would notice with the first row, and take minutes."""
-        conf = self._client_conf()
-        if any(name.startswith(("sasl.", "ssl.")) and name not in SHARED for name in conf):
-            return  # secrets in Java's form, with which only Spark's writer gets in
-        known = {name: value for name, value in conf.items() if name in SHARED}
-        transaction.find_topic(known, self.topic)
-
-    def _client_conf(self) -> dict[str, Any]:
-        given = {
-            name.removeprefix("kafka."): value
-            for name, value in self.options.items()
-            if name.startswith("kafka.")
-        }
-        return {**given, "bootstrap.servers": self._servers}
+        known = access(self._settings)
+        if known is not None:
+            transaction.find_topic(known, self.topic)
 
     def _insist(self, action: Callable[[], T], patience: Patience) -> T:
         from confluent_kafka import KafkaException

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 CALL_SECONDS = 10.0
+LOOK_SECONDS = 1.0
 POLL_EVERY = 5_000
 TOPIC_SECONDS = 2.0
 """How long a topic that the broker makes by itself may take to appear."""
@@ -185,15 +186,17 @@ class Transactions:
 def _require_topic(producer: Producer, topic: str, trouble: list[KafkaError]) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    deadline = time.monotonic() + TOPIC_SECONDS
+    away, deadline = time.monotonic() + CALL_SECONDS, time.monotonic() + TOPIC_SECONDS
     while True:
         try:
-            problem = producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic].error
+            problem = producer.list_topics(topic, timeout=LOOK_SECONDS).topics[topic].error
         except KafkaException as error:
             producer.poll(0)
             if trouble:  # a refused password looks like a server that does not answer, but for what the client was told
                 raise KafkaException(trouble[0]) from error
-            raise
+            if time.monotonic() > away:
+                raise
+            continue
         if problem is None:
             return
         if problem.code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
@@ -258,7 +261,9 @@ def _made(conf: Mapping[str, Any], trouble: list[KafkaError]) -> Producer:
     from confluent_kafka import KafkaError, KafkaException, Producer
 
     def heard(error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
+            error.code() == KafkaError._SSL and "verify failed" in error.str()
+        ):
             trouble.append(error)
 
     def delivered(error: KafkaError | None, _: Any) -> None:
@@ -274,7 +279,7 @@ def _made(conf: Mapping[str, Any], trouble: list[KafkaError]) -> Producer:
         raise ConfigError(
             f"Kafka's client refuses its settings: {error.args[0].str()}",
             code="STREAM_OPTION_VALUE",
-            hint="options kafka.* of a transactional sink are librdkafka's, not Java's",
+            hint="this sink uses librdkafka; settings that get into the cluster may be Java's, others are its own",
         ) from error
 
 

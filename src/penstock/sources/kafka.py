@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import config
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
+from penstock.spark.kafka_access import for_java, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +38,7 @@ def options(
             code="KAFKA_SERVERS",
             hint='write bootstrap_servers="host:9092", or set PENSTOCK_KAFKA_BOOTSTRAP_SERVERS',
         )
+    others = {name: value for name, value in options.items() if not name.startswith("kafka.")}
     pattern = topic.startswith("/") and topic.endswith("/") and len(topic) > 2
     return {
         **FETCHES,
@@ -44,7 +46,8 @@ def options(
         "kafka.bootstrap.servers": servers,
         "subscribePattern" if pattern else "subscribe": topic[1:-1] if pattern else topic,
         "startingOffsets": starting_offsets,
-        **options,
+        **others,
+        **prefixed(for_java(unprefixed(options))),
     }
 
 
