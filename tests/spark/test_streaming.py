@@ -696,6 +696,17 @@ def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path
         assert "epoch 0: 10 rows in, 10 out" in log
 
 
+def test_what_a_stream_is_and_what_it_lacks(session: ps.Session, orders: Path) -> None:
+    stream = session.read_stream.parquet(orders)
+    assert repr(stream) == "<penstock stream [id: bigint, customer: bigint, event_time: timestamp]>"
+    with pytest.raises(ps.SqlError, match="no column 'nope'") as caught:
+        stream.select("nope")
+    assert (caught.value.where or "").startswith(__file__)
+    with pytest.raises(ps.ConfigError, match="watermark") as joined:
+        stream.join(stream, "id", "left").write_stream.format("memory").start()
+    assert "LEGACY" not in str(joined.value)
+
+
 def test_what_spark_refuses_leaves_nothing_behind(session: ps.Session, orders: Path, queries: None) -> None:
     taken = (
         session.spark.readStream.format("rate").load().writeStream.format("noop").queryName("taken").start()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 DEEPEST_CAUSE = 16
+_JAVA_FRAME = re.compile(r"\((?:Native Method|Unknown Source|\w+\.(?:java|scala)(?::\d+)?)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,17 @@ def _of_java(origin: Any) -> Fault:
         origin.getCondition(),
         origin.getSqlState(),
         dict(origin.getMessageParameters()),
-        tuple(_spot(context) for context in origin.getQueryContext()),
+        tuple(spot for context in origin.getQueryContext() if (spot := _spot(context)) is not None),
         line,
         None if column is None else column + 1,
     )
 
 
-def _spot(context: Any) -> Spot:
+def _spot(context: Any) -> Spot | None:
     if context.contextType().toString() != "SQL":
-        return Spot(context.fragment(), call_site=context.callSite())
+        site = context.callSite()
+        # Without a line of Python, Spark names the frame of Java that called it, which tells nobody anything.
+        return None if _JAVA_FRAME.search(site) else Spot(context.fragment(), call_site=site)
     return Spot(
         context.fragment(), start=context.startIndex(), stop=context.stopIndex(), view=context.objectName()
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.spark.streaming import frames, window
-from penstock.streaming.blame import told
+from penstock.streaming.blame import calling_line, told
 from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class Stream:
     delay_ms: int = 0
     keys: tuple[str, ...] = ()
     span: Column | None = None
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in self.frame.dtypes)
+        return f"<penstock stream [{columns}]>"
 
     @property
     def df(self) -> DataFrame:
@@ -224,4 +228,6 @@ def _guard(action: Callable[[], T], query: str | None = None) -> T:
     except PenstockError:
         raise
     except Exception as error:
-        raise told(error, query) from None
+        found = told(error, query)
+        found.where = found.where or calling_line()
+        raise found from None

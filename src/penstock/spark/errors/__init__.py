@@ -92,6 +92,8 @@ def _other(fault: Fault, question: Question) -> PenstockError:
     if fault.condition is None:
         kind = fault.kind.rpartition(".")[2]
         return SqlError(f"Spark failed: {text or kind}", code="SQL_SPARK", where=where(fault, question))
+    if fault.condition.startswith("_LEGACY"):  # a number that Spark has instead of a name
+        return SqlError(text, code="SQL_SPARK", where=where(fault, question))
     state = fault.sqlstate or ""
     told = f"{text} [{fault.condition}{f', SQLSTATE {state}' if state else ''}]"
     name = fault.condition.partition(".")[0]

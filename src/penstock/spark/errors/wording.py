@@ -33,7 +33,7 @@ def sentence(fault: Fault) -> str:
     """The first line of Spark's text, without its class, its state and its plans."""
     text = re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", fault.message)
     text = re.split(r"\s*SQLSTATE: |; line \d+ pos \d+", text)[0].strip()
-    return text.split("\n")[0].strip().rstrip(".")
+    return text.split("\n")[0].strip().rstrip(".;")
 
 
 def where(fault: Fault, question: Question) -> str | None:
