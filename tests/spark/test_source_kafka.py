@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.sql import DataFrame
 
 import penstock as ps
+from penstock.cli.main import main
 from servers.kafka import Broker
 from waiting import wait_for
 
 SCHEMA = "id BIGINT, name STRING"
 
 
-def produce(broker: Broker, topic: str, first: int, count: int) -> None:
+def produce(broker: Broker, topic: str, first: int, count: int, *, partitions: int | None = None) -> None:
+    """Send records to partitions by their keys, or in turn."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(first, first + count):
         producer.produce(
-            topic, json.dumps({"id": number, "name": f"n{number}"}).encode(), key=str(number).encode()
+            topic,
+            json.dumps({"id": number, "name": f"n{number}"}).encode(),
+            key=str(number).encode(),
+            **({} if partitions is None else {"partition": number % partitions}),
         )
     assert producer.flush(30) == 0
 
@@ -45,6 +57,142 @@ def test_json_values_as_columns_and_once_reads_all(session: ps.Session, kafka: B
         assert query.last_progress is not None
         assert query.last_progress.input_rows == 20
     assert query.last_progress.sources[0].lag == 0
+
+
+def metrics(session: ps.Session) -> str:
+    """What Prometheus would be answered."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(session.queries.metrics)
+    return generate_latest(registry).decode()
+
+
+@contextmanager
+def warnings_of(name: str) -> Iterator[list[str]]:
+    """The messages of a logger while the block runs."""
+    told: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    handler, logger = Handler(), logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield told
+    finally:
+        logger.removeHandler(handler)
+
+
+def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
+    """What the broker says that a group has read."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = asked[group].result(30).topic_partitions
+    return {each.partition: each.offset for each in found if each.topic == topic}
+
+
+@pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.available_now()], ids=str)
+def test_a_consumer_group_is_told_by_queries_that_end(
+    session: ps.Session, kafka: Broker, trigger: ps.Trigger
+) -> None:
+    topic = kafka.new_topic(partitions=3)
+    produce(kafka, topic, 0, 20)
+    group = f"group-{topic}"
+    query = (
+        session.read_stream.kafka(
+            topic=topic,
+            bootstrap_servers=kafka.bootstrap_servers,
+            schema=SCHEMA,
+            starting_offsets="earliest",
+            group=group,
+        )
+        .write_stream.trigger(trigger)
+        .format("memory")
+        .start()
+    )
+    query.await_termination()
+    offsets = committed(kafka, group, topic)
+    assert sum(offsets.values()) == 20
+    assert len(rows(query)) == 20
+
+
+def test_lag_in_progress_metrics_and_jobs_and_the_last_batch_is_told(
+    session: ps.Session, kafka: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = kafka.new_topic(partitions=2)
+    produce(kafka, topic, 0, 30, partitions=2)
+    group = f"group-{topic}"
+    hold, go = threading.Event(), threading.Event()
+
+    def function(batch: DataFrame, epoch: int) -> None:
+        batch.count()
+        if epoch == 1:
+            hold.set()
+            go.wait(60)
+
+    writer = (
+        session.read_stream.kafka(
+            topic=topic,
+            bootstrap_servers=kafka.bootstrap_servers,
+            starting_offsets="earliest",
+            group=group,
+            maxOffsetsPerTrigger=10,
+        )
+        .write_stream.trigger(ps.Trigger.processing_time(0))
+        .foreach_batch(function)
+    )
+    query = writer.start("lags")
+    try:
+        assert hold.wait(60)
+        wait_for(lambda: committed(kafka, group, topic) == {0: 5, 1: 5})
+        assert query.last_progress is not None
+        assert query.last_progress.lag == 20
+        lags = query.last_progress.sources[0].lag_by_partition
+        assert sorted(lags) == [f"{topic}-0", f"{topic}-1"]
+        assert sum(lags.values()) == 20
+        text = metrics(session)
+        assert 'penstock_query_lag_records{query="lags"} 20.0' in text
+        assert f'penstock_query_partition_lag_records{{partition="0",query="lags",topic="{topic}"}}' in text
+        assert 'penstock_query_group_failures_total{query="lags"} 0.0' in text
+        query.begin_stop()
+    finally:
+        go.set()
+        query.stop()
+    # The second batch ran when the end was asked for: it is committed, and the group knows.
+    assert query.last_progress.batch_id == 1
+    assert committed(kafka, group, topic) == {0: 10, 1: 10}
+    assert main(["jobs", "show", "lags", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lag"] == 10
+
+
+def test_a_group_that_cannot_be_told_does_not_hold_up_the_query(session: ps.Session, kafka: Broker) -> None:
+    topic = kafka.new_topic()
+    produce(kafka, topic, 0, 5)
+    group = f"group-{topic}"
+    member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    member.subscribe([topic])
+    wait_for(lambda: member.poll(0.1) is None and member.assignment())
+    stream = session.read_stream.kafka(
+        topic=topic, bootstrap_servers=kafka.bootstrap_servers, starting_offsets="earliest", group=group
+    )
+    try:
+        with warnings_of("penstock.sources") as told:
+            query = stream.write_stream.format("memory").start("untold")
+            wait_for(lambda: len(rows(query)) == 5)
+            metric = 'penstock_query_group_failures_total{query="untold"} 0.0'
+            wait_for(lambda: metric not in metrics(session))
+            query.stop()
+    finally:
+        member.close()
+    assert query.exception() is None
+    assert any("consumers of another program are members" in text for text in told)
+
+
+def test_once_from_the_latest_offsets_is_refused(session: ps.Session, kafka: Broker) -> None:
+    stream = session.read_stream.kafka(topic=kafka.new_topic(), bootstrap_servers=kafka.bootstrap_servers)
+    with pytest.raises(ps.ConfigError) as caught:
+        stream.write_stream.trigger(ps.Trigger.once()).format("memory").start()
+    assert caught.value.code == "STREAM_ONCE_LATEST"
 
 
 def test_a_query_waits_for_its_source_and_goes_on(session: ps.Session, tmp_path: Path) -> None:

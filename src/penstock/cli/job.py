@@ -70,6 +70,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "last_epoch_at": None if last is None else last.committed_at,
         "last_epoch_meta": None if last is None else last.meta,
         "open_epoch": None if begun is None or begun.committed else begun.number,
+        "lag": _lag(job.progress or {}),
         "progress": job.progress,
         "definition": job.definition,
         "state_database": backend.place,
@@ -137,8 +138,9 @@ def _rate(progress: Mapping[str, Any], rows: str) -> float | None:
 
 def _lag(progress: Mapping[str, Any]) -> int | None:
     """How far a job is behind: what it says, or else the sum over its sources that can tell."""
+    own = progress.get("lag")
     sources = [each.get("lag") for each in progress.get("sources", ()) if isinstance(each, Mapping)]
-    said = [lag for lag in (progress.get("lag"), *sources) if isinstance(lag, int)]
+    said = [lag for lag in ([own] if isinstance(own, int) else sources) if isinstance(lag, int)]
     return sum(said) if said else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import config
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
+from penstock.sources import kafka_group
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def options(
     topic: str,
     bootstrap_servers: str | None,
     starting_offsets: str,
+    group: str | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return Spark's options for a topic, a list of topics ("a,b") or a pattern ("/orders-.*/")."""
@@ -40,8 +42,11 @@ def options(
         )
     others = {name: value for name, value in options.items() if not name.startswith("kafka.")}
     pattern = topic.startswith("/") and topic.endswith("/") and len(topic) > 2
+    if group is not None:
+        kafka_group.check(group, options)
     return {
         **FETCHES,
+        **({} if group is None else {kafka_group.OPTION: group}),
         "minPartitions": spark.sparkContext.defaultParallelism,
         "kafka.bootstrap.servers": servers,
         "subscribePattern" if pattern else "subscribe": topic[1:-1] if pattern else topic,
@@ -64,3 +69,28 @@ def decoded(frame: DataFrame, schema: Any) -> DataFrame:
             for name in ("key", "topic", "partition", "offset", "timestamp")
         ],
     ).select("value.*", "_key", "_topic", "_partition", "_offset", "_timestamp")
+
+
+def pinned(spark: SparkSession, relation: Any, folder: str) -> dict[str, str]:
+    """Return options that let a batch read what the topics hold now, however often it is read.
+
+    `relation` is Spark's node of a plan; `folder` is for notes that nobody reads later.
+    """
+    given = {name.lower(): value for name, value in dict(relation.extraOptions()).items()}
+    if given.get("startingoffsets") == "latest" and not any("timestamp" in name for name in given):
+        raise ConfigError(
+            "once reads what is there, and this source begins with what comes later",
+            code="STREAM_ONCE_LATEST",
+            hint='say starting_offsets="earliest", or use another trigger',
+        )
+    if any(name.startswith("ending") for name in given):
+        return {}
+    jvm: Any = spark._jvm
+    scan = relation.table().newScanBuilder(relation.extraOptions()).build()
+    stream = scan.toMicroBatchStream(folder)
+    try:
+        first = stream.initialOffset()
+        everything = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return {"endingOffsets": str(stream.latestOffset(first, everything).json())}
+    finally:
+        stream.stop()

@@ -19,6 +19,7 @@ from penstock.streaming.progress import Progress, from_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.streaming.intake import Intake
     from penstock.streaming.job import QueryJob
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.trigger import Trigger
@@ -30,9 +31,17 @@ class Work:
     """What happens with each epoch of one query: fence, write, note, report."""
 
     def __init__(
-        self, query: StreamingQuery, sink: Sink, target: Target, trigger: Trigger, job: QueryJob | None
+        self,
+        query: StreamingQuery,
+        sink: Sink,
+        target: Target,
+        trigger: Trigger,
+        *,
+        job: QueryJob | None,
+        intake: Intake,
     ) -> None:
         self._query = query
+        self._intake = intake
         self._sink = sink
         self._target = target
         self._trigger = trigger
@@ -65,6 +74,7 @@ class Work:
         """Write the one epoch of a batch query, and report it, because Spark does not."""
         began, clock = datetime.now(UTC), time.monotonic()
         self.write(batch, number)
+        self._intake.read_all()
         self._query.report(
             Progress(
                 trigger=str(self._trigger),
@@ -81,12 +91,17 @@ class Work:
         if progress.get("idle"):
             self._query.idle()
             return
+        self._intake.committed(progress)
         number = int(progress["batchId"])
         self._query.report(
             from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
         )
         for old in [each for each in self._rows if each < number]:
             del self._rows[old]
+
+    def close(self) -> None:
+        """The query has ended: let others know how far it came."""
+        self._intake.close()
 
 
 class OnceCourse:
@@ -107,6 +122,10 @@ class OnceCourse:
     def after(self) -> Run | None:
         """Nothing comes after it."""
         return None
+
+    def close(self) -> None:
+        """Called once, after the last run."""
+        self._work.close()
 
 
 class BatchCourse:
@@ -144,6 +163,10 @@ class BatchCourse:
             return self._run(self._settings)
         self._closing = self._close_windows and checkpoint.begin_closing(spark, at)
         return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
+
+    def close(self) -> None:
+        """Called once, after the last run."""
+        self._work.close()
 
     def _run(self, settings: Settings) -> Run:
         return MicroBatches(self._frame, settings, self._work.write, self._work.reported)

@@ -30,6 +30,7 @@ class _Numbers:
     output_rows: int = 0
     late_rows: int = 0
     retries: Callable[[], int] = lambda: 0
+    group_failures: Callable[[], int] = lambda: 0
     running: bool = True
     last: Progress | None = None
     durations: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -43,11 +44,13 @@ class Metrics:
         self._queries: dict[str, _Numbers] = {}
         self._server: Any = None
 
-    def started(self, name: str, retries: Callable[[], int]) -> None:
+    def started(
+        self, name: str, retries: Callable[[], int], group_failures: Callable[[], int] = lambda: 0
+    ) -> None:
         """A query runs; counts of an earlier one of the same name go on."""
         with self._lock:
             numbers = self._queries.setdefault(name, _Numbers())
-            numbers.running, numbers.retries = True, retries
+            numbers.running, numbers.retries, numbers.group_failures = True, retries, group_failures
 
     def progress(self, name: str, progress: Progress) -> None:
         """A query has done a batch."""
@@ -77,6 +80,11 @@ class Metrics:
             ("output_rows", "Rows that the sink took", lambda one: one.output_rows),
             ("late_rows", "Rows dropped because they came after the watermark", lambda one: one.late_rows),
             ("sink_retries", "Attempts of the sink after the first", lambda one: one.retries()),
+            (
+                "group_failures",
+                "Failures to tell the consumer group how far the query is",
+                lambda one: one.group_failures(),
+            ),
         )
         for name, text, read in counters:
             family = CounterMetricFamily(f"penstock_query_{name}", text, labels=["query"])
@@ -96,7 +104,11 @@ class Metrics:
                 lambda one: float(one.last.state_bytes) if one.last else None,
             ),
             ("watermark_delay_seconds", "How far the watermark is behind the clock", _delay),
-            ("lag_records", "Records that are there and not read yet", _lag),
+            (
+                "lag_records",
+                "Records that are there and not read yet",
+                lambda one: float(one.last.lag) if one.last and one.last.lag is not None else None,
+            ),
         )
         for name, text, look in gauges:
             gauge = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
@@ -105,6 +117,17 @@ class Metrics:
                 if value is not None:
                     gauge.add_metric([query], value)
             yield gauge
+        lags = GaugeMetricFamily(
+            "penstock_query_partition_lag_records",
+            "Records of a partition that are there and not read yet",
+            labels=["query", "topic", "partition"],
+        )
+        for query, (numbers, _) in seen.items():
+            for source in numbers.last.sources if numbers.last else ():
+                for key, lag in source.lag_by_partition.items():
+                    topic, _, partition = key.rpartition("-")
+                    lags.add_metric([query, topic, partition], lag)
+        yield lags
         latency = SummaryMetricFamily(
             "penstock_query_batch_seconds", "How long batches took", labels=["query"]
         )
@@ -153,10 +176,3 @@ def _delay(numbers: _Numbers) -> float | None:
         return None
     watermark = datetime.fromisoformat(numbers.last.watermark.replace("Z", "+00:00"))
     return (datetime.now(UTC) - watermark).total_seconds() if watermark.year > 1970 else None
-
-
-def _lag(numbers: _Numbers) -> float | None:
-    known = [
-        source.lag for source in (numbers.last.sources if numbers.last else ()) if source.lag is not None
-    ]
-    return float(sum(known)) if known else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ class SourceProgress:
     latest_offset: Any = None
     lag: int | None = None
     """Records that are there and not read yet, for sources that can tell."""
+    lag_by_partition: Mapping[str, int] = field(default_factory=dict)
+    """The same for each partition, "topic-0"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,9 @@ class Progress:
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     sources: tuple[SourceProgress, ...] = ()
 
+    lag: int | None = None
+    """Records that are there and not read yet, of all sources that can tell."""
+
     @property
     def input_rows_per_second(self) -> float:
         """How fast rows were taken in."""
@@ -48,6 +53,7 @@ class Progress:
 def from_spark(told: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> Progress:
     """Return Spark's own progress in our words."""
     operators = told.get("stateOperators", ())
+    sources = tuple(_source(each) for each in told.get("sources", ()))
     return Progress(
         trigger=trigger,
         batch_id=int(told["batchId"]),
@@ -60,29 +66,38 @@ def from_spark(told: Mapping[str, Any], *, trigger: str, output_rows: int | None
         state_bytes=sum(int(each["memoryUsedBytes"]) for each in operators),
         late_rows=sum(int(each["numRowsDroppedByWatermark"]) for each in operators),
         durations_ms=dict(told["durationMs"]),
-        sources=tuple(_source(each) for each in told.get("sources", ())),
+        sources=sources,
+        lag=_sum(source.lag for source in sources),
     )
 
 
 def _source(told: Mapping[str, Any]) -> SourceProgress:
     end, latest = told.get("endOffset"), told.get("latestOffset")
+    lags = _lags(end, latest)
     return SourceProgress(
         description=str(told["description"]),
         input_rows=int(told["numInputRows"]),
         start_offset=told.get("startOffset"),
         end_offset=end,
         latest_offset=latest,
-        lag=_lag(end, latest),
+        lag=None if lags is None else sum(lags.values()),
+        lag_by_partition=lags or {},
     )
 
 
-def _lag(end: Any, latest: Any) -> int | None:
-    """The records between two offsets of Kafka, {"topic": {"partition": offset}}."""
+def _lags(end: Any, latest: Any) -> dict[str, int] | None:
+    """The records between two offsets of Kafka, {"topic": {"partition": offset}}; None when these are not Kafka's."""
     try:
-        return sum(
-            int(newest) - int(end.get(topic, {}).get(partition, 0))
+        return {
+            # The end is newer than the latest when a batch runs again and the broker was not asked anew.
+            f"{topic}-{partition}": max(0, int(newest) - int(end.get(topic, {}).get(partition, 0)))
             for topic, partitions in latest.items()
             for partition, newest in partitions.items()
-        )
+        }
     except (AttributeError, TypeError, ValueError):
         return None
+
+
+def _sum(lags: Iterable[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None

@@ -95,6 +95,9 @@ class Course(Protocol):
     def after(self) -> Run | None:
         """What follows a run that came to its end by itself; None: the end of the query."""
 
+    def close(self) -> None:
+        """Called once, after the last run; does not raise."""
+
 
 class StreamingQuery:
     """The handle of a query that was started; it goes on when nobody holds the handle."""
@@ -123,6 +126,7 @@ class StreamingQuery:
         self._error: PenstockError | None = None
         self._done = threading.Event()
         self._run: Run | None = None
+        self._course: Course | None = None
         self._job: QueryJob | None = None
         self._again = False
         self._fatal: StateError | None = None
@@ -256,10 +260,13 @@ class StreamingQuery:
     def __repr__(self) -> str:
         return f"<penstock query {self.name} {self._state}>"
 
-    def launch(self, course: Course, job: QueryJob | None) -> None:
+    def launch(
+        self, course: Course, job: QueryJob | None, group_failures: Callable[[], int] = lambda: 0
+    ) -> None:
         """Start the run and follow it to its end; only the writer calls this."""
         self._job = job
-        self._metrics.started(self.name, lambda: self._sink.retries)
+        self._course = course
+        self._metrics.started(self.name, lambda: self._sink.retries, group_failures)
         self._dispatcher.tell(QueryStartedEvent(self.id, self.name))
         try:
             run = course.first()
@@ -378,6 +385,8 @@ class StreamingQuery:
         problem = None if error is None else self._told(error)
         if problem is not None and problem.where is None:
             problem.where = self._info.place
+        if self._course is not None:
+            self._course.close()
         try:
             self._sink.close()
         except Exception as raised:

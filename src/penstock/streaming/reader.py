@@ -64,14 +64,19 @@ class StreamReader:
         bootstrap_servers: str | None = None,
         schema: Any = None,
         starting_offsets: str = "latest",
+        group: str | None = None,
         **options: Any,
     ) -> Stream:
-        """Records of one or more topics; with a schema, the columns of their JSON values beside Kafka's own."""
+        """Records of one or more topics; with a schema, the columns of their JSON values beside Kafka's own.
+
+        With a `group`, that consumer group is told after every batch how far the query has read, for tools that show lag.
+        """
         given = kafka.options(
             self._spark,
             topic=topic,
             bootstrap_servers=bootstrap_servers,
             starting_offsets=starting_offsets,
+            group=group,
             options=options,
         )
         frame = self._attempt(lambda: self._spark.readStream.format("kafka").options(**given).load())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.sinks import SINKS
@@ -16,6 +16,7 @@ from penstock.spark.streaming import checkpoint, plan
 from penstock.spark.streaming.run import Settings
 from penstock.streaming.blame import calling_line, told
 from penstock.streaming.course import BatchCourse, OnceCourse, Work
+from penstock.streaming.intake import Intake
 from penstock.streaming.job import JobRecord, QueryJob
 from penstock.streaming.query import Course, QueryInfo, StreamingQuery
 from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.streaming.queries import Queries
+
+T = TypeVar("T")
 
 CHECKPOINT = "checkpoint.location"
 _CHECKPOINT_NAMES = (CHECKPOINT, "checkpoint_location", "checkpointLocation")
@@ -149,21 +152,24 @@ class StreamWriter:
         )
         if checkpoint_at is not None:
             _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, plan.shape(self._frame)))
-        frame = plan.as_batch(self._frame) if once and self._frame.isStreaming else self._frame
+        intake = Intake(self._frame, note=(lambda text: None) if job is None else job.note)
+        frame = self._frame
+        if once and frame.isStreaming:
+            frame = _guarded(lambda: intake.as_batch(self._frame, self._queries.temporary_folder))
         query = self._query(query_id, name, sink, place)
         target = self._target(query_id, name)
         _guarded(lambda: sink.check(target))
         if job is not None:
             job.record(self._record(query_id, sink, place))
         self._queries.add(query)
-        work = Work(query, sink, target, self._trigger, job)
+        work = Work(query, sink, target, self._trigger, job=job, intake=intake)
         course: Course
         if checkpoint_at is None:
             course = OnceCourse(frame, work, tag=f"penstock-stream-{query_id}")
         else:
             settings = Settings(self._mode.value, _spark_trigger(self._trigger), checkpoint_at, name)
             course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
-        query.launch(course, job)
+        query.launch(course, job, group_failures=lambda: intake.group_failures)
         return query
 
     def _checkpoint_at(self, sink: Sink) -> str:
@@ -253,9 +259,9 @@ class StreamWriter:
         )
 
 
-def _guarded(action: Callable[[], None]) -> None:
+def _guarded(action: Callable[[], T]) -> T:
     try:
-        action()
+        return action()
     except PenstockError:
         raise
     except Exception as error:

@@ -38,3 +38,5 @@ def test_sums_over_operators_and_lag_of_sources() -> None:
     assert (made.state_rows, made.state_bytes, made.late_rows) == (5, 150, 5)
     assert made.input_rows_per_second == 20.0
     assert [source.lag for source in made.sources] == [9, None]
+    assert made.sources[0].lag_by_partition == {"orders-0": 5, "orders-1": 4}
+    assert made.lag == 9

@@ -1,7 +1,9 @@
 package penstock;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
@@ -9,6 +11,7 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation$;
 import org.apache.spark.sql.execution.streaming.runtime.StreamingRelation;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** What penstock asks of streaming plans that PySpark has no call for. */
 public class Streams {
@@ -30,6 +33,20 @@ public class Streams {
       }
     }
     return found;
+  }
+
+  /** The streaming leaves of a plan that have options of their own, such as Kafka's topics, in the order of the plan. */
+  public List relations(LogicalPlan plan) {
+    List found = new ArrayList();
+    for (Object leaf : list(plan.collectLeaves())) {
+      if (leaf instanceof StreamingRelationV2) found.add(leaf);
+    }
+    return found;
+  }
+
+  /** What tells a leaf of a plan apart from its others, also after the plan has been changed. */
+  public String key(LogicalPlan leaf) {
+    return leaf.output().toString();
   }
 
   /**
@@ -83,8 +100,11 @@ public class Streams {
     return String.join(", ", texts);
   }
 
-  /** The same query over all that its sources hold now: every streaming leaf is read as a batch, and watermarks are gone. */
-  public Object batch(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) {
+  /**
+   * The same query over all that its sources hold now: every streaming leaf is read as a batch, and watermarks are gone.
+   * `more` holds further options of leaves, by their keys.
+   */
+  public Object batch(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, final Map more) {
     LogicalPlan changed = (LogicalPlan) plan.transformUpWithSubqueries(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof StreamingRelation || node instanceof StreamingRelationV2
@@ -98,9 +118,12 @@ public class Streams {
         }
         if (node instanceof StreamingRelationV2) {
           StreamingRelationV2 relation = (StreamingRelationV2) node;
+          Map options = new HashMap(relation.extraOptions().asCaseSensitiveMap());
+          Object further = more.get(relation.output().toString());
+          if (further != null) options.putAll((Map) further);
           return renamed(
               DataSourceV2Relation$.MODULE$.create(
-                  relation.table(), relation.catalog(), relation.identifier(), relation.extraOptions(),
+                  relation.table(), relation.catalog(), relation.identifier(), new CaseInsensitiveStringMap(options),
                   scala.Option.empty()),
               relation.output());
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
@@ -10,7 +12,7 @@ from penstock.spark.errors import translate
 from penstock.spark.fault import faults
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 MODES = ("append", "update", "complete")
 
@@ -49,8 +51,36 @@ def _reason(error: Exception) -> str:
     return translate(error).message
 
 
-def as_batch(frame: DataFrame) -> DataFrame:
-    """Return the query as a batch over all that is there; without watermarks, so every window is complete."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A source of a plan that has options of its own, with which it was made."""
+
+    source: str
+    options: Mapping[str, str]
+    key: str
+    relation: Any
+    """Spark's own node of the plan."""
+
+
+def readings(frame: DataFrame) -> list[Reading]:
+    """Return the sources of a streaming plan that have options of their own, in the order of the plan."""
+    streams = janino.instance(frame.sparkSession, __package__, "Streams")
+    return [
+        Reading(
+            str(relation.sourceName()),
+            dict(relation.extraOptions().asCaseSensitiveMap()),
+            str(streams.key(relation)),
+            relation,
+        )
+        for relation in streams.relations(frame._jdf.queryExecution().analyzed())
+    ]
+
+
+def as_batch(frame: DataFrame, more: Mapping[str, Mapping[str, str]] | None = None) -> DataFrame:
+    """Return the query as a batch over all that is there; without watermarks, so every window is complete.
+
+    `more` gives further options to sources, by the keys of their `Reading`s.
+    """
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     spark = frame.sparkSession
@@ -63,4 +93,16 @@ def as_batch(frame: DataFrame) -> DataFrame:
             code="STREAM_ONCE_ENDLESS",
             hint="use Trigger.available_now() or Trigger.processing_time(...)",
         )
-    return ClassicDataFrame(streams.batch(spark._jsparkSession, plan), spark)
+    given = {key: dict(options) for key, options in (more or {}).items()}
+    return ClassicDataFrame(streams.batch(spark._jsparkSession, plan, _java(spark, given)), spark)
+
+
+def _java(spark: SparkSession, value: Any) -> Any:
+    """Return dictionaries as Java's maps."""
+    if not isinstance(value, dict):
+        return value
+    jvm: Any = spark._jvm
+    made = jvm.java.util.HashMap()
+    for key, each in value.items():
+        made.put(key, _java(spark, each))
+    return made
