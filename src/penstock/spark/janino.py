@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_COMPILING = threading.Lock()
 
 
 def instance(spark: SparkSession, package: str, name: str) -> Any:
@@ -20,15 +23,16 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
     source = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
     unique = f"penstock.{name.lower()}{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     known = jvm.java.lang.System.getProperties()
-    found = known.get(unique)
-    if found is None:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.setSourceVersion(8)
-        compiler.setTargetVersion(8)
-        compiler.cook(source.replace("package penstock;", f"package {unique};", 1))
-        found = compiler.getClassLoader().loadClass(f"{unique}.{name}")
-        known.put(unique, found)
+    with _COMPILING:  # two classes of one name would be taken for each other
+        found = known.get(unique)
+        if found is None:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+            compiler.setSourceVersion(8)
+            compiler.setTargetVersion(8)
+            compiler.cook(source.replace("package penstock;", f"package {unique};", 1))
+            found = compiler.getClassLoader().loadClass(f"{unique}.{name}")
+            known.put(unique, found)
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
     nothing = gateway.new_array(jvm.java.lang.Object, 0)
     return found.getDeclaredConstructor(no_types).newInstance(nothing)
