@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from servers.clickhouse import ClickHouse
     from servers.iceberg_rest import RestCatalog
     from servers.kafka import Broker
     from servers.postgres import Postgres
@@ -42,6 +43,15 @@ def postgres() -> Iterator[Postgres]:
     from servers.postgres import Postgres
 
     with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[ClickHouse]:
+    """A ClickHouse server; take a database of your own with `new_database`."""
+    from servers.clickhouse import ClickHouse
+
+    with ClickHouse() as server:
         yield server
 
 

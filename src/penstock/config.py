@@ -45,6 +45,7 @@ class Settings:
     state: str | None = field(default=None, repr=False)
     kafka_bootstrap_servers: str | None = None
     postgres_url: str | None = field(default=None, repr=False)
+    clickhouse_url: str | None = field(default=None, repr=False)
     java_home: str | None = None
     conf_folders: tuple[Path, ...] = ()
     files: tuple[Path, ...] = ()
@@ -78,6 +79,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         token=env.get("PENSTOCK_TOKEN"),
         kafka_bootstrap_servers=env.get("PENSTOCK_KAFKA_BOOTSTRAP_SERVERS") or None,
         postgres_url=env.get("PENSTOCK_POSTGRES_URL") or None,
+        clickhouse_url=env.get("PENSTOCK_CLICKHOUSE_URL") or None,
         java_home=env.get("JAVA_HOME") or None,
         conf_folders=_conf_folders(env),
     )

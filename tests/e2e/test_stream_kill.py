@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyarrow import parquet
 
+from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
 from servers.postgres import Postgres
 
@@ -163,7 +164,10 @@ def _committed(broker: Broker, topic: str) -> list[int]:
         pytest.param(30, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
     ],
 )
-def test_killed_again_and_again(kafka: Broker, postgres: Postgres, tmp_path: Path, kills: int) -> None:
+def test_killed_again_and_again(
+    kafka: Broker, postgres: Postgres, clickhouse: ClickHouse, tmp_path: Path, kills: int
+) -> None:
+    columns = clickhouse.new_database()
     url, exact, plain = postgres.new_database(), kafka.new_topic(), kafka.new_topic()
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     settings: dict[str, Any] = {
@@ -174,6 +178,19 @@ def test_killed_again_and_again(kafka: Broker, postgres: Postgres, tmp_path: Pat
             "kafka-plain": {"format": "kafka", "options": {**servers, "topic": plain}},
             "postgres": {"format": "postgres", "options": {"url": url, "table": "rows"}},
             "counts": {"format": "postgres", "key": "k", "options": {"url": url, "table": "counts"}},
+            "clickhouse": {
+                "format": "clickhouse",
+                "options": {
+                    "url": columns,
+                    "table": "rows",
+                    "batch_rows": 60,
+                },  # some epochs in chunks, some in one
+            },
+            "clickhouse-counts": {
+                "format": "clickhouse",
+                "key": "k",
+                "options": {"url": columns, "table": "counts"},
+            },
             "iceberg": {"format": "iceberg", "options": {"table": "lake.db.rows"}},
         },
         "last": False,
@@ -196,4 +213,6 @@ def test_killed_again_and_again(kafka: Broker, postgres: Postgres, tmp_path: Pat
     assert [row[0] for row in postgres.execute("SELECT id FROM rows ORDER BY id", url)] == everything
     counts = dict(postgres.execute("SELECT k, n FROM counts", url))
     assert counts == {k: len(everything[k::7]) for k in range(7)}
+    assert [row["id"] for row in clickhouse.execute("SELECT id FROM rows ORDER BY id", columns)] == everything
+    assert {row["k"]: row["n"] for row in clickhouse.execute("SELECT * FROM counts FINAL", columns)} == counts
     assert json.loads(out) == everything

@@ -82,8 +82,10 @@ def test_addresses_of_servers_come_from_the_environment(tmp_path: Path) -> None:
         "PENSTOCK_HOME": str(tmp_path),
         "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "k:9092",
         "PENSTOCK_POSTGRES_URL": "postgresql://me:secret@db/shop",
+        "PENSTOCK_CLICKHOUSE_URL": "http://me:secret@db/shop",
     }
     settings = config.load(env, directory=tmp_path)
     assert settings.kafka_bootstrap_servers == "k:9092"
     assert settings.postgres_url == "postgresql://me:secret@db/shop"
+    assert settings.clickhouse_url == "http://me:secret@db/shop"
     assert "secret" not in repr(settings)

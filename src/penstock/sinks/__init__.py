@@ -16,6 +16,7 @@ SINKS = Registry(
         "orc": "penstock.sinks.file:OrcSink",
         "kafka": "penstock.sinks.kafka:KafkaSink",
         "postgres": "penstock.sinks.postgres:PostgresSink",
+        "clickhouse": "penstock.sinks.clickhouse:ClickHouseSink",
         "iceberg": "penstock.sinks.iceberg:IcebergSink",
         "webhook": "penstock.sinks.webhook:WebhookSink",
     },

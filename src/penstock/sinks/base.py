@@ -74,6 +74,8 @@ class Sink(ABC):
         self.options = dict(options)
         self.message: str | None = None
         """What the sink waits for, while it does; part of the query's status."""
+        self.remark: str | None = None
+        """Why the guarantee is what it is, where that depends on more than the options; asked for once `check` was called."""
         self.retries = 0
         """How often something was tried again because the other system was away."""
         self.stopping = threading.Event()

@@ -15,6 +15,7 @@ from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted, require_key
 from penstock.sinks.column import column, quoted
 from penstock.sinks.evolution import refuse_incompatible
+from penstock.sinks.keyed import last_of_each_key
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
 from penstock.spark.connectors import ensure_format
 from penstock.spark.fault import faults
@@ -120,17 +121,8 @@ class IcebergSink(Sink):
 
     def _merge(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
         """Merge the last row of each key; the rows are kept for a moment, because a merge may read them twice."""
-        from pyspark.sql import functions as F  # as PySpark's users have it
-
         spark, keys = frame.sparkSession, self._target.keys
-        row, place = "penstock_row", "penstock_place"
-        found = (
-            frame.withColumn(place, F.monotonically_increasing_id())
-            .groupBy(*[column(key) for key in keys])
-            .agg(F.max_by(F.struct(*[column(name) for name in frame.columns]), place).alias(row))
-            .select(f"{row}.*")
-        )
-        last = _opaque(found).persist()
+        last = _opaque(last_of_each_key(frame, keys)).persist()
         view = f"penstock_epoch_{self._target.query.replace('-', '')}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:

@@ -1,0 +1,533 @@
+"""Streaming queries to ClickHouse: inserts that are dropped when they come again, upserts, types, waiting and refusals."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import penstock as ps
+from penstock.sinks.base import Epoch, Guarantee, Target
+from penstock.sinks.clickhouse import ClickHouseSink
+from servers.clickhouse import ClickHouse
+from waiting import wait_for
+
+
+def _sink(
+    url: str,
+    frame: DataFrame,
+    mode: str = "append",
+    keys: tuple[str, ...] = (),
+    query: str = "q-1",
+    **options: Any,
+) -> ClickHouseSink:
+    sink = ClickHouseSink({"url": url, "table": "out", **options})
+    target = Target(frame.sparkSession, query, "q", mode, frame.schema, keys)
+    sink.check(target)
+    sink.open(target)
+    return sink
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, str(value))
+
+
+def _ids(server: ClickHouse, url: str) -> list[int]:
+    return [row["id"] for row in server.execute("SELECT id FROM out ORDER BY id", url)]
+
+
+def _inserts(server: ClickHouse, url: str) -> int:
+    """How many parts the table was ever given: one per insert."""
+    rows = server.execute(
+        "SELECT max(max_block_number) AS n FROM system.parts WHERE database = currentDatabase() AND table = 'out'",
+        url,
+    )
+    return int(rows[0]["n"])
+
+
+@pytest.mark.smoke
+def test_an_epoch_that_comes_again_is_stored_once(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url, frame = clickhouse.new_database(), spark.range(10, numPartitions=3)
+    first = _sink(url, frame)
+    assert first.guarantee is Guarantee.EXACTLY_ONCE
+    assert first.write(Epoch(0, frame)) == 10
+    first.write(Epoch(0, frame))
+    first.close()
+    again = _sink(url, frame)
+    again.write(Epoch(0, frame.repartition(2)))
+    assert again.write(Epoch(1, spark.range(10, 12))) == 2
+    assert again.write(Epoch(2, spark.range(0))) == 0
+    again.close()
+    assert _ids(clickhouse, url) == list(range(12))
+    other = _sink(url, frame, query="q-2")
+    other.write(Epoch(0, spark.range(100, 101)))
+    other.close()
+    assert _ids(clickhouse, url) == [*range(12), 100]
+
+
+def test_chunks_have_the_same_rows_however_they_are_dealt_out(
+    spark: SparkSession, clickhouse: ClickHouse
+) -> None:
+    url = clickhouse.new_database()
+    rows = spark.range(5000, numPartitions=4).select("id", (F.col("id") / 3).alias("x"))
+    sink = _sink(url, rows, batch_rows=1000)
+    assert sink.write(Epoch(0, rows)) == 5000
+    assert _ids(clickhouse, url) == list(range(5000))
+    assert _inserts(clickhouse, url) == 5
+    sink.write(Epoch(0, rows.orderBy(F.rand()).repartition(3)))
+    sink.close()
+    assert _ids(clickhouse, url) == list(range(5000))
+
+
+def test_an_epoch_that_was_cut_short_is_completed(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url = clickhouse.new_database()
+    rows = spark.range(3000, numPartitions=4)
+    sink = _sink(url, rows, batch_rows=1000)
+    clickhouse.fault("before", 62)  # one of the three chunks is refused for good
+    with pytest.raises(ps.ConnectorError, match="a fault that the test asked for"):
+        sink.write(Epoch(0, rows))
+    sink.close()
+    stored = _ids(clickhouse, url)
+    assert 0 < len(stored) < 3000
+    again = _sink(url, rows, batch_rows=1000)
+    again.write(Epoch(0, rows.orderBy(F.rand()).repartition(7)))
+    again.close()
+    assert _ids(clickhouse, url) == list(range(3000))
+
+
+@pytest.mark.parametrize("batch_rows", [100, 10_000])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_lost_answer_and_a_busy_server_are_tried_again(
+    spark: SparkSession, clickhouse: ClickHouse, when: str, batch_rows: int
+) -> None:
+    url, rows = clickhouse.new_database(), spark.range(500)
+    sink = _sink(url, rows, batch_rows=batch_rows)
+    clickhouse.fault(when, 252)
+    assert sink.write(Epoch(0, rows)) == 500
+    sink.close()
+    assert sink.retries == 1
+    assert sink.message is None
+    assert _ids(clickhouse, url) == list(range(500))
+
+
+def test_updates_replace_by_key_and_the_last_of_a_key_wins(
+    spark: SparkSession, clickhouse: ClickHouse
+) -> None:
+    url = clickhouse.new_database()
+    schema = "k STRING, n BIGINT"
+    frame = spark.createDataFrame([("a", 1), ("b", 1), ("a", 2), (None, 7)], schema).coalesce(1)
+    sink = _sink(url, frame, "update", ("k",))
+    assert sink.guarantee is Guarantee.EXACTLY_ONCE
+    assert sink.write(Epoch(0, frame)) == 3
+    sink.write(Epoch(0, frame))
+    sink.write(Epoch(1, spark.createDataFrame([("a", 3), ("c", None), (None, 8)], schema)))
+    sink.close()
+    current = "SELECT k, n FROM out FINAL ORDER BY k NULLS FIRST"
+    expected = [
+        {"k": None, "n": 8},
+        {"k": "a", "n": 3},
+        {"k": "b", "n": 1},
+        {"k": "c", "n": None},
+    ]
+    assert clickhouse.execute(current, url) == expected
+    # A new checkpoint begins with epoch 0 again, and its rows are newer all the same.
+    other = _sink(url, frame, "update", ("k",), query="q-2", batch_rows=1)
+    other.write(Epoch(0, spark.createDataFrame([("a", 100), ("d", 4)], schema)))
+    other.close()
+    found = {row["k"]: row["n"] for row in clickhouse.execute(current, url)}
+    assert found == {None: 8, "a": 100, "b": 1, "c": None, "d": 4}
+
+
+def test_the_query_can_say_which_version_is_newest(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url = clickhouse.new_database()
+    frame = spark.createDataFrame(
+        [(1, "new", 5), (1, "old", 3), (2, "x", 1)], "id BIGINT, v STRING, at BIGINT"
+    )
+    sink = _sink(url, frame, "update", ("id",), version="at")
+    sink.write(Epoch(0, frame))
+    sink.write(Epoch(1, spark.createDataFrame([(1, "older", 1), (2, "y", 2)], frame.schema)))
+    sink.close()
+    assert clickhouse.execute("SELECT id, v FROM out FINAL ORDER BY id", url) == [
+        {"id": 1, "v": "new"},
+        {"id": 2, "v": "y"},
+    ]
+    with pytest.raises(ps.ConfigError, match="no column 'att'") as refused:
+        _sink(url, frame, "update", ("id",), version="att")
+    assert "did you mean 'at'" in str(refused.value.hint)
+    with pytest.raises(ps.ConfigError, match="from 'at', not from 'v'"):
+        _sink(url, frame, "update", ("id",), version="v")
+    with pytest.raises(ps.ConfigError, match="belongs to output mode update"):
+        _sink(url, frame, version="at")
+
+
+def test_complete_replaces_all_rows(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url = clickhouse.new_database()
+    sink = _sink(url, spark.range(1), "complete", batch_rows=3)
+    for number, rows in enumerate((5, 3, 0, 2)):
+        assert sink.write(Epoch(number, spark.range(rows))) == rows
+        assert _ids(clickhouse, url) == list(range(rows))
+    sink.close()
+    assert [row["name"] for row in clickhouse.execute("SHOW TABLES", url)] == ["out"]
+    clickhouse.execute("CREATE TABLE parts (id Int64) ENGINE = MergeTree PARTITION BY id ORDER BY id", url)
+    with pytest.raises(ps.ConfigError, match="it is partitioned"):
+        _sink(url, spark.range(1), "complete", table="parts")
+
+
+TYPES = {
+    "b": ("BOOLEAN", "true", "Nullable(Bool)", True),
+    "i8": ("TINYINT", "-3Y", "Nullable(Int8)", -3),
+    "i16": ("SMALLINT", "300S", "Nullable(Int16)", 300),
+    "i32": ("INT", "70000", "Nullable(Int32)", 70000),
+    "i64": ("BIGINT", "9007199254740991L", "Nullable(Int64)", 9007199254740991),
+    "f": ("FLOAT", "1.5F", "Nullable(Float32)", 1.5),
+    "d": ("DOUBLE", "0.25D", "Nullable(Float64)", 0.25),
+    "m": (
+        "DECIMAL(38,10)",
+        "1234567890123456789012345678.0123456789",
+        "Nullable(Decimal(38, 10))",
+        "1234567890123456789012345678.0123456789",
+    ),
+    "s": ("STRING", "'Zoë'", "Nullable(String)", "Zoë"),
+    "x": ("BINARY", "X'00ff'", "Nullable(String)", "00FF"),
+    "dt": ("DATE", "DATE'2024-02-29'", "Nullable(Date32)", "2024-02-29"),
+    "ts": (
+        "TIMESTAMP",
+        "TIMESTAMP'2024-01-01 12:00:00.123456+02:00'",
+        "Nullable(DateTime64(6, 'UTC'))",
+        "2024-01-01 10:00:00.123456",
+    ),
+    "ntz": (
+        "TIMESTAMP_NTZ",
+        "TIMESTAMP_NTZ'1950-01-01 01:02:03'",
+        "Nullable(DateTime64(6, 'UTC'))",
+        "1950-01-01 01:02:03.000000",
+    ),
+    "a": ("ARRAY<INT>", "array(1, NULL)", "Array(Nullable(Int32))", [1, None]),
+    "aa": ("ARRAY<ARRAY<STRING>>", "array(array('x'), NULL)", "Array(Array(Nullable(String)))", [["x"], []]),
+    "mp": (
+        "MAP<STRING, DOUBLE>",
+        "map('k', 1D, 'l', NULL)",
+        "Map(String, Nullable(Float64))",
+        {"k": 1, "l": None},
+    ),
+    "st": (
+        "STRUCT<x: INT, y: ARRAY<STRUCT<z: STRING>>>",
+        "named_struct('x', 1, 'y', array(named_struct('z', 'q')))",
+        "Tuple(x Nullable(Int32), y Array(Tuple(z Nullable(String))))",
+        {"x": 1, "y": [{"z": "q"}]},
+    ),
+    "t": ("TIME(6)", "TIME'01:02:03.5'", "Nullable(String)", "01:02:03.5"),
+    "v": ("STRING", "NULL", "Nullable(String)", None),
+}
+EMPTY = {"a": [], "aa": [], "mp": {}, "st": {"x": None, "y": []}}
+
+
+def test_every_type_arrives(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url = clickhouse.new_database()
+    values = ", ".join(f"CAST({value} AS {kind}) AS `{name}`" for name, (kind, value, *_) in TYPES.items())
+    nulls = ", ".join(f"CAST(NULL AS {kind})" for kind, *_ in TYPES.values())
+    with _settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.timeType.enabled": "true"}):
+        frame = spark.sql(f"SELECT 1 AS id, {values} UNION ALL SELECT 2, {nulls}")
+        for table, batch_rows in (("out", 1000), ("apart", 1)):
+            sink = _sink(url, frame, table=table, batch_rows=batch_rows)
+            assert sink.write(Epoch(0, frame)) == 2
+            sink.close()
+    described = clickhouse.execute(
+        "SELECT name, type FROM system.columns WHERE table = 'out' AND database = currentDatabase()", url
+    )
+    kinds = {row["name"]: row["type"] for row in described}
+    assert kinds == {"id": "Nullable(Int32)", **{name: case[2] for name, case in TYPES.items()}}
+    for table in ("out", "apart"):
+        one, two = clickhouse.execute(
+            f"SELECT * REPLACE (hex(x) AS x, toString(m) AS m) FROM {table} ORDER BY id", url
+        )
+        assert one == {"id": 1, **{name: case[3] for name, case in TYPES.items()}}
+        assert two == {"id": 2, **{name: EMPTY.get(name) for name in TYPES}}
+
+
+def test_added_columns_and_changed_ones(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url, frame = clickhouse.new_database(), spark.range(2)
+    sink = _sink(url, frame, keys=("id",))
+    sink.write(Epoch(0, frame))
+    sink.close()
+    wider = spark.range(2, 3).withColumn("name", F.lit("x"))
+    with pytest.raises(ps.DataError, match="no column 'name'") as refused:
+        _sink(url, wider, create=False)
+    assert refused.value.code == "STREAM_SCHEMA_CHANGED"
+    sink = _sink(url, wider)
+    sink.write(Epoch(1, wider))
+    sink.close()
+    sink = _sink(url, frame)
+    sink.write(Epoch(2, spark.range(3, 4)))
+    sink.close()
+    assert clickhouse.execute("SELECT * FROM out ORDER BY id", url) == [
+        {"id": 0, "name": None},
+        {"id": 1, "name": None},
+        {"id": 2, "name": "x"},
+        {"id": 3, "name": None},
+    ]
+    with pytest.raises(ps.DataError, match=r"'id' is string in the query and Int64 in the table"):
+        _sink(url, spark.createDataFrame([("a",)], "id STRING"))
+    clickhouse.execute("ALTER TABLE out ADD COLUMN twice Int64 MATERIALIZED id * 2", url)
+    with pytest.raises(ps.DataError, match=r"'twice' is computed by the table \(MATERIALIZED\)"):
+        _sink(url, wider.withColumn("twice", F.col("id")))
+    assert len(_ids(clickhouse, url)) == 4
+
+
+@pytest.mark.parametrize(
+    ("declared", "query", "value", "stored"),
+    [
+        ("Int64", "INT", "7", 7),
+        ("Int32", "BIGINT", "7", None),
+        ("UInt64", "BIGINT", "7", 7),
+        ("Int8", "BOOLEAN", "true", 1),
+        ("Float64", "FLOAT", "0.5", 0.5),
+        ("Decimal(12, 3)", "DECIMAL(10,2)", "1.25", 1.25),
+        ("Decimal(10, 3)", "DECIMAL(10,2)", "1.25", None),
+        ("LowCardinality(Nullable(String))", "STRING", "'a'", "a"),
+        ("Enum8('a' = 1, 'b' = 2)", "STRING", "'a'", "a"),
+        ("UUID", "STRING", "'61f0c404-5cb3-11e7-907b-a6006ad3dba0'", "61f0c404-5cb3-11e7-907b-a6006ad3dba0"),
+        ("FixedString(3)", "STRING", "'abc'", "abc"),
+        ("Date", "DATE", "DATE'2024-02-29'", "2024-02-29"),
+        ("DateTime('UTC')", "TIMESTAMP", "TIMESTAMP'2024-01-01 00:00:01.9Z'", "2024-01-01 00:00:01"),
+        ("DateTime64(3, 'UTC')", "TIMESTAMP_NTZ", "TIMESTAMP_NTZ'2024-01-01 00:00:01.9'", "2024-01-01 00:00:01.900"),
+        ("DateTime64(9, 'Asia/Tokyo')", "TIMESTAMP", "TIMESTAMP'2024-01-01 00:00:00Z'", "2024-01-01 09:00:00.000000000"),
+        ("DateTime64(6, 'Asia/Tokyo')", "TIMESTAMP_NTZ", "NULL", None),
+        ("String", "INT", "7", None),
+        ("Array(Int64)", "ARRAY<INT>", "array(1)", [1]),
+        ("Array(String)", "ARRAY<INT>", "array(1)", None),
+        ("Map(LowCardinality(String), Int64)", "MAP<STRING, BIGINT>", "map('a', 1)", {"a": 1}),
+        ("Tuple(`a` Int64, `b c` String)", "STRUCT<`b c`: STRING, a: INT>", "named_struct('b c', 'x', 'a', 1)", {"a": 1, "b c": "x"}),
+        ("Tuple(a Int64)", "STRUCT<b: INT>", "named_struct('b', 1)", None),
+    ],
+)  # fmt: skip
+def test_which_types_fit_a_table_that_is_there(
+    spark: SparkSession, clickhouse: ClickHouse, declared: str, query: str, value: str, stored: Any
+) -> None:
+    url = clickhouse.new_database()
+    clickhouse.execute(f"CREATE TABLE out (c {declared}) ENGINE = Memory", url)
+    frame = spark.sql(f"SELECT CAST({value} AS {query}) AS c")
+    if stored is None:
+        with pytest.raises(ps.DataError, match="do not fit"):
+            _sink(url, frame)
+    else:
+        sink = _sink(url, frame)
+        sink.write(Epoch(0, frame))
+        sink.close()
+        assert clickhouse.execute("SELECT c FROM out", url) == [{"c": stored}]
+
+
+def test_what_a_table_promises(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url, frame = clickhouse.new_database(), spark.range(2)
+    for engine, guarantee, why in (
+        ("Memory", Guarantee.AT_LEAST_ONCE, "the engine Memory does not drop"),
+        ("MergeTree ORDER BY id", Guarantee.AT_LEAST_ONCE, "the engine MergeTree does not drop"),
+        (
+            "MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 7",
+            Guarantee.EXACTLY_ONCE,
+            "remembers its last 7 inserts",
+        ),
+    ):
+        clickhouse.execute(f"CREATE OR REPLACE TABLE out (id Int64) ENGINE = {engine}", url)
+        sink = _sink(url, frame)
+        sink.close()
+        assert sink.guarantee is guarantee
+        assert why in str(sink.remark)
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        ("MergeTree ORDER BY id", "its? engine .* is MergeTree|engine of the table out is MergeTree"),
+        ("Memory", "engine of the table out is Memory"),
+        ("ReplacingMergeTree ORDER BY (id, k)", r"replaces rows by \(id, k\)"),
+        ("ReplacingMergeTree ORDER BY tuple()", r"replaces rows by \(nothing\)"),
+        ("ReplacingMergeTree(at) ORDER BY id", r"column 'at' \(DateTime\), which the query does not have"),
+    ],
+)
+def test_tables_that_cannot_replace_rows_are_refused(
+    spark: SparkSession, clickhouse: ClickHouse, engine: str, why: str
+) -> None:
+    url = clickhouse.new_database()
+    clickhouse.execute(f"CREATE TABLE out (id Int64, k Int64, at DateTime) ENGINE = {engine}", url)
+    frame = spark.range(2).withColumn("k", F.col("id"))
+    with pytest.raises(ps.ConfigError, match=why) as refused:
+        _sink(url, frame, "update", ("id",))
+    assert refused.value.code == "STREAM_KEY"
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "ReplacingMergeTree ORDER BY id",
+        "ReplacingMergeTree(n) ORDER BY (id)",
+        "ReplacingMergeTree(n, gone) ORDER BY id",
+        "ReplacingMergeTree(at) ORDER BY id",
+    ],
+)
+def test_tables_of_others_that_replace_rows(spark: SparkSession, clickhouse: ClickHouse, engine: str) -> None:
+    url = clickhouse.new_database()
+    clickhouse.execute(
+        f"CREATE TABLE out (id Int64, k Int64, n UInt64, gone UInt8, at DateTime64(6) DEFAULT now64(6)) ENGINE = {engine}",
+        url,
+    )
+    frame = spark.range(2).withColumn("k", F.col("id"))
+    sink = _sink(url, frame, "update", ("id",))
+    sink.write(Epoch(0, frame))
+    sink.write(Epoch(1, frame.withColumn("k", F.col("id") + 10)))
+    sink.close()
+    rows = clickhouse.execute("SELECT id, k FROM out FINAL ORDER BY id", url)
+    assert rows == [{"id": 0, "k": 10}, {"id": 1, "k": 11}]
+
+
+def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url, frame = clickhouse.new_database(), spark.range(2)
+    with pytest.raises(ps.ConfigError, match="needs a key"):
+        _sink(url, frame, "update")
+    with pytest.raises(ps.ConfigError, match="no option 'tabel'"):
+        _sink(url, frame, tabel="x")
+    with pytest.raises(ps.ConfigError, match="starts with http"):
+        ClickHouseSink({"url": "clickhouse://x", "table": "out"})
+    with pytest.raises(ps.ConfigError, match="needs the address of a server"):
+        ClickHouseSink({"table": "out"})
+    with pytest.raises(ps.ConfigError, match="settings must be a dictionary"):
+        ClickHouseSink({"url": url, "table": "out", "settings": "a=1"})
+    with pytest.raises(ps.DataError, match="no table out"):
+        _sink(url, frame, create=False)
+    with pytest.raises(ps.DataError, match="'i' is interval day"):
+        _sink(url, spark.sql("SELECT INTERVAL '1' DAY AS i"))
+    began = time.monotonic()
+    with pytest.raises(ps.ConnectorError, match="Authentication failed") as refused:
+        _sink(url.replace("secret", "wrong"), frame)
+    assert not refused.value.retryable
+    assert "wrong" not in str(refused.value)
+    with pytest.raises(ps.ConnectorError, match="UNKNOWN_DATABASE"):
+        _sink(f"{url}x", frame)
+    with pytest.raises(ps.ConnectorError, match=r"UNKNOWN_SETTING|Unknown setting"):
+        _sink(url, frame, settings={"no_such_setting": 1})
+    assert time.monotonic() - began < 10
+
+
+def test_a_row_that_the_table_refuses_stores_nothing_of_its_epoch(
+    spark: SparkSession, clickhouse: ClickHouse
+) -> None:
+    url = clickhouse.new_database()
+    clickhouse.execute(
+        "CREATE TABLE out (id Int64, CONSTRAINT small CHECK id < 5) ENGINE = MergeTree ORDER BY id", url
+    )
+    sink = _sink(url, spark.range(10))
+    with pytest.raises(ps.DataError, match="small") as refused:
+        sink.write(Epoch(0, spark.range(10)))
+    assert refused.value.code == "SINK_ROW_REFUSED"
+    with pytest.raises(ps.DataError, match="NULL"):
+        sink.write(Epoch(0, spark.range(3).select(F.nullif("id", F.lit(1)).alias("id"))))
+    sink.close()
+    assert _ids(clickhouse, url) == []
+
+
+def test_names_with_odd_characters(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url = clickhouse.new_database()
+    database = url.rpartition("/")[2]
+    frame = spark.range(3).select(F.col("id").alias("a`b c"), F.lit("q").alias("É'x"))
+    sink = _sink(clickhouse.url(), frame, "update", ("a`b c",), table=f"{database}.my-table")
+    sink.write(Epoch(0, frame))
+    sink.write(Epoch(1, frame))
+    sink.close()
+    rows = clickhouse.execute("SELECT `a\\`b c` AS id, `É'x` AS x FROM `my-table` FINAL ORDER BY id", url)
+    assert rows == [{"id": number, "x": "q"} for number in range(3)]
+
+
+def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+    began = time.monotonic()
+    with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
+        _sink("http://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")
+    assert refused.value.retryable
+    assert "Connection refused" in refused.value.message
+    assert time.monotonic() - began < 10
+
+
+def test_a_query_waits_for_a_server_that_is_killed_and_stops_without_one(
+    session: ps.Session, tmp_path: Path
+) -> None:
+    with ClickHouse() as server:
+        url = server.new_database()
+        query = (
+            session.read_stream.rate(rows_per_second=200)
+            .select(F.col("value").alias("id"))
+            .write_stream.format("clickhouse")
+            .option("url", url)
+            .option("table", "out")
+            .option("checkpoint.location", tmp_path / "ckpt")
+            .start("waits-for-clickhouse")
+        )
+        with query:
+            wait_for(lambda: _ids(server, url))
+            server.kill()
+            sink = query._sink
+            wait_for(lambda: sink.message is not None)
+            assert query.status.message.startswith("waiting for clickhouse table out")
+            server.start()
+            before = len(_ids(server, url))
+            wait_for(lambda: len(_ids(server, url)) > before)
+            assert sink.retries > 0
+            found = _ids(server, url)
+            assert found == list(range(len(found)))
+            server.kill()
+            wait_for(lambda: sink.message is not None)
+            stopper = threading.Thread(target=query.stop)
+            stopper.start()
+            stopper.join(20)
+            assert not stopper.is_alive()
+        assert query.exception() is None
+
+
+def test_a_query_with_aggregates(
+    session: ps.Session,
+    spark: SparkSession,
+    clickhouse: ClickHouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = clickhouse.new_database()
+    monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", url)
+    source = tmp_path / "in"
+
+    def run(rows: list[tuple[str, int]]) -> ps.StreamingQuery:
+        spark.createDataFrame(rows, "k STRING, v INT").write.mode("append").parquet(str(source))
+        query = (
+            session.read_stream.parquet(source, schema="k STRING, v INT")
+            .key_by("k")
+            .agg(total=F.sum("v"))
+            .write_stream.output_mode("update")
+            .key("k")
+            .trigger(ps.Trigger.available_now())
+            .format("clickhouse")
+            .option("table", "counts")
+            .option("checkpoint.location", tmp_path / "ckpt")
+            .start("clickhouse-counts")
+        )
+        query.await_termination()
+        return query
+
+    run([("a", 1), ("b", 2), ("a", 3)])
+    query = run([("a", 10), ("c", 1)])
+    rows = clickhouse.execute("SELECT k, total FROM counts FINAL ORDER BY k", url)
+    assert rows == [{"k": "a", "total": 14}, {"k": "b", "total": 2}, {"k": "c", "total": 1}]
+    assert "exactly once (a repeated row replaces itself: read with FINAL)" in query.explain()
+    assert query.last_progress is not None
+    assert query.last_progress.output_rows == 2

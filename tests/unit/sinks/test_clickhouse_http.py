@@ -1,0 +1,44 @@
+"""Addresses and answers of ClickHouse."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.sinks.clickhouse_http import Address, Refusal
+
+
+def test_addresses_in_all_their_forms() -> None:
+    address = Address.of("https://me%40x:p%2Fw@db.example/shop?max_threads=2")
+    assert (address.host, address.port, address.secure) == ("db.example", 8443, True)
+    assert (address.user, address.password, address.database) == ("me@x", "p/w", "shop")
+    assert address.settings == {"max_threads": "2"}
+    assert address.place == "db.example:8443/shop"
+    assert "p/w" not in repr(address)
+    plain = Address.of("http://db:9000?database=a&user=b&password=c")
+    assert (plain.port, plain.database, plain.user, plain.password) == (9000, "a", "b", "c")
+    assert Address.of("http://db").database == "default"
+    changed = plain.with_options({"user": "you", "settings": {"insert_quorum": 2, "async": True}})
+    assert (changed.user, changed.settings) == ("you", {"insert_quorum": "2", "async": "1"})
+    assert pickle.loads(pickle.dumps(changed)) == changed
+    with pytest.raises(ConfigError, match="starts with http"):
+        Address.of("tcp://db:9000")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "passes", "of_rows"),
+    [
+        (500, 252, True, False),
+        (500, 999, True, False),
+        (404, 60, False, False),
+        (403, 516, False, False),
+        (500, 349, False, True),
+        (503, None, True, False),
+        (404, None, False, False),
+    ],
+)
+def test_which_answers_pass(status: int, code: int | None, passes: bool, of_rows: bool) -> None:
+    answer = Refusal("text", status=status, code=code)
+    assert (answer.passes, answer.of_rows) == (passes, of_rows)
