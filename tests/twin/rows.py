@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.state import merge, run, spine
+from penstock.state import merge, run, sorted_runs, tiers
 
 Row = tuple[Any, ...]
 Multiset = dict[Row, int]
@@ -127,7 +127,8 @@ def histories(draw: st.DrawFn, names: Sequence[str], *, ticks: int = 5, most: in
 @contextmanager
 def small_state() -> Iterator[None]:
     """Sizes so small that a few rows make runs, open merges and offset tables."""
-    sizes = [(spine, "_FOLD_BELOW", 3), (spine, "_LEAST_FUEL", 1), (spine, "_FUEL", 2), (merge, "_CHUNK", 4)]
+    sizes = [(tiers, "_SMALL", 3), (tiers, "_AT_ONCE", 6), (tiers, "_FAN_IN", 3), (tiers, "_FUEL", 2)]
+    sizes += [(tiers, "_CHUNK", 2), (merge, "_CHUNK", 4), (sorted_runs, "_CHUNK", 4)]
     sizes += [(run, "TABLE_FROM", 6), (merge, "TABLE_FROM", 6), (merge, "_LEAST_CHUNK", 1)]
     before = [getattr(module, name) for module, name, _ in sizes]
     for module, name, size in sizes:

@@ -330,11 +330,12 @@ def run_starts(*columns: npt.NDArray[Any]) -> Places:
     return is_start(*columns).nonzero()[0]
 
 
-def sort_places(keys: Sequence[npt.NDArray[Any]]) -> Places:
+def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> Places:
     """Return the positions that sort rows by several integer columns, the first one most significant; it may not be negative.
 
     The first column and the leading bits of the second one that vary are packed into a word, and words are sorted; what else
-    there is rarely matters, and is looked at only for rows whose words tie.
+    there is rarely matters, and is looked at only for rows whose words tie. `merging` says that the rows are a few sequences
+    that are in order already.
     """
     first = keys[0]
     if len(keys) == 1:
@@ -356,7 +357,11 @@ def sort_places(keys: Sequence[npt.NDArray[Any]]) -> Places:
             here >>= np.uint64(span - room)
         if room < 64:
             here |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
-    order, word = order_words(word)
+    if merging:
+        order = word.argsort(kind="stable")
+        word = word.take(order)
+    else:
+        order, word = order_words(word)
     rest = keys[1:] if span > room else keys[2:]
     same = word[1:] == word[:-1]
     if rest and same.any():

@@ -216,9 +216,9 @@ class Slots:
         # Entries of the index that still lead to a dead slot find another hash there.
         self._hashes.data[slots] ^= _ALL
 
-    def _merge(self, older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
+    def _merge(self, parts: Sequence[Sequence[Column]], keys: int) -> Run:
         """Merge index entries, without those whose slot has died or has another key by now."""
-        hashes, slots = merge_sorted(older, newer, keys)
+        hashes, slots = merge_sorted(parts, keys)
         valid = self._hashes.data[slots] == hashes
         # A key that died and came back into the same slot has two entries.
         valid[1:] &= (hashes[1:] != hashes[:-1]) | (slots[1:] != slots[:-1])

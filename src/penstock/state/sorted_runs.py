@@ -1,31 +1,27 @@
-"""Immutable sorted runs of plain NumPy columns, merged a little in every tick.
+"""Immutable sorted runs of plain NumPy columns, merged a little at a time (`penstock.state.tiers` says when).
 
-A run is a tuple of arrays of one length, sorted by its first `keys` arrays. A new run that is not much smaller than the one
-before it is merged with it: at once while both are small, otherwise in portions paid for by the rows of each commit, while both
-stay readable. So no tick pays for the whole state, and there are only a logarithmic number of runs to look into.
+A run is a tuple of arrays of one length, sorted by its first `keys` arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.ordering import is_start
+from penstock.data.ordering import is_start, sort_places
+from penstock.state.tiers import Tiers
 from penstock.state.width import narrow
 
 Column = npt.NDArray[Any]
 Run = tuple[Column, ...]
 Places = npt.NDArray[np.int64]
+# Merges rows of several runs, given their number of keys; it gets all rows of the keys it sees.
+Combine = Callable[[Sequence[Sequence[Column]], int], Run]
 
-_SMALL = 8192  # runs that together are no longer are merged at once
-_RATIO = 8
-_PORTION = 16  # rows merged per changed row, for each open merge
-_LEAST = 4096
-_CHUNK = 32768
+_CHUNK = 16_384  # rows of each run per chunk
 _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
 
 
@@ -69,65 +65,16 @@ def _precedes(
     return before
 
 
-def merge_sorted(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
-    """Merge two sorted sequences of rows."""
-    if len(newer[0]) > len(older[0]):
-        older, newer = newer, older
-    if len(newer[0]) == 0:
-        return tuple(older)
-    return _insert(older, newer, _places(older, newer, keys))
+def merge_sorted(parts: Sequence[Sequence[Column]], keys: int) -> Run:
+    """Merge sorted sequences of rows."""
+    columns = tuple(np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+    order = sort_places(columns[:keys], merging=True)
+    return tuple(column.take(order) for column in columns)
 
 
-def merge_counts(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Run:
-    """Merge two sorted sequences of different keys with counts (the last column), adding up equal keys and dropping zeros."""
-    if len(newer[0]) > len(older[0]):
-        older, newer = newer, older
-    if len(newer[0]) == 0:
-        return tuple(older)
-    count = len(older[0])
-    places = _places(older, newer, keys)
-    before = np.maximum(places - 1, 0)
-    equal = places > 0
-    for old, new in zip(older[:keys], newer[:keys], strict=True):
-        equal &= old[before] == new
-    met = equal.nonzero()[0]
-    if len(met):
-        sums = older[-1][before[met]].astype(np.int64) + newer[-1][met]
-        counts = older[-1].astype(np.promote_types(older[-1].dtype, narrow(sums).dtype))
-        counts[before[met]] = sums
-        older = (*older[:-1], counts)
-        fresh = (~equal).nonzero()[0]
-        newer, places = [column[fresh] for column in newer], places[fresh]
-        dead = before[met][counts[before[met]] == 0]
-        if len(dead):
-            alive = np.ones(count, np.bool_)
-            alive[dead] = False
-            older = [column[alive] for column in older]
-            places = places - np.searchsorted(dead, places)
-    return _insert(older, newer, places)
-
-
-def _places(older: Sequence[Column], newer: Sequence[Column], keys: int) -> Places:
-    """Where each newer row belongs among the older ones, behind equal keys; finding places is cheaper than sorting again."""
-    places = np.searchsorted(older[0], newer[0], "right")
-    if keys > 1:
-        low = np.searchsorted(older[0], newer[0], "left")
-        places = lower_bounds(older[1:keys], newer[1:keys], low, places, after=True)
-    return places
-
-
-def _insert(older: Sequence[Column], newer: Sequence[Column], places: Places) -> Run:
-    total = len(older[0]) + len(places)
-    places = places + np.arange(len(places))
-    kept = np.ones(total, np.bool_)
-    kept[places] = False
-    result = []
-    for old, new in zip(older, newer, strict=True):
-        column = np.empty(total, np.promote_types(old.dtype, new.dtype))
-        column[places] = new
-        column[kept] = old
-        result.append(column)
-    return tuple(result)
+def merge_counts(parts: Sequence[Sequence[Column]], keys: int) -> Run:
+    """Merge sorted sequences of keys with counts (the last column), adding up equal keys and dropping zeros."""
+    return sum_equal(merge_sorted(parts, keys))
 
 
 def sum_equal(run: Run) -> Run:
@@ -145,115 +92,114 @@ def sum_equal(run: Run) -> Run:
     return (*keys, counts)
 
 
-def _narrowed(column: Column) -> Column:
-    return narrow(column) if column.dtype.kind == "i" else column
+def _narrowed(run: Run) -> Run:
+    if len(run[0]) < _NARROW_FROM:
+        return run
+    return tuple(narrow(column) if column.dtype.kind == "i" else column for column in run)
 
 
-@dataclass(slots=True, eq=False)
 class _Merge:
-    """Two runs on their way into one."""
+    """Runs on their way into one."""
 
-    older: Run
-    newer: Run
-    output: list[Column]
-    at: int = 0
-    newer_at: int = 0
-    filled: int = 0
+    __slots__ = ("_at", "_combine", "_filled", "_keys", "_output", "_runs")
 
-    def write(self, part: Run) -> None:
+    def __init__(self, runs: Sequence[Run], keys: int, combine: Combine) -> None:
+        self._runs = runs
+        self._keys = keys
+        self._combine = combine
+        self._at = [0] * len(runs)
+        self._filled = 0
+        total = sum(len(run[0]) for run in runs)
+        # Integers begin with as few bytes as they can have; the rows that come may ask for more.
+        dtypes = [np.dtype(np.int8) if column.dtype.kind == "i" else column.dtype for column in runs[0]]
+        self._output: list[Column] = [np.empty(total, dtype) for dtype in dtypes]
+
+    def advance(self, rows: int) -> bool:
+        """Merge at least this many more rows if there are as many, and say whether all are done."""
+        while rows > 0 and not self._finished:
+            rows -= self._chunk(min(rows, _CHUNK))
+        return self._finished
+
+    @property
+    def _finished(self) -> bool:
+        return all(at == len(run[0]) for at, run in zip(self._at, self._runs, strict=True))
+
+    def _chunk(self, size: int) -> int:
+        """Merge the rows up to the smallest of the keys a chunk away, so that equal keys are never parted."""
+        here = list(zip(self._runs, self._at, strict=True))
+        heads = [
+            tuple(column[at + size - 1] for column in run[: self._keys])
+            for run, at in here
+            if at + size <= len(run[0])
+        ]
+        if heads:
+            ends = [range_of(run, self._keys, min(heads))[1] for run in self._runs]
+        else:
+            ends = [len(run[0]) for run in self._runs]
+        parts = [
+            [column[at:end] for column in run] for (run, at), end in zip(here, ends, strict=True) if end > at
+        ]
+        self._write(self._combine(parts, self._keys))
+        taken = sum(ends) - sum(self._at)
+        self._at = ends
+        return taken
+
+    def _write(self, part: Run) -> None:
         """Put merged rows behind those that are there."""
-        filled = self.filled + len(part[0])
+        filled = self._filled + len(part[0])
         for place, values in enumerate(part):
-            column = self.output[place]
+            column = self._output[place]
             if values.dtype != column.dtype:
                 values = narrow(values)
                 if not np.can_cast(values.dtype, column.dtype):
                     wider = np.empty(len(column), values.dtype)
-                    wider[: self.filled] = column[: self.filled]
-                    self.output[place] = column = wider
-            column[self.filled : filled] = values
-        self.filled = filled
+                    wider[: self._filled] = column[: self._filled]
+                    self._output[place] = column = wider
+            column[self._filled : filled] = values
+        self._filled = filled
+
+    def result(self) -> Run:
+        """The merged run; the memory that was reserved for rows that are gone is given back."""
+        for column in self._output:
+            column.resize(self._filled, refcheck=False)
+        return tuple(self._output)
+
+    def memory(self) -> int:
+        return sum(column.nbytes for column in self._output)
 
 
-@dataclass(slots=True)
+def _size(run: Run) -> int:
+    return len(run[0])
+
+
 class SortedRuns:
-    """A logarithmic number of sorted runs.
+    """A logarithmic number of sorted runs, merged by `combine`."""
 
-    `combine` merges rows of an older and a newer run (and their number of keys); it gets all rows of the keys it sees.
-    """
+    __slots__ = ("_tiers",)
 
-    keys: int
-    combine: Callable[[Sequence[Column], Sequence[Column], int], Run]
-    runs: list[Run] = field(default_factory=list)
-    _merges: list[_Merge] = field(default_factory=list)
+    def __init__(self, keys: int, combine: Combine) -> None:
+        self._tiers: Tiers[Run] = Tiers(
+            _size, lambda runs: _Merge(runs, keys, combine), lambda runs: _narrowed(combine(runs, keys))
+        )
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """All runs, the newest last."""
+        return self._tiers.runs
 
     def append(self, run: Run) -> None:
         """Add a sorted run; nothing is merged."""
         if len(run[0]):
-            self.runs.append(run if len(run[0]) < _NARROW_FROM else tuple(map(_narrowed, run)))
+            self._tiers.runs.append(_narrowed(run))
 
     def drop_last(self) -> None:
         """Take back the last appended run."""
-        self.runs.pop()
+        self._tiers.runs.pop()
 
     def work(self, rows: int) -> None:
         """Merge, as much as `rows` changed rows pay for."""
-        while self._start_merge():
-            pass
-        for merge in list(self._merges):
-            self._advance(merge, max(_LEAST, rows * _PORTION))
+        self._tiers.work(rows)
 
     def memory(self) -> int:
-        held = sum(column.nbytes for run in self.runs for column in run)
-        return held + sum(column.nbytes for merge in self._merges for column in merge.output)
-
-    def _busy(self, run: Run) -> bool:
-        return any(run is merge.older or run is merge.newer for merge in self._merges)
-
-    def _start_merge(self) -> bool:
-        for place in range(len(self.runs) - 1, 0, -1):
-            newer, older = self.runs[place], self.runs[place - 1]
-            if len(newer[0]) * _RATIO < len(older[0]) or self._busy(newer) or self._busy(older):
-                continue
-            total = len(newer[0]) + len(older[0])
-            if total <= _SMALL:
-                self.runs[place - 1 : place + 1] = [
-                    run for run in [self.combine(older, newer, self.keys)] if len(run[0])
-                ]
-            else:
-                # Integers begin with as few bytes as they can have; the rows that come may ask for more.
-                dtypes = [np.int8 if column.dtype.kind == "i" else column.dtype for column in older]
-                self._merges.append(_Merge(older, newer, [np.empty(total, dtype) for dtype in dtypes]))
-            return True
-        return False
-
-    def _advance(self, merge: _Merge, fuel: int) -> None:
-        end, newer_end = len(merge.older[0]), len(merge.newer[0])
-        while fuel > 0 and (merge.at < end or merge.newer_at < newer_end):
-            size = min(fuel, _CHUNK)
-            stop = min(end, merge.at + size)
-            if stop < end:
-                key = [column[stop - 1] for column in merge.older[: self.keys]]
-                # Rows of one run may share a key (hashes do): all of them go together.
-                stop = max(stop, range_of(merge.older, self.keys, key)[1])
-                newer_stop = range_of(merge.newer, self.keys, key)[1]
-            else:
-                newer_stop = min(newer_end, merge.newer_at + size) if merge.at == end else newer_end
-            part = self.combine(
-                [column[merge.at : stop] for column in merge.older],
-                [column[merge.newer_at : newer_stop] for column in merge.newer],
-                self.keys,
-            )
-            merge.write(part)
-            fuel -= stop - merge.at + newer_stop - merge.newer_at
-            merge.at, merge.newer_at = stop, newer_stop
-        if merge.at == end and merge.newer_at == newer_end:
-            self._finish(merge)
-
-    def _finish(self, merge: _Merge) -> None:
-        self._merges.remove(merge)
-        for column in merge.output:
-            column.resize(merge.filled, refcheck=False)
-        merged: Run = tuple(merge.output)
-        place = next(index for index, run in enumerate(self.runs) if run is merge.older)
-        self.runs[place : place + 2] = [merged] if merge.filled else []
+        """Bytes held, with half-done merges."""
+        return sum(column.nbytes for run in self.runs for column in run) + self._tiers.merge_memory()

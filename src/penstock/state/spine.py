@@ -2,8 +2,7 @@
 
 A tick stages its delta as one more run (`stage`); readers see the rows before the tick or after it (`before`, `after`) until
 `commit` keeps the staged run or `rollback` drops it. Deletes are rows of negative weight, which meet what they delete when
-runs are merged. Commit folds small runs into each other at once; larger ones are merged by `fuel` rows per changed row and
-commit, both staying readable until their merge is done. So there are about log(rows) runs, and no tick pays for a large merge.
+runs are merged (`penstock.state.tiers` says when). There are about log(rows) runs, and no tick pays for a large merge.
 
 Cost: stage O(d log d) for d changed rows, commit O(d) amortised by a factor log(rows), a look-up O(log rows) per run.
 """
@@ -24,13 +23,8 @@ from penstock.data.sorting import order_words
 from penstock.data.view import Positions, View, views
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
+from penstock.state.tiers import Tiers
 
-_FOLD_BELOW = 4_096  # rows up to which runs are merged at once
-_FOLD_RATIO = 16  # unless the older one is more than this many times as large,
-_FOLD_ALWAYS = 256  # and larger than this
-_RATIO = 4  # a run is merged into one that is at most this many times as large
-_FUEL = 8  # rows merged per changed row in each open merge: more than _RATIO + 1, so that merges never fall behind
-_LEAST_FUEL = 512
 _PAIRS = 1_000_000  # matches given in one piece
 
 
@@ -122,10 +116,7 @@ class Reader:
         """All rows, each once with its multiplicity. Cost: data."""
         if not self.runs:
             return empty(self.types)
-        smallest, *others = sorted(self.runs, key=len)
-        for run in others:
-            smallest = merge_runs(run, smallest)
-        return smallest.delta()
+        return merge_runs(self.runs).delta()
 
     @property
     def held(self) -> int:
@@ -148,13 +139,13 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 class Spine:
     """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
 
-    __slots__ = ("_keys", "_merges", "_pending", "_runs", "_total", "_types")
+    __slots__ = ("_keys", "_pending", "_runs", "_tiers", "_total", "_types")
 
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
         self._types = tuple(types)
         self._keys = None if keys is None else tuple(keys)
+        self._tiers: Tiers[Run] = Tiers(len, Merge, merge_runs)
         self._runs: tuple[Run, ...] = ()
-        self._merges: list[Merge] = []
         self._pending: Run | None = None
         self._total = 0
 
@@ -199,19 +190,15 @@ class Spine:
         if pending is None:
             return
         self._total += int(pending.weights.sum(dtype=np.int64))
-        self._advance(max(_FUEL * len(pending), _LEAST_FUEL))
         if len(pending):
-            self._append(pending)
-        self._open_merges()
+            self._tiers.runs.append(pending)
+            self._tiers.work(len(pending))
+            self._runs = tuple(self._tiers.runs)
 
     def compact(self) -> None:
         """Merge everything into one run. Cost: data."""
-        self._merges.clear()
-        rows = self.before().runs
-        merged = None
-        for run in sorted(rows, key=len):
-            merged = run if merged is None else merge_runs(run, merged)
-        self._runs = () if merged is None or len(merged) == 0 else (merged,)
+        self._tiers.compact()
+        self._runs = tuple(self._tiers.runs)
 
     @property
     def count(self) -> int:
@@ -220,38 +207,7 @@ class Spine:
 
     def memory(self) -> int:
         """Bytes held, with half-done merges."""
-        return sum(run.memory() for run in self._runs) + sum(merge.memory() for merge in self._merges)
-
-    def _append(self, run: Run) -> None:
-        busy = {id(side) for merge in self._merges for side in (merge.left, merge.right)}
-        kept = []
-        for other in sorted(self._runs, key=len):
-            small = len(other) < _FOLD_BELOW and len(run) < _FOLD_BELOW and id(other) not in busy
-            if small and len(other) <= max(_FOLD_RATIO * len(run), _FOLD_ALWAYS):
-                run = merge_runs(other, run)
-            else:
-                kept.append(other)
-        self._runs = (*kept, run) if len(run) else tuple(kept)
-
-    def _advance(self, fuel: int) -> None:
-        for merge in tuple(self._merges):
-            if merge.advance(fuel):
-                self._merges.remove(merge)
-                merged = merge.result()
-                others = tuple(run for run in self._runs if run is not merge.left and run is not merge.right)
-                self._runs = (merged, *others) if len(merged) else others
-
-    def _open_merges(self) -> None:
-        """Open a merge for every two runs of similar size, from the largest on."""
-        busy = {id(side) for merge in self._merges for side in (merge.left, merge.right)}
-        free = sorted((run for run in self._runs if id(run) not in busy), key=len, reverse=True)
-        while len(free) >= 2:
-            older, newer = free[0], free[1]
-            if len(newer) >= _FOLD_BELOW and len(newer) * _RATIO >= len(older):
-                self._merges.append(Merge(older, newer))
-                free = free[2:]
-            else:
-                free = free[1:]
+        return sum(run.memory() for run in self._runs) + self._tiers.merge_memory()
 
 
 def _pairs(

@@ -10,6 +10,7 @@ import pytest
 from penstock.state.ordered import OrderedCounts
 from penstock.state.sorted_runs import SortedRuns, merge_counts
 from penstock.state.width import narrow
+from twin.rows import small_state
 
 RANDOM = np.random.default_rng(5)
 
@@ -85,6 +86,32 @@ def test_merges_widen_when_they_must() -> None:
     assert found[5_000] == 1
     assert found[2**33 + 4_999] == 200
     assert len(found) == 15_000
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_small_merges_in_small_steps(words: int) -> None:
+    truth: Counter[tuple[int, ...]] = Counter()
+    with small_state():
+        counts = OrderedCounts(words, ids=True)
+        for _ in range(60):
+            rows = int(RANDOM.integers(1, 9))
+            keys = [RANDOM.integers(0, 3, rows) for _ in range(words + 2)]
+            keys[1:-1] = [key.astype(np.uint64) << np.uint64(62) for key in keys[1:-1]]
+            columns = [keys[0], *keys[1:]]
+            weights = RANDOM.integers(1, 3, rows)
+            gone = [key for key, count in truth.items() if count > 0][: int(RANDOM.integers(0, 6))]
+            for column, values in zip(range(words + 2), zip(*gone, strict=True), strict=False):
+                columns[column] = np.concatenate([columns[column], np.array(values, columns[column].dtype)])
+            weights = np.concatenate([weights, np.array([-truth[key] for key in gone], np.int64)])
+            for *key, weight in zip(*(column.tolist() for column in (*columns, weights)), strict=True):
+                truth[tuple(key)] += weight
+            counts.stage(columns, weights)
+            counts.commit()
+            found = counts.scan(np.arange(3))
+            rows_ = zip(found.groups.tolist(), *(key.tolist() for key in found.keys), strict=True)
+            assert dict(zip(rows_, found.counts.tolist(), strict=True)) == {
+                key: count for key, count in truth.items() if count
+            }
 
 
 def test_slots_beyond_the_width_of_a_run_are_not_found() -> None:

@@ -102,11 +102,10 @@ def test_merging_adds_up(
     data: st.DataObject, names: tuple[str, ...], keys: tuple[int, ...] | None, mask: int
 ) -> None:
     with weakened(mask), small_state():
-        a, b = (data.draw(deltas(names, most=30)) for _ in range(2))
-        left, right = (sort_run(row_words(delta.columns, keys, len(delta)), delta) for delta in (a, b))
-        merged = merge_runs(left, right)
-    assert multiset(merged.delta()) == multiset(a, b)
-    assert len(merged) == len(multiset(a, b))
+        parts = [data.draw(deltas(names, most=20)) for _ in range(data.draw(st.integers(1, 5)))]
+        merged = merge_runs([sort_run(row_words(part.columns, keys, len(part)), part) for part in parts])
+    assert multiset(merged.delta()) == multiset(*parts)
+    assert len(merged) == len(multiset(*parts))
     assert all(x <= y for x, y in pairwise(merged.words.tolist()))
     with weakened(mask):
         assert (row_words(merged.columns, keys, len(merged)) == merged.words).all()
@@ -121,7 +120,7 @@ def big_run(count: int, *, first: int = 0, step: int = 1, weight: int = 1) -> Ru
 
 def test_a_merge_stops_when_its_fuel_is_spent() -> None:
     older, newer = big_run(180_000), big_run(30_000, first=120_000, step=4, weight=-1)
-    merge = Merge(older, newer)
+    merge = Merge([older, newer])
     rounds = 0
     while not merge.advance(40_000):
         rounds += 1
@@ -164,7 +163,7 @@ def test_merges_widen_weights_on_the_way() -> None:
         for weight in (100, 1000):
             delta = delta_of([((at,), weight if at > 20 else 100) for at in range(30)], types)
             runs.append(sort_run(row_words(delta.columns, (0,), 30), delta))
-        merged = merge_runs(*runs)
+        merged = merge_runs(runs)
     assert multiset(merged.delta()) == {(at,): 1100 if at > 20 else 200 for at in range(30)}
 
 
@@ -197,7 +196,7 @@ def test_one_key_of_many_rows_merges_in_steps() -> None:
         types = [pa.int64(), pa.int64()]
         deltas_ = [delta_of([((None, at), 1) for at in range(start, start + 40)], types) for start in (0, 20)]
         runs = [sort_run(row_words(delta.columns, (0,), len(delta)), delta) for delta in deltas_]
-        merge = Merge(*runs)
+        merge = Merge(runs)
         assert not merge.advance(10)
         assert not merge.advance(10)
 
