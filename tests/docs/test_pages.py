@@ -3,7 +3,8 @@
 Every page is run from top to bottom in a fresh folder that holds a copy of `examples/data` as `data`:
 a `python` block is executed, and a `text` block right behind it is its output; in a `console` block each line after `$ `
 is run by a shell, and the lines below it are its output. `...` stands for anything, as in doctest.
-`make` targets are only checked to exist: they would run this very test.
+`make` targets are only checked to exist: they would run this very test. A page that speaks of a variable with the address of
+a server finds that server running.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from servers.kafka import Broker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -112,18 +116,43 @@ def _is_whole(command: str) -> bool:
     return not command.endswith("\\")
 
 
+def _addresses(page: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The servers that a page speaks of, as the variables in which penstock looks for them."""
+    text = page.read_text(encoding="utf-8")
+    found = {}
+    if any(block.kind == "python" for block in blocks(page)):
+        for variable, address in ADDRESSES.items():
+            if variable in text:
+                found[variable] = address(request)
+    return found
+
+
+@pytest.fixture(scope="session")
+def kafka_with_orders(kafka: Broker) -> str:
+    """The address of a broker with the topic of the documentation."""
+    kafka.create_topic("orders")
+    return kafka.bootstrap_servers
+
+
+ADDRESSES: dict[str, Callable[[pytest.FixtureRequest], str]] = {
+    "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": lambda request: request.getfixturevalue("kafka_with_orders"),
+    "PENSTOCK_POSTGRES_URL": lambda request: request.getfixturevalue("postgres").new_database(),
+    "PENSTOCK_CLICKHOUSE_URL": lambda request: request.getfixturevalue("clickhouse").new_database(),
+}
+
+
 def _id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=_id)
-def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     shutil.copytree(ROOT / "examples" / "data", folder / "data")
     from penstock import config
 
-    env = _environment(config.load().home)
+    env = _environment(config.load().home) | _addresses(page, request)
     found = blocks(page)
     _run_python(page, found, folder, env)
     for block in found:
