@@ -430,11 +430,19 @@ def rank_rows(
     Rows are peers when they have the same group (a number that is not negative) and equal keys. Among rows that are equal in
     every column -0.0 comes before 0.0.
     """
+    order, peers, _ = rank_classes(columns, keys, groups)
+    return order, peers
+
+
+def rank_classes(
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
+) -> tuple[Places, Places, Places]:
+    """The same with a third class: rows of one group that are equal in every column, as rows of a multiset are."""
     count = len(columns[0]) if columns else len(groups) if groups is not None else 0
     order = np.arange(count)
     classes = np.zeros(count, np.int64)
     if count == 0:
-        return order, classes
+        return order, classes, classes
     first = list(keys)
     if groups is not None:
         words: list[Words] = []
@@ -455,7 +463,7 @@ def rank_rows(
     for column in columns:
         if pa.types.is_floating(column.type):
             classes = _refine(order, classes, _zeros_apart(column), descending=False, nulls_first=True)
-    return order, peers
+    return order, peers, classes
 
 
 def _zeros_apart(column: pa.Array) -> pa.Array:

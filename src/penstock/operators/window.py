@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.delta import Delta, concat, empty
-from penstock.data.equality import equal_rows, group_rows
+from penstock.data.delta import Delta, concat, concat_columns, empty
+from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_rows
-from penstock.data.ordering import Key, rank_rows
+from penstock.data.ordering import Key, rank_classes, rank_rows, run_starts
 from penstock.data.view import Positions, gather
 from penstock.errors import DataError
-from penstock.functions.windows import WINDOWS
+from penstock.functions.windows import PLACES_ONLY, WINDOWS
 from penstock.functions.windows.layout import lay_out
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import blamed
@@ -51,6 +51,7 @@ class Window(Operator):
         self._partition = tuple(partition)
         self._order = tuple(order)
         self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
+        self._reads_columns = not all(call.function in PLACES_ONLY for call in calls)
         self._owned = arrangement is None
         self._filling = False
         self._rows = Arrangement(types, partition) if arrangement is None else arrangement
@@ -74,9 +75,7 @@ class Window(Operator):
             owners, before = self._rows.before().lookup(gather(keys, leaders), len(leaders))
         if self._owned:
             self._rows.apply(delta)
-        columns, partitions, old, new = self._together(before, owners, delta, groups)
-        order, peers = rank_rows(columns, self._order, partitions)
-        columns, partitions, old, new = gather(columns, order), partitions[order], old[order], new[order]
+        columns, partitions, peers, old, new = self._together(before, owners, delta, groups)
         try:
             return self._difference(columns, partitions, peers, old, new)
         except DataError as error:
@@ -133,19 +132,22 @@ class Window(Operator):
 
     def _together(
         self, before: Delta, owners: Positions, delta: Delta, groups: Positions
-    ) -> tuple[tuple[pa.Array, ...], Positions, Ints, Ints]:
-        """Every different row of the touched partitions, its partition, and how often it was and is there."""
+    ) -> tuple[tuple[pa.Array, ...], Positions, Positions, Ints, Ints]:
+        """Every different row of the touched partitions in order: its partition, its peers, and how often it was and is there."""
         both = concat([before, delta])
         partitions = np.concatenate([owners, groups])
-        order, starts = group_rows(hash_rows(both.columns, len(both)), both.columns, as_rows=True)
-        was = np.where(np.arange(len(both)) < len(before), both.weights, 0)
-        old = np.add.reduceat(was[order], starts)
-        new = np.add.reduceat(both.weights[order], starts)
+        order, peers, classes = rank_classes(both.columns, self._order, partitions)
+        was = both.weights.copy()
+        was[len(before) :] = 0
+        starts = run_starts(classes)
+        old = np.add.reduceat(was.take(order), starts)
+        new = np.add.reduceat(both.weights.take(order), starts)
         if (new < 0).any() or (old < 0).any():
             raise DataError("rows are retracted that were never inserted", code="DATA_NEGATIVE_COUNT")
-        kept = (old > 0) | (new > 0)
-        rows = order[starts[kept]]
-        return gather(both.columns, rows), partitions[rows], old[kept], new[kept]
+        kept = ((old > 0) | (new > 0)).nonzero()[0]
+        places = starts[kept]
+        rows = order[places]
+        return gather(both.columns, rows), partitions[rows], peers[places], old[kept], new[kept]
 
     def _computed(
         self, columns: Sequence[pa.Array], partitions: Positions, peers: Positions
@@ -161,7 +163,8 @@ class Window(Operator):
         for counts in (old, new):
             # Rows of weight n lie n times in a row.
             copies = np.repeat(np.arange(len(counts)), counts)
-            results = self._computed(gather(columns, copies), partitions[copies], peers[copies])
+            here = gather(columns, copies) if self._reads_columns else columns
+            results = self._computed(here, partitions[copies], peers[copies])
             sides.append((copies, results, np.cumsum(counts) - counts))
         (old_copies, old_results, old_first), (new_copies, new_results, new_first) = sides
         # Only copies of one row can be given twice.
@@ -172,14 +175,19 @@ class Window(Operator):
         row = np.repeat(np.arange(len(shared)), shared)
         one, other = old_first[row] + place, new_first[row] + place
         same = equal_rows(old_results, one, new_results, other, as_rows=True)
-        gone, come = np.ones(len(old_copies), np.bool_), np.ones(len(new_copies), np.bool_)
-        gone[one[same]] = False
-        come[other[same]] = False
-        changes = []
-        for copies, results, chosen, sign in (
-            (old_copies, old_results, gone.nonzero()[0], -1),
-            (new_copies, new_results, come.nonzero()[0], 1),
-        ):
-            shown = (*gather(columns, copies[chosen]), *gather(results, chosen))
-            changes.append(Delta(shown, np.full(len(chosen), sign, np.int64)))
-        return concat(changes)
+        gone, come = _others(len(old_copies), one[same]), _others(len(new_copies), other[same])
+        shown = gather(columns, np.concatenate((old_copies[gone], new_copies[come])))
+        found = (
+            concat_columns((*gather([before], gone), *gather([after], come)))
+            for before, after in zip(old_results, new_results, strict=True)
+        )
+        weights = np.ones(len(gone) + len(come), np.int64)
+        weights[: len(gone)] = -1
+        return Delta((*shown, *found), weights)
+
+
+def _others(count: int, places: Positions) -> Positions:
+    """The places below `count` that are not among the given ones."""
+    left = np.ones(count, np.bool_)
+    left[places] = False
+    return left.nonzero()[0]

@@ -25,6 +25,8 @@ from penstock.state.width import Small, all_one, narrow
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
 _ROW_SHIFT = np.uint64(40)
+_LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ONE = np.uint64(1)
 TABLE_FROM = 200_000  # rows from which the table of high bits pays
 _ROWS_PER_BUCKET = 4
 _CHUNK = 32_768  # words looked at together, so that they stay in the cache
@@ -187,9 +189,10 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
         none = np.zeros(0, np.int64)
         return none, none, none
     table = run.table if len(low) < _LOOKUP_BELOW else None
-    begin = np.searchsorted(words, low) if table is None else lookup(table, words, low)
+    begin = words.searchsorted(low) if table is None else lookup(table, words, low)
     head = words.take(begin, mode="clip")
-    found = ((head >= low) & (head <= high)).nonzero()[0]
+    hit = head == low if low is high else (head >= low) & (head <= high)
+    found = hit.nonzero()[0]
     if len(found) == 0:
         return found, found, found
     if len(found) < len(low):
@@ -198,15 +201,25 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
     last = len(words) - 1
     more = words.take(end, mode="clip") <= high
     more &= end <= last
-    open_ends = np.flatnonzero(more)
+    open_ends = more.nonzero()[0]
     for _ in range(_NEAR):
+        if len(open_ends) * 4 > len(found):
+            break
         if len(open_ends) == 0:
             return found, begin, end
         end[open_ends] += 1
         at = end[open_ends]
         open_ends = open_ends[(at <= last) & (words.take(at, mode="clip") <= high[open_ends])]
-    end[open_ends] = np.searchsorted(words, high[open_ends], "right")
+    if len(open_ends):
+        end[open_ends] = _behind(words, table, high[open_ends])
     return found, begin, end
+
+
+def _behind(words: Hashes, table: OffsetTable | None, high: Hashes) -> Positions:
+    """searchsorted(words, high, "right"), for words that ascend."""
+    if table is None or high[-1] == _LAST:
+        return words.searchsorted(high, "right")
+    return lookup(table, words, high + _ONE)
 
 
 def lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:

@@ -32,6 +32,9 @@ WINDOWS = Registry(
     },
 )
 
+# Functions that look at the places of rows alone, not at their columns.
+PLACES_ONLY = frozenset({"CumeDist", "DenseRank", "NTile", "PercentRank", "Rank", "RowNumber"})
+
 
 def known(call: WindowCall) -> str | None:
     """Return why the kernel does not know this window call, or None when it does."""
