@@ -149,6 +149,14 @@ class OrderedCounts:
         found, _, _ = self._window(ranges, len(slots), None, False)
         return self._join([found], False)
 
+    def read_short(self, slots: Positions) -> Entries | None:
+        """Read all live entries of each slot when they are so few that this costs no more than to read the first ones."""
+        ranges = self._ranges(slots, False)
+        if sum(int((part.high - part.low).sum()) for part in ranges) > _READ:
+            return None
+        found, _, _ = self._window(ranges, len(slots), None, False)
+        return self._join([found], False)
+
     def _ranges(self, slots: Positions, committed: bool) -> list[_Range]:
         """Where the entries of slots lie, in the runs that have any: most of the small ones have none."""
         count = len(self._runs.runs) - (self._staged if committed else 0)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.ordering import Words, decode, decode_values, run_starts
+from penstock.data.ordering import Words, decode, decode_values, run_lengths, run_starts
 from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
@@ -27,6 +27,7 @@ from penstock.functions.aggregates.result import Numbers, Result
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.dense import Dense
 from penstock.state.multiset import OrderedRows, OrderedValues
+from penstock.state.ordered import Entries, OrderedCounts
 from penstock.state.sorted_runs import Run
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -43,12 +44,56 @@ def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
     return less, equal
 
 
+class Searches:
+    """Groups whose extreme is gone, until it is asked for: the first and the last values of short groups are found in one reading."""
+
+    def __init__(self, counts: OrderedCounts) -> None:
+        self._counts = counts
+        self._waiting: list[tuple[ValueExtreme, Positions]] = []
+
+    def ask(self, extreme: ValueExtreme, slots: Positions) -> None:
+        """Search the groups at slots before values are read."""
+        if len(slots):
+            self._waiting.append((extreme, slots))
+
+    def settle(self) -> None:
+        """Search what waits."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 2:
+            every = np.unique(np.concatenate([slots for _, slots in waiting]))
+            found = self._counts.read_short(every)
+            if found is not None:
+                for extreme, slots in waiting:
+                    extreme.choose(slots, every, found)
+                return
+        for extreme, slots in waiting:
+            extreme.search(slots)
+
+    def reserve(self, size: int) -> None:
+        """Nothing is kept by slot."""
+
+    def update(self, rows: Rows) -> None:
+        """Groups are named by the extremes."""
+
+    def commit(self) -> None:
+        self.settle()
+
+    def rollback(self) -> None:
+        self._waiting.clear()
+
+    def memory(self) -> int:
+        return 0
+
+
 class ValueExtreme:
     """The cached first (or last) value of each group and how often it is there."""
 
-    def __init__(self, source: MultisetPart, values: OrderedValues, *, last: bool) -> None:
+    def __init__(
+        self, source: MultisetPart, values: OrderedValues, searches: Searches, *, last: bool
+    ) -> None:
         self._source = source
         self._values = values
+        self._searches = searches
         self._flip = _ALL if last else np.uint64(0)
         self._last = last
         # Words of the last value are kept complemented, so that better always means smaller.
@@ -87,7 +132,7 @@ class ValueExtreme:
         left = self._count.data[touched]
         if (left < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
-        self._search(touched[left == 0])
+        self._searches.ask(self, touched[left == 0])
 
     def _begin(self, slots: Positions, words: Sequence[Words], weights: Ints, starts: Positions) -> None:
         """Take the first entries of groups that had none."""
@@ -97,19 +142,30 @@ class ValueExtreme:
             dense.data[slots] = word ^ self._flip
         self._count.data[slots] = weights[starts]
 
-    def _search(self, slots: Positions) -> None:
-        if len(slots) == 0:
-            return
+    def choose(self, slots: Positions, every: Positions, found: Entries) -> None:
+        """Take the extremes of slots from all entries of the groups `every`, which ascend."""
+        first = run_starts(found.groups)
+        place = np.full(len(every), -1)
+        place[found.groups[first]] = first + run_lengths(first, len(found)) - 1 if self._last else first
+        at = place[every.searchsorted(slots)]
+        there = at >= 0
+        self._put(slots[there], found, at[there])
+
+    def search(self, slots: Positions) -> None:
+        """Read the groups at slots from where their extreme was."""
         starts = [dense.data[slots] ^ self._flip for dense in self._words]
         found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
         first = run_starts(found.groups)
-        owners = slots[found.groups[first]]
+        self._put(slots[found.groups[first]], found, first)
+
+    def _put(self, slots: Positions, found: Entries, places: Positions) -> None:
         for dense, word in zip(self._words, found.keys, strict=True):
-            dense.data[owners] = word[first] ^ self._flip
-        self._count.data[owners] = found.counts[first]
+            dense.data[slots] = word[places] ^ self._flip
+        self._count.data[slots] = found.counts[places]
 
     def values(self, slots: Positions) -> Result:
         """The extreme of each group, NULL where there is no value."""
+        self._searches.settle()
         kind, valid = self._values.kind, self._count.data[slots] > 0
         words = [dense.data[slots] ^ self._flip for dense in self._words]
         if pa.types.is_boolean(kind):
@@ -226,7 +282,10 @@ def _extreme(
         source = multiset_of(parts, chosen, keys)
     held = source.held
     if isinstance(held, OrderedValues):
-        values = parts.share(chosen, lambda: ValueExtreme(source, held, last=last), "extreme", keys, last)
+        searches = parts.share(chosen, lambda: Searches(held.counts), "searches", keys)
+        values = parts.share(
+            chosen, lambda: ValueExtreme(source, held, searches, last=last), "extreme", keys, last
+        )
         return _ExtremeValue(values)
     assert isinstance(held, OrderedRows)
     rows = parts.share(chosen, lambda: RowExtreme(source, held, last=last), "extreme", keys, last, nulls)
