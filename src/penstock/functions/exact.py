@@ -26,6 +26,7 @@ _MASK = np.int64(0xFFFFFFFF)
 _BITS = np.int64(32)
 _SAFE = 1 << 29  # additions of 33-bit parts that an int64 limb takes before it must carry
 _CHUNK = 16_384  # rows at a time, so that intermediate arrays stay in the cache
+_FEW = 100  # sums up to which Python's integers are faster
 _FINEST = 1074  # every finite double is an integer times 2**-1074
 
 
@@ -301,6 +302,8 @@ class FloatSums:
     def _nearest(self, slots: Positions, divisors: Ints | None = None, *, both: bool = False) -> Floats:
         """Rows of doubles: the sums (without divisors, or with `both`), and with divisors the means."""
         count = len(slots)
+        if count <= _FEW:
+            return self._nearest_few(slots, divisors)
         result = np.empty((2, count), np.float64)
         parts, negative, skipped = magnitude(self.sums.rows.data[slots])
         base, inexact = self.base + 32 * skipped, None
@@ -322,6 +325,17 @@ class FloatSums:
             slow = self._slow(slots, divided)
             for at, value in zip(slow.tolist(), self.integers(slots[slow]) if len(slow) else (), strict=True):
                 result[row, at] = ratio(value, (1 if divided is None else int(divided[at])) << self.unit)
+        return result
+
+    def _nearest_few(self, slots: Positions, divisors: Ints | None) -> Floats:
+        """The same one by one: Python's division of integers rounds once, and costs less than the calls for many."""
+        unit = self.unit if self.crowded else -self.base
+        values = self.integers(slots, fine=self.crowded)
+        result = np.empty((2, len(slots)), np.float64)
+        result[0] = [ratio(value, 1 << unit) for value in values]
+        if divisors is not None:
+            pairs = zip(values, divisors.tolist(), strict=True)
+            result[1] = [ratio(value, divisor << unit) for value, divisor in pairs]
         return result
 
     def _slow(self, slots: Positions, divisors: Ints | None) -> Positions:

@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 from penstock.errors import DataError
+from penstock.functions import exact
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, integer_words
 from penstock.functions.rounding import half_up, ratio, root
 
 GROUPS = 7
+
+
+@pytest.fixture(autouse=True, params=["few", "many"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to round: one by one, and all at once."""
+    if request.param == "many":
+        monkeypatch.setattr(exact, "_FEW", 0)
 
 
 def _doubles(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
@@ -159,6 +167,6 @@ def test_rounding_of_fractions() -> None:
     assert ratio(-(1 << 2000), 1) == -math.inf
     rng = np.random.default_rng(7)
     for value in [2.0, 0.1, 1e300, 5e-324, 1e-310, *np.abs(_doubles(rng, 300, "wide")).tolist()]:
-        exact = Fraction(value)
-        assert root(exact.numerator, exact.denominator) == math.sqrt(value)
+        square = Fraction(value)
+        assert root(square.numerator, square.denominator) == math.sqrt(value)
     assert [half_up(n, 2) for n in (-3, -1, 1, 3, 4)] == [-2, -1, 1, 2, 2]
