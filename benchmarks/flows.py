@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from harness import median_of
 from workload import SCHEMAS, Case, Table
 
 
@@ -76,15 +75,11 @@ class Recompute:
             frame.count()
             frame.createOrReplaceTempView(name)
 
-    def milliseconds(self, sql: str, runs: int = 3) -> float:
-        """The median time to compute all rows of a query."""
-
-        def once() -> float:
-            begin = time.perf_counter()
-            self._spark.sql(sql).write.format("noop").mode("overwrite").save()
-            return (time.perf_counter() - begin) * 1000
-
-        return median_of(once, runs)
+    def milliseconds(self, sql: str) -> float:
+        """The time to compute all rows of a query."""
+        begin = time.perf_counter()
+        self._spark.sql(sql).write.format("noop").mode("overwrite").save()
+        return (time.perf_counter() - begin) * 1000
 
     def close(self) -> None:
         self._spark.catalog.clearCache()

@@ -15,7 +15,7 @@ from workload import CASES, Table
 
 
 class Orders(pw.Schema):
-    id: int = pw.column_definition(primary_key=True)
+    order: int = pw.column_definition(primary_key=True)  # "id" is the name of Pathway's own row pointers
     customer: int
     product: int
     amount: float
@@ -53,13 +53,18 @@ def result(case: str, tables: dict[str, Any]) -> Any:
         customers = tables["customers"]
         large = orders.filter(orders.amount > 50)
         return large.join_left(customers, large.customer == customers.customer).select(
-            large.id, large.amount, customers.city
+            large.order, large.amount, customers.city
         )
     if case == "count distinct":
         return orders.groupby(orders.customer).reduce(
             orders.customer, n=pw.reducers.count_distinct(orders.product)
         )
     raise SystemExit("it has no window functions and no LIMIT")
+
+
+def named(row: dict[str, Any]) -> dict[str, Any]:
+    """A row by the names of the schemas, without its weight."""
+    return {"order" if name == "id" else name: value for name, value in row.items() if name != "_weight"}
 
 
 class Feed(pw.io.python.ConnectorSubject):
@@ -74,7 +79,7 @@ class Feed(pw.io.python.ConnectorSubject):
     def run(self) -> None:
         for piece in self._table.load().to_batches(max_chunksize=10_000):
             for row in piece.to_pylist():
-                self.next(**row)
+                self.next(**named(row))
         self.commit()
         for change in self.changes:
             self.go.acquire()
@@ -98,9 +103,7 @@ def main(options: dict[str, object]) -> None:
     for name, feed in feeds.items():
         for _ in range(ticks):
             change = tables[name].change(1000).to_pylist()
-            feed.changes.append(
-                [({k: v for k, v in row.items() if k != "_weight"}, row["_weight"]) for row in change]
-            )
+            feed.changes.append([(named(row), row["_weight"]) for row in change])
     seen = threading.Event()
     changed = threading.Event()
     last = [0.0]
