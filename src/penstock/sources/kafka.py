@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import config
-from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
-from penstock.sources import kafka_group
+from penstock.sources import bad, kafka_group
+from penstock.sources.bad import BadPoint, BadRecords, Why, split
+from penstock.sources.json_record import PARSED, WhyNotJson
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Large fetches: with the consumer's defaults it waits more than it reads (measured: 0.8M records/s before, 1.5M after).
 FETCHES = {
@@ -21,6 +22,9 @@ FETCHES = {
     "kafka.max.poll.records": 50_000,
     "kafka.receive.buffer.bytes": 1 << 20,
 }
+
+OWN = ("key", "topic", "partition", "offset", "timestamp")
+"""Columns of Kafka's own that stand beside those of the value, with an underscore."""
 
 
 def options(
@@ -56,19 +60,61 @@ def options(
     }
 
 
-def decoded(frame: DataFrame, schema: Any) -> DataFrame:
-    """Return the columns of JSON values, then Kafka's key, topic, partition, offset and timestamp with an underscore."""
-    from pyspark.sql import functions
+class Decoder(Protocol):
+    """How the bytes of a value become columns."""
 
-    ddl = schema if hasattr(schema, "fields") else to_ddl(to_arrow_schema(schema))
-    parsed = functions.from_json(functions.col("value").cast("string"), ddl, {"mode": "FAILFAST"})
-    return frame.select(
-        parsed.alias("value"),
-        *[
-            functions.col(name).alias(f"_{name}")
-            for name in ("key", "topic", "partition", "offset", "timestamp")
-        ],
-    ).select("value.*", "_key", "_topic", "_partition", "_offset", "_timestamp")
+    def parse(self, value: Column) -> Column:
+        """Return one column with all that is in a value; evaluated once per record."""
+
+    def is_bad(self, value: Column, parsed: Column) -> Column:
+        """Return whether a value is there and could not be read."""
+
+    def columns(self, parsed: Column) -> list[Column]:
+        """Return the columns of the stream."""
+
+    def why(self, max_bytes: int | None) -> Why:
+        """Return what says why a value is bad."""
+
+
+def decoded(
+    frame: DataFrame, decoder: Decoder, rule: BadRecords, options: Mapping[str, Any]
+) -> tuple[DataFrame, BadPoint]:
+    """Return the columns of values, then Kafka's key, topic, partition, offset and timestamp with an underscore.
+
+    A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values.
+    """
+    from pyspark.sql import functions as F
+
+    value = small = F.col("value")
+    large = F.lit(False)
+    if rule.max_bytes is not None:
+        large = F.coalesce(F.octet_length(value) > rule.max_bytes, large)
+        small = F.when(~large, value)
+    parsed = frame.withColumn(PARSED, decoder.parse(small))
+    watched = parsed.select(
+        PARSED,
+        *[F.col(name).alias(f"_{name}") for name in OWN],
+        _bad(large | decoder.is_bad(small, F.col(PARSED))),
+    )
+    why = decoder.why(rule.max_bytes)
+    good, point = split(watched, rule, place="offset", why=why, kafka=options)
+    return good.select(*decoder.columns(F.col(PARSED)), *[f"_{name}" for name in OWN]), point
+
+
+def limited(frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]) -> tuple[DataFrame, BadPoint]:
+    """Return records as Spark has them, without those that are larger than the rule allows."""
+    from pyspark.sql import functions as F
+
+    large = F.coalesce(F.octet_length("value") > F.lit(rule.max_bytes), F.lit(False))
+    why = WhyNotJson("", rule.max_bytes)
+    good, point = split(frame.select("*", _bad(large)), rule, place="offset", why=why, kafka=options)
+    return good.select(*frame.columns), point
+
+
+def _bad(condition: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return bad.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
 
 
 def pinned(spark: SparkSession, relation: Any, folder: str) -> dict[str, str]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.sinks.base import Epoch, Sink, Target
+from penstock.sinks.foreach import ForeachBatchSink
 from penstock.spark.status import records_read
 from penstock.spark.streaming import checkpoint
 from penstock.spark.streaming.run import MicroBatches, OneBatch, Run, Settings
+from penstock.streaming.aside import Counts
 from penstock.streaming.blame import told
 from penstock.streaming.progress import Progress, from_spark
 
@@ -47,6 +49,7 @@ class Work:
         self._trigger = trigger
         self._job = job
         self._rows: dict[int, int | None] = {}
+        self._aside: dict[int, Counts] = {}
         self._open = False
 
     def open(self) -> None:
@@ -56,6 +59,7 @@ class Work:
         try:
             self._sink.stopping.clear()
             self._sink.open(self._target)
+            self._intake.open(self._sink.stopping)
         except PenstockError:
             raise
         except Exception as error:
@@ -67,6 +71,10 @@ class Work:
         if self._job is not None:
             self._job.begin(number)
         self._rows[number] = self._sink.write(Epoch(number, batch))
+        if self._intake.takes_aside:
+            self._aside[number] = self._intake.take_aside(
+                batch, self._target, number, all_read=not isinstance(self._sink, ForeachBatchSink)
+            )
         if self._job is not None:
             self._job.commit(number, self._rows[number])
 
@@ -83,6 +91,8 @@ class Work:
                 output_rows=self._rows[number],
                 duration_ms=int((time.monotonic() - clock) * 1000),
                 timestamp=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                dropped_records=self._counts(number).dropped,
+                quarantined_records=self._counts(number).quarantined,
             )
         )
 
@@ -93,11 +103,22 @@ class Work:
             return
         self._intake.committed(progress)
         number = int(progress["batchId"])
+        counts = self._counts(number)
+        told = from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
         self._query.report(
-            from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
+            replace(
+                told,
+                dropped_records=counts.dropped,
+                quarantined_records=counts.quarantined,
+                late_rows=told.late_rows if counts.late is None else counts.late,
+            )
         )
         for old in [each for each in self._rows if each < number]:
             del self._rows[old]
+            self._aside.pop(old, None)
+
+    def _counts(self, number: int) -> Counts:
+        return self._aside.get(number, Counts())
 
     def close(self) -> None:
         """The query has ended: let others know how far it came."""

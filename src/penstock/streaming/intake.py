@@ -1,52 +1,113 @@
-"""What comes into a query, beside its rows: who is told how far they are read."""
+"""What comes into a query, beside its rows: who is told how far they are read, and which of them leave it aside."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.sources import kafka, kafka_group
-from penstock.spark.streaming import plan
+from penstock.errors import PenstockError
+from penstock.sinks.base import Target
+from penstock.sources import bad, kafka, kafka_group
+from penstock.sources.bad import BadPoint
+from penstock.spark.fault import faults
+from penstock.spark.streaming import plan, side
+from penstock.spark.streaming.side import EpochPlan
+from penstock.streaming.aside import Aside, Counts, LatePoint
+from penstock.streaming.blame import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KAFKA = "kafka"
 
+Point = BadPoint | LatePoint
+
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A source whose consumer group is told; `place` is its number among the sources of the query."""
+    """A source whose consumer group is told; `place` is what Spark's progress calls it."""
 
     place: str
     group: kafka_group.ConsumerGroup
 
 
 class Intake:
-    """The sources of one query, from its start to its end."""
+    """The sources of one query, from its start to its end; `points` are all that streams of the session have."""
 
-    def __init__(self, frame: DataFrame, *, note: Callable[[str], None]) -> None:
+    def __init__(self, frame: DataFrame, points: Mapping[str, Point], *, note: Callable[[str], None]) -> None:
         self._readings = plan.readings(frame) if frame.isStreaming else []
         self._members = tuple(
-            _Member(
-                _place(reading.options),
-                kafka_group.ConsumerGroup(reading.options, told=note),
-            )
+            _Member(_place(reading.options), kafka_group.ConsumerGroup(reading.options, told=note))
             for reading in self._readings
             if kafka_group.OPTION in reading.options
         )
         self._pinned: dict[str, dict[str, str]] = {}
+        self._once = not frame.isStreaming
+        found = [points[name] for name in side.names(frame) if name in points] if points else []
+        self._bad = {point.name: point for point in found if isinstance(point, BadPoint)}
+        self._asides: list[tuple[Point, Aside]] = []
+        for point in found:
+            place = point.place if isinstance(point, LatePoint) else point.rule.quarantine
+            if place is not None:
+                kafkas = [point.kafka, *(each.options for each in self._readings if each.source == KAFKA)]
+                known = next((options for options in kafkas if options), {})
+                self._asides.append((point, Aside(place, frame.sparkSession, known)))
 
     def as_batch(self, frame: DataFrame, folder: Callable[[], str]) -> DataFrame:
         """The query over all that its sources hold in this moment; `folder` makes a temporary one."""
+        self._once = True
         self._pinned = {
             reading.key: kafka.pinned(frame.sparkSession, reading.relation, folder())
             for reading in self._readings
             if reading.source == KAFKA
         }
         return plan.as_batch(frame, self._pinned)
+
+    def check(self, target: Target) -> None:
+        """Refuse places for rows aside that cannot work, before the query starts."""
+        for number, (point, aside) in enumerate(self._asides):
+            columns = point.schema if isinstance(point, LatePoint) else bad.columns(records=aside.records)
+            aside.check(target, columns, number)
+
+    def open(self, stopping: threading.Event) -> None:
+        """Open the places for rows aside; before a second run of the query, close them first."""
+        for _, aside in self._asides:
+            aside.open(stopping)
+
+    @property
+    def takes_aside(self) -> bool:
+        """Whether rows can leave the query otherwise than through its sink."""
+        return bool(self._asides) or any(point.rule.action == "drop" for point in self._bad.values())
+
+    def take_aside(self, batch: DataFrame, target: Target, number: int, *, all_read: bool) -> Counts:
+        """Write bad and late rows of an epoch that the sink has taken; `all_read`: the sink has read all its rows."""
+        counts = Counts()
+        epoch = (
+            EpochPlan.of_batch(batch) if self._once else EpochPlan.of_query(batch, target.spark, target.query)
+        )
+        for left_out in self._bad.values():
+            if left_out.rule.action == "drop":
+                counts += Counts(dropped=left_out.count(epoch))
+        for point, aside in self._asides:
+            rows = point.rows(epoch, all_read=all_read and epoch.whole)
+            if isinstance(point, LatePoint):
+                counts += Counts(late=0 if rows is None else aside.write(rows, number))
+            elif rows is not None:
+                kept = bad.kept(rows, point, query=target.name, epoch=number, records=aside.records)
+                counts += Counts(quarantined=aside.write(kept, number))
+        return counts
+
+    def told(self, error: BaseException) -> PenstockError:
+        """The error of a query in penstock's words."""
+        if not isinstance(error, PenstockError) and self._bad:
+            refused = bad.refused(faults(error), self._bad)
+            if refused is not None:
+                return refused
+        return told(error)
 
     def committed(self, progress: Mapping[str, Any]) -> None:
         """Spark has committed an epoch: its progress says how far."""
@@ -69,9 +130,12 @@ class Intake:
         return sum(member.group.failures for member in self._members)
 
     def close(self) -> None:
-        """Let the groups know the last offsets."""
+        """Let the groups know the last offsets, and close the places for rows aside."""
         for member in self._members:
             member.group.close()
+        for _, aside in self._asides:
+            with contextlib.suppress(Exception):  # what they were given is written
+                aside.close()
 
 
 def _place(options: Mapping[str, str]) -> str:

@@ -29,6 +29,8 @@ class _Numbers:
     input_rows: int = 0
     output_rows: int = 0
     late_rows: int = 0
+    dropped_records: int = 0
+    quarantined_records: int = 0
     retries: Callable[[], int] = lambda: 0
     group_failures: Callable[[], int] = lambda: 0
     running: bool = True
@@ -60,6 +62,8 @@ class Metrics:
             numbers.input_rows += progress.input_rows
             numbers.output_rows += progress.output_rows or 0
             numbers.late_rows += progress.late_rows
+            numbers.dropped_records += progress.dropped_records
+            numbers.quarantined_records += progress.quarantined_records
             numbers.durations.append(progress.duration_ms)
             numbers.last = progress
 
@@ -78,7 +82,9 @@ class Metrics:
             ("batches", "Batches that are done", lambda one: one.batches),
             ("input_rows", "Rows read", lambda one: one.input_rows),
             ("output_rows", "Rows that the sink took", lambda one: one.output_rows),
-            ("late_rows", "Rows dropped because they came after the watermark", lambda one: one.late_rows),
+            ("late_rows", "Rows that came after the watermark had passed", lambda one: one.late_rows),
+            ("dropped_records", "Bad records that were left out", lambda one: one.dropped_records),
+            ("quarantined_records", "Bad records that were put aside", lambda one: one.quarantined_records),
             ("sink_retries", "Attempts of the sink after the first", lambda one: one.retries()),
             (
                 "group_failures",

@@ -37,7 +37,11 @@ class Progress:
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
-    """Rows that came after the watermark had passed them, and were dropped."""
+    """Rows that came after the watermark had passed them, and were dropped or put aside."""
+    dropped_records: int = 0
+    """Records that could not be read, and were left out."""
+    quarantined_records: int = 0
+    """Records that could not be read, and were put aside."""
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     sources: tuple[SourceProgress, ...] = ()
 

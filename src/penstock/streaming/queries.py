@@ -17,6 +17,7 @@ from penstock.streaming.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+    from penstock.streaming.intake import Point
     from penstock.streaming.query import StreamingQuery
 
 STOP_SECONDS = 30.0
@@ -29,6 +30,8 @@ class Queries:
     def __init__(self, *, state: str | None, home: Path, session: str) -> None:
         self.dispatcher = Dispatcher()
         self.metrics = Metrics()
+        self.points: dict[str, Point] = {}
+        """The points of this session's streams at which rows leave them aside, by the names that plans have for them."""
         self._state = state
         self._home = home
         self._session = session

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from penstock.errors import ConfigError
-from penstock.sources import kafka
+from penstock.sources import files, kafka
+from penstock.sources.bad import BadPoint, BadRecords
+from penstock.sources.json_record import JsonDecoder
 from penstock.spark.streaming import frames
 from penstock.streaming.stream import Stream
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.streaming.queries import Queries
 
 T = TypeVar("T")
+
+BAD_OPTIONS = ("on_bad_record", "quarantine", "max_record_bytes")
 
 
 class Attempt(Protocol):
@@ -42,11 +46,17 @@ class StreamReader:
         return self._files("parquet", path, schema, options)
 
     def csv(self, path: str | os.PathLike[str], *, schema: Any = None, **options: Any) -> Stream:
-        """CSV files with a header; types are inferred once, unless a schema says otherwise."""
+        """CSV files with a header; types are inferred once, unless a schema says otherwise.
+
+        `on_bad_record` and `quarantine` are those of `kafka`.
+        """
         return self._files("csv", path, schema, options)
 
     def json(self, path: str | os.PathLike[str], *, schema: Any = None, **options: Any) -> Stream:
-        """Files with a JSON object per line."""
+        """Files with a JSON object per line.
+
+        `on_bad_record`, `quarantine` and `max_record_bytes` are those of `kafka`.
+        """
         return self._files("json", path, schema, options)
 
     def orc(self, path: str | os.PathLike[str], *, schema: Any = None, **options: Any) -> Stream:
@@ -65,12 +75,18 @@ class StreamReader:
         schema: Any = None,
         starting_offsets: str = "latest",
         group: str | None = None,
+        on_bad_record: str = "fail",
+        quarantine: str | os.PathLike[str] | None = None,
+        max_record_bytes: int | None = None,
         **options: Any,
     ) -> Stream:
         """Records of one or more topics; with a schema, the columns of their JSON values beside Kafka's own.
 
         With a `group`, that consumer group is told after every batch how far the query has read, for tools that show lag.
+        A value that does not fit the schema, or is larger than `max_record_bytes`, ends the query (`fail`), is left out and
+        counted (`drop`) or is kept at a place of its own (`quarantine`: a folder, an Iceberg table, or "topic:NAME").
         """
+        rule = BadRecords.of(on_bad_record, quarantine, max_record_bytes)
         given = kafka.options(
             self._spark,
             topic=topic,
@@ -81,7 +97,16 @@ class StreamReader:
         )
         frame = self._attempt(lambda: self._spark.readStream.format("kafka").options(**given).load())
         if schema is not None:
-            frame = self._attempt(lambda: kafka.decoded(frame, schema))
+            decoder = JsonDecoder(frames.as_struct(schema))
+            return self._split(lambda: kafka.decoded(frame, decoder, rule, given))
+        if rule.max_bytes is not None:
+            return self._split(lambda: kafka.limited(frame, rule, given))
+        if rule.action != "fail":
+            raise ConfigError(
+                f'on_bad_record="{rule.action}" needs to know what a good record is',
+                code="SOURCE_OPTION_VALUE",
+                hint='give a schema="id BIGINT, ...", or max_record_bytes=...',
+            )
         return Stream(self._queries, frame)
 
     def iceberg(self, table: str, **options: Any) -> Stream:
@@ -136,9 +161,29 @@ class StreamReader:
         return self._stream(lambda: reader.load() if path is None else reader.load(os.fspath(path)))
 
     def _files(self, form: str, path: str | os.PathLike[str], schema: Any, options: dict[str, Any]) -> Stream:
-        return self._stream(
-            lambda: frames.of_files(self._spark, form, os.fspath(path), schema=schema, options=options)
+        place = os.fspath(path)
+        asked = {name: options[name] for name in BAD_OPTIONS if name in options}
+        rest = {name: value for name, value in options.items() if name not in BAD_OPTIONS}
+        rule = BadRecords.of(
+            asked.get("on_bad_record", "fail"), asked.get("quarantine"), asked.get("max_record_bytes")
         )
+        if files.decided_by_spark(form, asked, rest):
+            return self._stream(
+                lambda: frames.of_files(self._spark, form, place, schema=schema, options=rest)
+            )
+        if not files.has_lines(form, rest):
+            files.refuse_without_lines(rule)
+            strict = {**rest, "mode": "FAILFAST"}
+            return self._stream(
+                lambda: frames.of_files(self._spark, form, place, schema=schema, options=strict)
+            )
+        read = files.json_lines if form == "json" else files.csv_rows
+        return self._split(lambda: read(self._spark, place, schema=schema, options=rest, rule=rule))
+
+    def _split(self, action: Callable[[], tuple[DataFrame, BadPoint]]) -> Stream:
+        frame, point = self._attempt(action)
+        self._queries.points[point.name] = point
+        return Stream(self._queries, frame)
 
     def _stream(self, action: Callable[[], DataFrame]) -> Stream:
         return Stream(self._queries, self._attempt(action))

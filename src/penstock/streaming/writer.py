@@ -152,13 +152,18 @@ class StreamWriter:
         )
         if checkpoint_at is not None:
             _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, plan.shape(self._frame)))
-        intake = Intake(self._frame, note=(lambda text: None) if job is None else job.note)
+        intake = _guarded(
+            lambda: Intake(
+                self._frame, self._queries.points, note=(lambda text: None) if job is None else job.note
+            )
+        )
         frame = self._frame
         if once and frame.isStreaming:
             frame = _guarded(lambda: intake.as_batch(self._frame, self._queries.temporary_folder))
-        query = self._query(query_id, name, sink, place)
+        query = self._query(query_id, name, sink, place, intake)
         target = self._target(query_id, name)
         _guarded(lambda: sink.check(target))
+        _guarded(lambda: intake.check(target))
         if job is not None:
             job.record(self._record(query_id, sink, place))
         self._queries.add(query)
@@ -222,7 +227,9 @@ class StreamWriter:
             keys=self._keys,
         )
 
-    def _query(self, query_id: str, name: str, sink: Sink, place: str | None) -> StreamingQuery:
+    def _query(
+        self, query_id: str, name: str, sink: Sink, place: str | None, intake: Intake
+    ) -> StreamingQuery:
         info = QueryInfo(
             id=query_id,
             name=name,
@@ -240,7 +247,7 @@ class StreamWriter:
             self._queries.dispatcher,
             self._queries.metrics,
             ended=self._queries.remove,
-            told=told,
+            told=intake.told,
             save=lambda at, path: checkpoint.save(spark, at, absolute(path)),
         )
 

@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation$;
 import org.apache.spark.sql.execution.streaming.runtime.StreamingRelation;
@@ -114,7 +115,9 @@ public class Streams {
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
         if (node instanceof StreamingRelation) {
           StreamingRelation relation = (StreamingRelation) node;
-          return renamed(LogicalRelation$.MODULE$.apply(relation.dataSource().resolveRelation(true, false), false), relation.output());
+          LogicalRelation files = LogicalRelation$.MODULE$.apply(relation.dataSource().resolveRelation(true, false), false);
+          boolean placed = relation.output().size() > files.output().size();  // where each row is from
+          return renamed((LogicalPlan) (placed ? files.withMetadataColumns() : files), relation.output());
         }
         if (node instanceof StreamingRelationV2) {
           StreamingRelationV2 relation = (StreamingRelationV2) node;

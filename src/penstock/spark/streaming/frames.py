@@ -15,6 +15,7 @@ from penstock.spark import reader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 STREAM = "stream"
 _naming = threading.Lock()
@@ -36,6 +37,68 @@ def of_files(
         folder, name = os.path.split(place)
         return made.option("pathGlobFilter", re.sub(r"([*?\[\]{}\\])", r"\\\1", name)).load(folder)
     return made.load(place)
+
+
+def columns_of_files(
+    spark: SparkSession, form: str, path: str, *, schema: Any, options: Mapping[str, Any]
+) -> StructType:
+    """Return the columns that the user gave, in any form, or else those of the files that are there."""
+    if schema is not None:
+        return as_struct(schema)
+    found = _schema_of_files(spark, form, reader.absolute(path), options)
+    # Spark adds a column for what it could not read when it looks at files.
+    return without(found, [str(spark.conf.get("spark.sql.columnNameOfCorruptRecord"))])
+
+
+def folders_of_files(
+    spark: SparkSession, path: str, wanted: StructType, options: Mapping[str, Any]
+) -> StructType:
+    """Return the columns that names of folders give (`day=2026-01-01/`), in the types that are wanted."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.types import StructType
+
+    place = reader.absolute(path)
+    plain = {
+        key: value for key, value in options.items() if key.lower() in ("basepath", "recursivefilelookup")
+    }
+    try:
+        found = spark.read.format("text").options(**plain).load(place).schema.fields[1:]
+    except AnalysisException:
+        return StructType()  # nothing is there yet
+    types = {field.name: field for field in wanted.fields}
+    return StructType([types.get(field.name, field) for field in found])
+
+
+def text_and(folders: StructType) -> StructType:
+    """Return the columns of text files in such folders."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([StructField("value", StringType()), *folders.fields])
+
+
+def without(schema: StructType, names: Sequence[str]) -> StructType:
+    """Return a schema without some of its columns."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name not in names])
+
+
+def as_struct(schema: Any) -> StructType:
+    """Return columns that the user gave in any form as Spark's type."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    made = StructType.fromDDL(to_ddl(to_arrow_schema(schema)))
+    assert isinstance(made, StructType)
+    return made
+
+
+def before(frame: DataFrame, until: Column, watermark_ms: int) -> DataFrame:
+    """Return the rows that a watermark has passed."""
+    from pyspark.sql import functions
+
+    return frame.where(until <= functions.timestamp_millis(functions.lit(watermark_ms)))
 
 
 def _schema_of_files(spark: SparkSession, form: str, place: str, options: Mapping[str, Any]) -> Any:

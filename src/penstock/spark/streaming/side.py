@@ -1,0 +1,120 @@
+"""Named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
+
+A point is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
+epoch has its sources bound to what the epoch reads; the part below a point, run on its own as a batch, gives the same rows once more.
+So the query itself is left as it is, with every sink and with every operator that keeps state, and an epoch costs more only when
+there is something to take out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark import janino
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PREFIX = "penstock_side_"
+CHECK = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+def named(frame: DataFrame, name: str, counts: Sequence[Column]) -> DataFrame:
+    """Return a frame with a point of that name at its end; `counts` are aggregates over the rows that come to it."""
+    return frame.observe(f"{PREFIX}{name}", *counts)
+
+
+def named_rows(frame: DataFrame, name: str) -> DataFrame:
+    """Return a frame with a point that counts its rows."""
+    from pyspark.sql import functions
+
+    return named(frame, name, [functions.count(functions.lit(1))])
+
+
+def names(frame: DataFrame) -> list[str]:
+    """Return the names of a plan's points, in its order."""
+    found = _sides(frame.sparkSession).names(frame._jdf.queryExecution().analyzed())
+    return [str(name).removeprefix(PREFIX) for name in found if str(name).startswith(PREFIX)]
+
+
+def keeps_before(frame: DataFrame, name: str) -> bool:
+    """Whether the query keeps something between epochs before a point, so that its rows cannot be had once more."""
+    plan = frame._jdf.queryExecution().analyzed()
+    return bool(_sides(frame.sparkSession).keeps(plan, f"{PREFIX}{name}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What an epoch tells about rows that came too late."""
+
+    watermark_ms: int
+    dropped: int
+    """What operators have dropped: rows, or groups of rows that were put together before."""
+
+
+class EpochPlan:
+    """The plan of one epoch: Spark's execution of it, in a micro-batch or as one batch."""
+
+    def __init__(self, spark: SparkSession, execution: Any, *, streams: bool) -> None:
+        self._spark = spark
+        self._execution = execution
+        self._streams = streams
+        self._sides = _sides(spark)
+
+    @classmethod
+    def of_query(cls, batch: DataFrame, owner: SparkSession, query: str) -> EpochPlan:
+        """The plan of the epoch that a running query of a session writes."""
+        running = owner._jsparkSession.streams().get(query).streamingQuery()
+        return cls(batch.sparkSession, running.lastExecution(), streams=True)
+
+    @classmethod
+    def of_batch(cls, batch: DataFrame) -> EpochPlan:
+        """The plan of a query that is one batch."""
+        return cls(batch.sparkSession, batch._jdf.queryExecution(), streams=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether whoever reads all rows of the query has made it read all rows of its sources."""
+        return not self._sides.limits(self._execution.logical())
+
+    def counted(self, name: str) -> tuple[Any, ...] | None:
+        """What was counted at a point while a micro-batch ran; None when nobody knows."""
+        if not self._streams:
+            return None
+        row = self._sides.counted(self._execution, f"{PREFIX}{name}")
+        return None if row is None else tuple(row.get(place) for place in range(row.length()))
+
+    def late(self) -> Late | None:
+        """The watermark of the epoch; None when no operator has one."""
+        if not self._streams:
+            return None
+        found = self._sides.late(self._execution)
+        return None if found is None else Late(int(found[0]), int(found[1]))
+
+    def rows(self, name: str) -> DataFrame | None:
+        """The rows that come to a point; None when the plan does not have it."""
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        session = self._spark
+        made = self._sides.rows(session._jsparkSession, self._execution.analyzed(), f"{PREFIX}{name}")
+        return None if made is None else ClassicDataFrame(made, session)
+
+    def detached(self, rows: DataFrame) -> DataFrame:
+        """Return rows of the epoch as an ordinary batch; what is to be pushed down to sources must be in them already."""
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        if not self._streams:
+            return rows
+        conf = self._spark.conf  # of the query's own session
+        before = str(conf.get(CHECK))
+        conf.set(CHECK, "false")  # Spark refuses to plan a stream otherwise
+        try:
+            return ClassicDataFrame(self._sides.detached(rows._jdf), self._spark)
+        finally:
+            conf.set(CHECK, before)
+
+
+def _sides(spark: SparkSession) -> Any:
+    return janino.instance(spark, __package__, "Sides")
