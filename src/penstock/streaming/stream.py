@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, PenstockError, suggest
-from penstock.spark.streaming import frames, window
+from penstock.spark.streaming import frames, side, window
+from penstock.streaming.aside import LatePoint
 from penstock.streaming.blame import calling_line, told
 from penstock.streaming.writer import StreamWriter
 
@@ -35,6 +39,10 @@ class Stream:
     delay_ms: int = 0
     keys: tuple[str, ...] = ()
     span: Column | None = None
+    until: Callable[[], Column] | None = None
+    """The end of the last window of a row."""
+    late: str | None = None
+    """Where rows go that come too late for what follows."""
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.frame.dtypes)
@@ -66,10 +74,21 @@ class Stream:
             )
         return replace(self, delay_ms=milliseconds(delay, what="the delay of the watermark"))
 
+    def side_output_late(self, place: str | os.PathLike[str]) -> Stream:
+        """Keep the rows that come too late for the window or dedup that follows, with all their columns.
+
+        The place is a folder for Parquet files, an Iceberg table, or "topic:NAME". A row is late when the watermark had passed
+        all its windows, or its time where there are none, before the batch in which it comes began.
+        """
+        self._time("side_output_late")
+        return replace(self, late=os.fspath(place))
+
     def tumbling_window(self, size: Duration) -> Stream:
         """Group by windows of one size that follow each other."""
-        size_ms = _positive(size, "the size of the window")
-        return replace(self, span=window.fixed(self._time(), size_ms))
+        size_ms, time = _positive(size, "the size of the window"), self._time()
+        return replace(
+            self, span=window.fixed(time, size_ms), until=partial(window.last_end, time, size_ms, size_ms)
+        )
 
     def sliding_window(self, size: Duration, slide: Duration) -> Stream:
         """Group by windows of one size, of which a new one begins every `slide`."""
@@ -83,11 +102,19 @@ class Stream:
                 code="STREAM_WINDOW",
                 hint="the slide may be as long as the window at most",
             )
-        return replace(self, span=window.fixed(self._time(), size_ms, slide_ms))
+        time = self._time()
+        return replace(
+            self,
+            span=window.fixed(time, size_ms, slide_ms),
+            until=partial(window.last_end, time, size_ms, slide_ms),
+        )
 
     def session_window(self, gap: Duration) -> Stream:
         """Group by windows that last until nothing came for as long as `gap`."""
-        return replace(self, span=window.session(self._time(), _positive(gap, "the gap of the window")))
+        gap_ms, time = _positive(gap, "the gap of the window"), self._time()
+        return replace(
+            self, span=window.session(time, gap_ms), until=partial(window.session_end, time, gap_ms)
+        )
 
     def key_by(self, *columns: str) -> Stream:
         """Group by columns."""
@@ -103,7 +130,9 @@ class Stream:
                 "agg needs at least one aggregate", code="STREAM_AGGREGATE", hint='for example n=F.count("*")'
             )
         groups: list[Any] = [*([] if self.span is None else [self.span]), *self.keys]
-        source = self.df
+        if self.late is not None and self.span is None and self.event_time not in self.keys:
+            raise _nothing_late("an aggregate without a window")
+        source = self._watched(self.until).df
         frame = _guard(lambda: source.groupBy(*groups).agg(*wanted))
         if self.span is not None:
             frame = _guard(lambda: window.bounds(frame))
@@ -125,6 +154,8 @@ class Stream:
 
     def sql(self, query: str) -> Stream:
         """Run a query in which this stream is the table `stream`."""
+        if self.late is not None:
+            raise _nothing_late("SQL, whose windows nobody sees")
         source = self.df
         frame = _guard(lambda: frames.query(source, query), query)
         return Stream(self.queries, frame)
@@ -134,11 +165,12 @@ class Stream:
         names = [keys] if isinstance(keys, str) else list(keys)
         for name in names:
             self._column(name, "the key")
+        watched = self._watched(None)
         if within is None:
-            source = self.df
+            source = watched.df
             return Stream(self.queries, _guard(lambda: source.dropDuplicates(names)))
         self._time()
-        bounded = replace(self, delay_ms=max(self.delay_ms, _positive(within, "within"))).df
+        bounded = replace(watched, delay_ms=max(self.delay_ms, _positive(within, "within"))).df
         made = bounded.dropDuplicatesWithinWatermark if bounded.isStreaming else bounded.dropDuplicates
         return Stream(self.queries, _guard(lambda: made(names)))
 
@@ -150,8 +182,10 @@ class Stream:
         within: Duration | None = None,
     ) -> Stream:
         """Join with a table (a batch DataFrame), or with a stream whose rows happened at most `within` apart."""
-        left, right = self.df, other.df if isinstance(other, Stream) else other
+        if self.late is not None or (isinstance(other, Stream) and other.late is not None):
+            raise _nothing_late("a join, which does not tell what it drops")
         if within is None:
+            left, right = self.df, other.df if isinstance(other, Stream) else other
             names: Any = on if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
             return Stream(self.queries, _guard(lambda: left.join(right, on=names, how=how)), self.event_time)
         if not isinstance(other, Stream) or other.event_time is None:
@@ -162,6 +196,7 @@ class Stream:
             )
         bound = _positive(within, "within")
         mine, theirs = self._time(), other.event_time
+        left, right = self.df, other.df
         frame = _guard(
             lambda: frames.interval_join(left, right, on, how, times=(mine, theirs), within_ms=bound)
         )
@@ -181,7 +216,9 @@ class Stream:
             raise ConfigError(
                 "transform_with_state needs keys", code="STREAM_KEY", hint='call .key_by("column") first'
             )
-        source = self.df
+        if self.late is not None and time_mode.lower() != "eventtime":
+            raise _nothing_late("a processor without event time")
+        source = self._watched(None).df
         frame = _guard(
             lambda: frames.transform_with_state(
                 source, self.keys, processor, output_schema, output_mode, time_mode, initial_state
@@ -192,15 +229,34 @@ class Stream:
     @property
     def write_stream(self) -> StreamWriter:
         """How the stream shall run, and where its rows go."""
+        if self.late is not None:
+            raise _nothing_late("a query without a window or dedup behind it")
         return StreamWriter(self.queries, self.df)
 
     def _with(self, action: Callable[[], DataFrame]) -> Stream:
         return replace(self, frame=_guard(action))
 
-    def _time(self) -> str:
+    def _watched(self, until: Callable[[], Column] | None) -> Stream:
+        """The stream with a point at which late rows are taken out, if they are wanted; `until` is None: their own time."""
+        if self.late is None or not self.frame.isStreaming:
+            return replace(self, late=None)
+        name = f"late_{uuid.uuid4().hex[:12]}"
+        frame = _guard(lambda: side.named_rows(self.frame, name))
+        if side.keeps_before(frame, name):
+            raise ConfigError(
+                "late rows can only be kept in front of the first window, aggregate, dedup or join of streams",
+                code="STREAM_LATE",
+                hint="call side_output_late once, before it",
+            )
+        self.queries.points[name] = LatePoint(
+            name, self.late, until or partial(window.moment, self._time()), self.frame.schema
+        )
+        return replace(self, frame=frame, late=None)
+
+    def _time(self, what: str = "a window") -> str:
         if self.event_time is None:
             raise ConfigError(
-                "a window needs an event time",
+                f"{what} needs an event time",
                 code="STREAM_EVENT_TIME",
                 hint='call .with_event_time("column") first',
             )
@@ -213,6 +269,14 @@ class Stream:
                 code="STREAM_COLUMN",
                 hint=suggest(name, self.frame.columns, what="column"),
             )
+
+
+def _nothing_late(what: str) -> ConfigError:
+    return ConfigError(
+        f"side_output_late cannot take late rows from {what}",
+        code="STREAM_LATE",
+        hint="call it before .tumbling_window(...).agg(...), another window, or .drop_duplicates(...)",
+    )
 
 
 def _positive(given: Duration, what: str) -> int:

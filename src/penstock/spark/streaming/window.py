@@ -36,3 +36,26 @@ def bounds(frame: DataFrame) -> DataFrame:
         window.getField("end").alias("window_end"),
         *[functions.col(f"`{name}`") for name in rest],
     )
+
+
+def last_end(column: str, size_ms: int, slide_ms: int) -> Column:
+    """The end of the last window that a row belongs to."""
+    from pyspark.sql import functions
+
+    micros = functions.unix_micros(column)
+    start = micros - functions.pmod(micros, functions.lit(slide_ms * 1000))
+    return functions.timestamp_micros(start + functions.lit(size_ms * 1000))
+
+
+def session_end(column: str, gap_ms: int) -> Column:
+    """The end of a session that a row begins."""
+    from pyspark.sql import functions
+
+    return functions.timestamp_micros(functions.unix_micros(column) + functions.lit(gap_ms * 1000))
+
+
+def moment(column: str) -> Column:
+    """The time of a row itself."""
+    from pyspark.sql import functions
+
+    return functions.col(f"`{column}`")
