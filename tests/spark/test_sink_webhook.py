@@ -6,6 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: list[int] = []
+        self.after: str | None = None
         self.requests: list[tuple[str, str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_port}/hook?a=1"
 
@@ -42,6 +45,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.requests.append((self.path, self.headers["Idempotency-Key"], body))
         text = b"" if status == 200 else b"no such hook here"
         self.send_response(status)
+        if status == 503 and self.server.after is not None:
+            self.send_header("Retry-After", self.server.after)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -92,6 +97,27 @@ def test_a_receiver_that_is_busy_is_asked_again(spark: SparkSession, receiver: R
     assert sink.retries == 4
     assert sink.message is None
     assert len(receiver.requests) == 1
+
+
+def test_a_receiver_that_says_when_is_not_asked_before(spark: SparkSession, receiver: Receiver) -> None:
+    sink = _sink(receiver, spark)
+    receiver.after, receiver.answers = "1", [503]
+    began = time.monotonic()
+    assert sink.write(Epoch(0, spark.range(3))) == 3
+    assert time.monotonic() - began >= 0.9
+    until = datetime.now(UTC) + timedelta(seconds=3)
+    receiver.after, receiver.answers = format_datetime(until, usegmt=True), [503]
+    assert sink.write(Epoch(0, spark.range(3))) == 3
+    assert datetime.now(UTC) >= until.replace(microsecond=0)
+    assert sink.retries == 2
+    receiver.after, receiver.answers = "3600", [503, 503, 503]
+    began = time.monotonic()
+    hurried = _sink(receiver, spark, retry_for="1 second")
+    with pytest.raises(ps.ConnectorError, match="gave up after"):
+        hurried.write(Epoch(1, spark.range(3)))
+    assert time.monotonic() - began < 20
+    sink.close()
+    hurried.close()
 
 
 def test_a_refusal_fails_at_once_with_the_answer(spark: SparkSession, receiver: Receiver) -> None:

@@ -20,6 +20,14 @@ START_SECONDS = 15.0
 """How long a start waits: whoever starts a query is there to read that a server does not answer."""
 
 
+class Later(Exception):
+    """An answer that asks to come back later, perhaps with the time after which."""
+
+    def __init__(self, text: str, *, seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How often and for how long something is tried again.
@@ -58,7 +66,7 @@ def insist(
 ) -> T:
     """Return what the action returns, trying again after errors that pass; `passing` says what such an error means.
 
-    The sink's `message` tells what is waited for. An error that does not pass goes through at once; one that does not pass in
+    The sink's `message` tells what is waited for. A server that says when to come back is not asked before, unless the patience ends. An error that does not pass goes through at once; one that does not pass in
     time is a ConnectorError.
     """
     began, attempt = time.monotonic(), 0
@@ -79,7 +87,8 @@ def insist(
                     'wait longer with .option("retry_for", "30 minutes")',
                     retryable=True,
                 ) from error
-            pause = min(patience.pause(attempt), max(0.0, patience.seconds - spent))
+            asked = error.seconds if isinstance(error, Later) else 0.0
+            pause = min(max(patience.pause(attempt), asked), max(0.0, patience.seconds - spent))
             sink.retries += 1
             sink.message = (
                 f"waiting for {sink.describe()}: {reason} (attempt {attempt}, next in {pause:.1f} s)"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -13,15 +15,11 @@ from penstock.errors import ConfigError, ConnectorError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.sinks.column import row_as_json
 from penstock.sinks.partition import Held
-from penstock.sinks.patience import RETRY_FOR, Patience, insist
+from penstock.sinks.patience import RETRY_FOR, Later, Patience, insist
 
 BATCH_ROWS = 1_000
 TIMEOUT = "30 seconds"
 SHOWN = 200
-
-
-class Busy(Exception):
-    """An answer that asks to come back later."""
 
 
 class WebhookSink(Sink):
@@ -108,7 +106,7 @@ class WebhookSink(Sink):
         shown = content[:SHOWN].decode(errors="replace").strip()
         told = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise Busy(told)
+            raise Later(told, seconds=_seconds(answer.getheader("Retry-After")))
         raise ConnectorError(
             f"the webhook answers {told}",
             code="SINK_REFUSED",
@@ -117,7 +115,25 @@ class WebhookSink(Sink):
         )
 
     def _passing(self, error: Exception) -> str | None:
-        if not isinstance(error, Busy | OSError | http.client.HTTPException):
+        if not isinstance(error, Later | OSError | http.client.HTTPException):
             return None
         self.close()
         return str(error) or type(error).__name__
+
+
+def _seconds(after: str | None) -> float:
+    """How long a header `Retry-After` asks to wait: it has seconds, or a date; what cannot be read asks for nothing.
+
+    >>> _seconds("120"), _seconds("Wed, 21 Oct 2015 07:28:00 GMT"), _seconds("soon"), _seconds(None)
+    (120.0, 0.0, 0.0, 0.0)
+    """
+    if after is None:
+        return 0.0
+    if after.strip().isdigit():
+        return float(after)
+    try:
+        moment = parsedate_to_datetime(after)
+    except ValueError:
+        return 0.0
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
