@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.schema import to_arrow_schema, to_ddl
@@ -188,11 +189,43 @@ def interval_join(
         joined = left.join(right, on=equal & near, how=how)
         if how.lower().replace("_", "") in ("leftsemi", "semi", "leftanti", "anti"):
             return joined
-        twice = right if not how.lower().startswith(("right",)) else left
-        for name in names:
-            joined = joined.drop(twice[name])
-        return joined
+        return _keys_once(joined, left, right, names, how.lower())
     return left.join(right, on=on & near, how=how)
+
+
+def _keys_once(
+    joined: DataFrame, left: DataFrame, right: DataFrame, names: Sequence[str], how: str
+) -> DataFrame:
+    """Columns to join on appear once, with a value also where only one side has a row, as in a join with USING."""
+    from pyspark.sql import functions
+
+    one = right if how.startswith("right") else left
+    full = how.startswith(("full", "outer"))
+    kept = [functions.coalesce(left[name], right[name]).alias(name) if full else one[name] for name in names]
+    rest = [side[name] for side in (left, right) for name in side.columns if name not in names]
+    return joined.select(*kept, *rest)
+
+
+def need_package(module: str, package: str, *, what: str) -> None:
+    """Refuse what needs a package that is not installed.
+
+    >>> need_package("json", "json", what="a thing")
+    >>> need_package("no_such.module", "no-such", what="a thing")
+    Traceback (most recent call last):
+        ...
+    penstock.errors.ConfigError: a thing needs the package no-such
+      hint: pip install no-such
+    """
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise ConfigError(
+            f"{what} needs the package {package}",
+            code="STREAM_PACKAGE_MISSING",
+            hint=f"pip install {package}",
+        )
 
 
 def transform_with_state(
@@ -204,6 +237,9 @@ def transform_with_state(
     time_mode: str,
     initial_state: Any,
 ) -> DataFrame:
-    """Run a stateful processor per key."""
+    """Run a stateful processor per key; the mode of time may be written in words: event_time, processing_time."""
+    need_package("google.protobuf", "protobuf", what="transform_with_state of PySpark")
     schema = output_schema if hasattr(output_schema, "fields") else to_ddl(to_arrow_schema(output_schema))
-    return frame.groupBy(*keys).transformWithState(processor, schema, output_mode, time_mode, initial_state)
+    return frame.groupBy(*keys).transformWithState(
+        processor, schema, output_mode, time_mode.replace("_", ""), initial_state
+    )

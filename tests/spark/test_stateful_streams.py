@@ -1,0 +1,174 @@
+"""Streams that remember: over several batches, and after a restart from the checkpoint."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import penstock as ps
+
+SCHEMA = "id BIGINT, k STRING, ts TIMESTAMP"
+
+
+def _at(seconds: int) -> str:
+    return f"2024-01-01T00:{seconds // 60:02d}:{seconds % 60:02d}Z"
+
+
+@dataclass
+class Course:
+    """A query that is run again and again from one checkpoint, over files that are added in between."""
+
+    session: ps.Session
+    folder: Path
+    build: Callable[[Callable[..., ps.Stream]], ps.Stream]
+    mode: str = "append"
+    schemas: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, *rows: dict[str, Any]) -> None:
+        """One file, which is one batch."""
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        aside = self.folder / f"{uuid.uuid4().hex}.json"
+        aside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        number = len(list(place.iterdir()))
+        aside.rename(place / f"{number:04d}.json")
+
+    def run(self) -> list[tuple[Any, ...]]:
+        """All that is there, file by file; the rows that came out of it."""
+        query = (
+            self.build(self._stream)
+            .write_stream.output_mode(self.mode)
+            .trigger(ps.Trigger.available_now())
+            .format("memory")
+            .option("checkpoint.location", self.folder / "ckpt")
+            .start()
+        )
+        query.await_termination()
+        rows = [tuple(row.values()) for batch in query.memory_batches() for row in batch.to_pylist()]
+        return sorted(rows, key=str)
+
+    def _stream(self, name: str = "in", schema: str = SCHEMA) -> ps.Stream:
+        (self.folder / name).mkdir(exist_ok=True)
+        return self.session.read_stream.json(self.folder / name, schema=schema, maxFilesPerTrigger=1)
+
+
+def _row(number: int, key: str, seconds: int) -> dict[str, Any]:
+    return {"id": number, "k": key, "ts": _at(seconds)}
+
+
+@pytest.mark.smoke
+def test_session_windows_close_when_the_watermark_passes(session: ps.Session, tmp_path: Path) -> None:
+    course = Course(
+        session,
+        tmp_path,
+        lambda stream: (
+            stream()
+            .with_event_time("ts")
+            .with_watermark("5 seconds")
+            .session_window("10 seconds")
+            .key_by("k")
+            .agg(n=F.count("*"), first=F.min("id"))
+            .select("k", "n", "first", F.unix_timestamp("window_end") % 1000)
+        ),
+    )
+    course.add("in", _row(1, "a", 0), _row(2, "b", 3))
+    course.add("in", _row(3, "a", 8))  # the same session, in another batch
+    assert course.run() == []
+    course.add("in", _row(4, "a", 15))  # the same session, after a restart
+    course.add("in", _row(5, "c", 45))
+    end = 1704067200 % 1000
+    assert course.run() == [("a", 3, 1, end + 25), ("b", 1, 2, end + 13)]
+    course.add("in", _row(6, "a", 20))  # too late: its window is closed
+    course.add("in", _row(7, "d", 100))
+    assert course.run() == [("c", 1, 5, end + 55)]
+
+
+def test_duplicates_are_dropped_across_batches_and_restarts(session: ps.Session, tmp_path: Path) -> None:
+    course = Course(
+        session,
+        tmp_path,
+        lambda stream: (
+            stream().with_event_time("ts").drop_duplicates("k", within="10 seconds").select("id", "k")
+        ),
+    )
+    course.add("in", _row(1, "a", 0), _row(2, "a", 1), _row(3, "b", 2))
+    course.add("in", _row(4, "a", 5))
+    assert [row[1] for row in course.run()] == ["a", "b"]
+    course.add("in", _row(5, "b", 6), _row(6, "c", 7))
+    assert course.run() == [(6, "c")]
+    course.add("in", _row(7, "d", 60))
+    assert course.run() == [(7, "d")]
+    course.add("in", _row(8, "a", 61))  # the watermark has passed: what was remembered of it is gone
+    assert course.run() == [(8, "a")]
+
+
+JOINED = {"left": "id BIGINT, k STRING, ts TIMESTAMP", "right": "other BIGINT, k STRING, at TIMESTAMP"}
+
+
+def _join(how: str) -> Callable[[Callable[..., ps.Stream]], ps.Stream]:
+    def build(stream: Callable[..., ps.Stream]) -> ps.Stream:
+        left = stream("left", JOINED["left"]).with_event_time("ts").with_watermark("1 second")
+        right = stream("right", JOINED["right"]).with_event_time("at").with_watermark("1 second")
+        names = ("id", "k") if how == "left_semi" else ("id", "k", "other")
+        return left.join(right, "k", how, within="5 seconds").select(*names)
+
+    return build
+
+
+def _other(number: int, key: str, seconds: int) -> dict[str, Any]:
+    return {"other": number, "k": key, "at": _at(seconds)}
+
+
+@pytest.mark.parametrize(
+    ("how", "at_once", "late"),
+    [
+        ("inner", [(1, "a", 10)], []),
+        ("left", [(1, "a", 10)], [(2, "b", None)]),
+        ("right", [(1, "a", 10)], [(None, "c", 12)]),
+        ("full", [(1, "a", 10)], [(2, "b", None), (None, "c", 12)]),
+        ("left_semi", [(1, "a")], []),
+    ],
+)
+def test_streams_are_joined_within_an_interval(
+    session: ps.Session, tmp_path: Path, how: str, at_once: list[Any], late: list[Any]
+) -> None:
+    course = Course(session, tmp_path, _join(how))
+    course.add("left", _row(1, "a", 10), _row(2, "b", 10))
+    course.add("right", _other(11, "b", 16))  # six seconds later: too far apart
+    first = course.run()
+    course.add("right", _other(10, "a", 12), _other(12, "c", 12))  # the other half comes after a restart
+    course.add("left", _row(3, "z", 10))
+    found = first + course.run()
+    # Time passes in both streams, so that what has found no partner can be given up.
+    for step in range(2):
+        course.add("left", _row(90 + step, "x", 200 + step))
+        course.add("right", _other(90 + step, "y", 200 + step))
+    found += course.run()
+    known = [row for row in found if row[1] in ("a", "b", "c") and 11 not in row]
+    assert sorted(known, key=str) == sorted(at_once + late, key=str)
+
+
+def test_a_stream_is_joined_with_a_table(session: ps.Session, spark: SparkSession, tmp_path: Path) -> None:
+    names = spark.createDataFrame([("a", "Ann"), ("b", "Bob")], "k STRING, name STRING")
+
+    def run(how: str) -> list[list[tuple[Any, ...]]]:
+        folder = tmp_path / how
+        folder.mkdir()
+        course = Course(
+            session, folder, lambda stream: stream().join(names, "k", how).select("id", "k", "name")
+        )
+        course.add("in", _row(1, "a", 0), _row(2, "c", 0))
+        first = course.run()
+        course.add("in", _row(3, "b", 0))
+        return [first, course.run()]
+
+    assert run("inner") == [[(1, "a", "Ann")], [(3, "b", "Bob")]]
+    assert run("left") == [[(1, "a", "Ann"), (2, "c", None)], [(3, "b", "Bob")]]
