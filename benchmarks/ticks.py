@@ -9,7 +9,6 @@ with penstock beside them at that size. Results are kept, so that cases can be r
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 import penstock as ps
@@ -34,8 +33,7 @@ def ours(
             spark.milliseconds(case.sql)  # the first one does not count
             recomputed = [spark.milliseconds(case.sql)]
             for _ in range(TURNS - 1):
-                time.sleep(1)  # until the JVM has compiled and collected what it had begun
-                milliseconds += rig.ticks(1000, ticks // TURNS)
+                milliseconds += rig.ticks(1000, ticks // TURNS, warm=3)
                 recomputed.append(spark.milliseconds(case.sql))
             found["spark"] = {"ms": recomputed}
         found["penstock"] = {"ms": milliseconds, "state": rig.state_bytes, "arrow": rig.arrow_bytes}

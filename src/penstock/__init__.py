@@ -29,6 +29,8 @@ _EXPORTS = {
     "QueryState": "penstock.streaming.query",
     "StreamingQueryManager": "penstock.streaming.queries",
     "StreamingQueryListener": "penstock.streaming.listener",
+    "SinkPlugin": "penstock.plugin",
+    "Options": "penstock.plugin",
     "PenstockError": "penstock.errors",
     "ConfigError": "penstock.errors",
     "SqlError": "penstock.errors",

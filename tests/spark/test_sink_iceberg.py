@@ -106,6 +106,31 @@ def test_updates_are_merges_and_the_last_of_a_key_wins(spark: SparkSession, tabl
     assert _marks(spark, table)[-1] == (None, None)
 
 
+def test_an_epoch_without_rows_makes_no_snapshot(spark: SparkSession, table: str) -> None:
+    frame = spark.createDataFrame([("a", 1)], "k STRING, n BIGINT")
+    upserts = _sink(table, frame, "update", ("k",))
+    assert [upserts.write(Epoch(number, frame.limit(rows))) for number, rows in enumerate((0, 1, 0))] == [
+        0,
+        1,
+        0,
+    ]
+    assert _marks(spark, table) == [("q-1", "1")]
+    appends = IcebergSink({"table": table})
+    appends.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True))
+    assert [appends.write(Epoch(number, frame.limit(rows))) for number, rows in enumerate((0, 1, 0))] == [
+        0,
+        1,
+        0,
+    ]
+    assert _marks(spark, table) == [("q-1", "1"), ("q-2", "1")]
+    again = IcebergSink({"table": table})
+    again.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True))
+    assert again.write(Epoch(1, frame)) == 0
+    assert again.write(Epoch(2, frame.limit(0))) == 0
+    assert again.write(Epoch(3, frame)) == 1
+    assert len(_rows(spark, table)) == 3
+
+
 def test_complete_replaces_all_rows(spark: SparkSession, table: str) -> None:
     sink = _sink(table, spark.range(1), "complete")
     for number, rows in enumerate((5, 3, 0)):

@@ -12,6 +12,7 @@ LAYERS = {
     "errors": 0,
     "registry": 0,
     "config": 0,
+    "plugin": 1,
     "backend": 1,
     "data": 1,
     "plan": 2,

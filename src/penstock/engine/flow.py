@@ -31,7 +31,7 @@ from penstock.engine.registration import (
 from penstock.engine.result import to_batch, to_table
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.session import Session
-from penstock.engine.source import declare, to_delta
+from penstock.engine.source import SourceInfo, declare, to_delta
 from penstock.engine.spelling import registered
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
@@ -222,6 +222,20 @@ class IncrementalFlow:
             keys = self._keys(entry, batch)
             self._pending.append(Fed(entry.spec.name, to_delta(entry.spec, batch), ordinal, keys))
             return True
+
+    def check(self, source: str, delta: DeltaBatch | Any) -> None:
+        """Refuse rows that do not fit a source, as `feed` would, without feeding them."""
+        with self._lock:
+            entry = find_source(self._graph, source)
+            batch = delta if isinstance(delta, DeltaBatch) else DeltaBatch.inserts(delta)
+            self._keys(entry, batch)
+            to_delta(entry.spec, batch)
+
+    def source_info(self, name: str) -> SourceInfo:
+        """What a source is, and the ordinal up to which it was fed."""
+        with self._lock:
+            entry = find_source(self._graph, name)
+            return entry.spec.info(entry.ordinal)
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.

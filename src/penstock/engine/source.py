@@ -27,6 +27,16 @@ DEDUP_CAPACITY = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What a source is, and how far it was fed."""
+
+    name: str
+    primary_key: tuple[str, ...]
+    ordinal: int | None
+    """The ordinal that was committed last; None when none was."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSpec:
     """A source as it was registered."""
 
@@ -41,6 +51,10 @@ class SourceSpec:
     @property
     def types(self) -> tuple[pa.DataType, ...]:
         return tuple(kernel_type(field.type) for field in self.fields)
+
+    def info(self, ordinal: int | None) -> SourceInfo:
+        """What users are told of the source."""
+        return SourceInfo(self.name, self.primary_key, ordinal)
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
         """Where the named columns stand."""

@@ -19,6 +19,7 @@ SINKS = Registry(
         "clickhouse": "penstock.sinks.clickhouse:ClickHouseSink",
         "iceberg": "penstock.sinks.iceberg:IcebergSink",
         "webhook": "penstock.sinks.webhook:WebhookSink",
+        "python": "penstock.sinks.plugin:python_sink",
     },
-    group="penstock.stream_sinks",
+    group="penstock.sinks",
 )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from penstock.plugin import KeyValues
+
 
 class Guarantee(StrEnum):
     """What a sink promises about each input row after crashes and restarts."""
@@ -37,6 +39,12 @@ class Target:
     schema: StructType
     keys: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    stateful: bool = False
+    """Whether there may be batches without a row, which only move the watermark."""
+    committed: int = -1
+    """The last epoch that the query's checkpoint has noted as done, before this start."""
+    state: KeyValues | None = None
+    """What the sink remembers from one start to the next, in the state backend; None for a query without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class Sink(ABC):
         self.options = dict(options)
         self.message: str | None = None
         """What the sink waits for, while it does; part of the query's status."""
+        self.committed = -1
+        """The last epoch that the query has noted as done: it does not come again."""
         self.remark: str | None = None
         """Why the guarantee is what it is, where that depends on more than the options; asked for once `check` was called."""
         self.retries = 0

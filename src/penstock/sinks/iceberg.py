@@ -97,7 +97,9 @@ class IcebergSink(Sink):
             return 0
         properties = {QUERY: self._target.query, EPOCH: str(epoch.number)}
         frame = self._fitted(epoch.frame)
-        if self._target.mode == "update":
+        if self._target.mode == "append" and self._target.stateful and frame.isEmpty():
+            rows = 0  # a batch that only moved the watermark: one that comes again has no rows either
+        elif self._target.mode == "update":
             rows = self._merge(frame, properties)
         else:
             rows = self._write(frame, properties)
@@ -127,6 +129,8 @@ class IcebergSink(Sink):
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
             rows = last.count()
+            if not rows:
+                return 0
             last.createOrReplaceTempView(view)
             with _session_properties(spark, properties):
                 spark.sql(

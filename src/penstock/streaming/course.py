@@ -58,6 +58,7 @@ class Work:
             self._sink.close()
         try:
             self._sink.stopping.clear()
+            self._sink.committed = -1
             self._sink.open(self._target)
             self._intake.open(self._sink.stopping)
         except PenstockError:
@@ -82,6 +83,7 @@ class Work:
         """Write the one epoch of a batch query, and report it, because Spark does not."""
         began, clock = datetime.now(UTC), time.monotonic()
         self.write(batch, number)
+        self._sink.committed = number
         self._intake.read_all()
         self._query.report(
             Progress(
@@ -105,6 +107,8 @@ class Work:
         number = int(progress["batchId"])
         counts = self._counts(number)
         told = from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
+        if number in self._rows:
+            self._sink.committed = number
         self._query.report(
             replace(
                 told,

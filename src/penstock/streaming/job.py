@@ -27,6 +27,35 @@ LOG_BYTES = 1 << 20
 LOG_FILES = 3
 
 
+SINK = "sink"
+"""The namespace of what the sink of a query remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobValues:
+    """Values of a query in the state backend; they are written only as long as the lease is the query's."""
+
+    backend: Backend
+    lease: Lease
+    namespace: str
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        return self.backend.state.get(self.lease.job, key, default, namespace=self.namespace)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+        self.backend.state.put(self.lease.job, key, value, namespace=self.namespace, lease=self.lease)
+
+    def remove(self, key: str) -> None:
+        """Forget a key; one that is not there is no error."""
+        self.backend.state.remove(self.lease.job, key, namespace=self.namespace, lease=self.lease)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.backend.state.clear(self.lease.job, namespace=self.namespace, lease=self.lease)
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """What is written down about a query when it starts."""
@@ -64,6 +93,7 @@ class QueryJob:
         if before is not None and before.id != record.query:
             # Another query had this name: its numbers mean nothing here.
             self._backend.epochs.clear(self._lease)
+            self.values().clear()
         self._backend.jobs.record(
             Job(
                 self._lease.job,
@@ -91,6 +121,10 @@ class QueryJob:
         self._log.info("started by process %d", os.getpid())
         for request in self._asked:
             threading.Thread(target=on_request, args=(request,), name="penstock request", daemon=True).start()
+
+    def values(self) -> JobValues:
+        """What the sink of the query remembers."""
+        return JobValues(self._backend, self._lease, SINK)
 
     def begin(self, epoch: int) -> None:
         """An epoch is about to be written; refused when the lease is not ours any more."""

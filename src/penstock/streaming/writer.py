@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.plugin import SinkPlugin
 from penstock.sinks import SINKS
 from penstock.sinks.base import Sink, Target
+from penstock.sinks.flow import Flow, FlowSink
 from penstock.sinks.foreach import ForeachBatchSink
+from penstock.sinks.plugin import sink_of
 from penstock.spark.reader import absolute
 from penstock.spark.streaming import checkpoint, plan
 from penstock.spark.streaming.run import Settings
@@ -40,7 +44,7 @@ class StreamWriter:
         self._frame = frame
         self._mode = OutputMode.APPEND
         self._trigger = Trigger.processing_time(0)
-        self._format: str | None = None
+        self._format: str | type[SinkPlugin] | None = None
         self._function: Callable[[DataFrame, int], Any] | None = None
         self._options: dict[str, Any] = {}
         self._checkpoint: str | None = None
@@ -76,9 +80,14 @@ class StreamWriter:
         self._keys = columns
         return self
 
-    def format(self, name: str) -> Self:
-        """Where rows go: the name of a sink, such as memory, console, parquet, or a plugin's."""
-        SINKS.load(name)
+    def format(self, name: str | type[SinkPlugin]) -> Self:
+        """Where rows go: the name of a sink, such as memory, console, parquet, or a plugin's; or a plugin's class."""
+        if isinstance(name, str):
+            SINKS.load(name)
+        elif not (isinstance(name, type) and issubclass(name, SinkPlugin)):
+            raise ConfigError(
+                f"a sink is a name or a subclass of penstock.SinkPlugin, got {name!r}", code="PLUGIN_KIND"
+            )
         self._format, self._function = name, None
         return self
 
@@ -119,13 +128,28 @@ class StreamWriter:
             )
         return self.option("transactional_id", transactional_id)
 
+    def to_flow(self, flow: Flow, source: str, name: str | None = None) -> StreamingQuery:
+        """Start the query into a source of an `IncrementalFlow`: each epoch is one tick, and a repeated one counts once.
+
+        Append inserts rows, update changes them by the source's primary key; a column `_weight` says how often rows come or go.
+        """
+        if self._format is not None or self._function is not None or self._options:
+            raise ConfigError(
+                "a query to a flow has no other sink and no options of one",
+                code="STREAM_SINK_MISSING",
+                hint="leave .format(...), .foreach_batch(...) and the sink's options out",
+            )
+        return self._start(FlowSink(flow, source), name, calling_line())
+
     def start(self, name: str | None = None) -> StreamingQuery:
         """Start the query, and return its handle; what cannot work is refused here, before anything is written.
 
         A query with a name is recorded in the state backend, and runs once at a time.
         """
         place = calling_line()
-        sink = self._sink()
+        return self._start(self._sink(), name, place)
+
+    def _start(self, sink: Sink, name: str | None, place: str | None) -> StreamingQuery:
         self._refuse_mode(sink)
         if self._close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
             raise ConfigError(
@@ -150,8 +174,12 @@ class StreamWriter:
             if checkpoint_at is None
             else checkpoint.query_id(self._frame.sparkSession, checkpoint_at)
         )
+        stateful, committed = False, -1
         if checkpoint_at is not None:
-            _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, plan.shape(self._frame)))
+            shape = _guarded(lambda: plan.shape(self._frame))
+            _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, shape))
+            stateful = any(kind == "state" for kind, _ in shape)
+            committed = checkpoint.committed(self._frame.sparkSession, checkpoint_at)
         intake = _guarded(
             lambda: Intake(
                 self._frame, self._queries.points, note=(lambda text: None) if job is None else job.note
@@ -161,7 +189,12 @@ class StreamWriter:
         if once and frame.isStreaming:
             frame = _guarded(lambda: intake.as_batch(self._frame, self._queries.temporary_folder))
         query = self._query(query_id, name, sink, place, intake)
-        target = self._target(query_id, name)
+        target = replace(
+            self._target(query_id, name),
+            stateful=stateful,
+            committed=committed,
+            state=None if job is None else job.values(),
+        )
         _guarded(lambda: sink.check(target))
         _guarded(lambda: intake.check(target))
         if job is not None:
@@ -199,8 +232,9 @@ class StreamWriter:
                 code="STREAM_SINK_MISSING",
                 hint=f"choose one with .format(name) ({', '.join(SINKS.names())}) or .foreach_batch(function)",
             )
-        made: Sink = SINKS.load(self._format)(self._options)
-        return made
+        if isinstance(self._format, str):
+            return sink_of(SINKS.load(self._format), self._options, name=self._format)
+        return sink_of(self._format, self._options, name=self._format.__name__)
 
     def _refuse_mode(self, sink: Sink) -> None:
         """Refuse a mode that the query or the sink cannot do, with those that both can."""

@@ -36,6 +36,11 @@ def last_epoch(folder: Folder, log: str = "commits") -> int:
     return max((int(name) for name in folder.names(log) if name.isdigit()), default=-1)
 
 
+def committed(spark: SparkSession, checkpoint: str) -> int:
+    """Return the number of the last batch that a checkpoint has committed; -1 when there is none."""
+    return last_epoch(Folder(spark, checkpoint))
+
+
 def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
     """Refuse a query that cannot go on from a checkpoint, with what has changed; note the shape of the first one."""
     folder = Folder(spark, checkpoint)

@@ -1,0 +1,158 @@
+"""Rows as ticks of an incremental flow: each epoch is one tick, and its ordinal tells a repetition.
+
+The first epoch of a query gets the ordinal after the last one of the source, the next epochs the ones after it. A flow that has not
+seen what the query has already read is refused: its views would lack those rows for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
+
+from penstock.data.batch import DeltaBatch
+from penstock.errors import ConfigError, StateError
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WEIGHT = "_weight"
+
+
+class Fed(Protocol):
+    """What is known of a source of a flow."""
+
+    @property
+    def name(self) -> str:
+        """As it was registered."""
+
+    @property
+    def primary_key(self) -> Sequence[str]:
+        """The columns of its key, if it has one."""
+
+    @property
+    def ordinal(self) -> int | None:
+        """The ordinal that was committed last."""
+
+
+class Flow(Protocol):
+    """What a query needs of a flow."""
+
+    def source_info(self, name: str) -> Fed:
+        """What is known of a source; an unknown name is an error."""
+
+    def check(self, source: str, delta: DeltaBatch) -> None:
+        """Refuse rows that do not fit, without feeding them."""
+
+    def tick(self, source: str, delta: DeltaBatch, *, ordinal: int | None = None) -> Any:
+        """Feed and step."""
+
+
+@dataclass(slots=True)
+class _Feeders:
+    """The queries that have fed one source, with the ordinal before their first epoch, and the one that does so now."""
+
+    before: dict[str, int] = field(default_factory=dict)
+    running: str | None = None
+
+
+_ALL: WeakKeyDictionary[Any, dict[str, _Feeders]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+class FlowSink(Sink):
+    """Inserts in append mode, changes by key in update mode; a column `_weight` says how often each row comes or goes."""
+
+    modes: ClassVar[frozenset[str]] = frozenset({"append", "update"})
+    needs_checkpoint: ClassVar[bool] = False
+
+    def __init__(self, flow: Flow, source: str) -> None:
+        super().__init__({})
+        self._flow = flow
+        self._source = flow.source_info(source).name
+        self._target: Target | None = None
+        self._before = 0
+        self._keys: tuple[str, ...] = ()
+        self.remark = "the flow takes every epoch once, and ends with this process"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.NOT_KEPT
+
+    def describe(self) -> str:
+        return f"source {self._source} of a flow"
+
+    def check(self, target: Target) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        info = self._flow.source_info(self._source)
+        keys = tuple(info.primary_key) or target.keys
+        if target.keys and info.primary_key and set(target.keys) != set(info.primary_key):
+            raise ConfigError(
+                f"the key of the query is ({', '.join(target.keys)}), and that of the source '{self._source}' is "
+                f"({', '.join(info.primary_key)})",
+                code="STREAM_KEY",
+                hint="leave .key(...) out: the source has one",
+            )
+        if target.mode == "update":
+            if not keys:
+                raise ConfigError(
+                    f"update mode needs a key, and the source '{self._source}' has no primary key",
+                    code="STREAM_KEY",
+                    hint='register it with primary_key="id", or add .key("id") to the writer',
+                )
+            if WEIGHT in target.schema.names:
+                raise ConfigError(
+                    f"a stream with '{WEIGHT}' says itself which rows go, which is append",
+                    code="STREAM_OUTPUT_MODE",
+                    hint='use .output_mode("append")',
+                )
+        self._keys = keys if target.mode == "update" else ()
+        self._flow.check(self._source, self._delta(to_arrow_schema(target.schema).empty_table()))
+
+    def open(self, target: Target) -> None:
+        last = self._flow.source_info(self._source).ordinal or 0
+        with _LOCK:
+            feeders = _ALL.setdefault(self._flow, {}).setdefault(self._source, _Feeders())
+            if feeders.running is not None and feeders.running != target.query:
+                raise StateError(
+                    f"another query feeds the source '{self._source}'",
+                    code="STREAM_FLOW_TAKEN",
+                    hint="stop it first, or feed another source and join the two in a view with UNION ALL",
+                )
+            # A query that the flow does not know and that has read nothing yet adds to what is there.
+            before = feeders.before.get(target.query, last if target.committed < 0 else 0)
+            seen = last - before
+            if seen < target.committed + 1:
+                raise StateError(
+                    f"the query has done {target.committed + 1} epochs according to its checkpoint, and the flow has seen "
+                    f"{max(0, seen)} of them: its views would lack the others",
+                    code="STREAM_FLOW_BEHIND",
+                    where=self.describe(),
+                    hint="a flow in memory ends with its process: begin again with another checkpoint.location, or with none",
+                )
+            feeders.before[target.query], feeders.running = before, target.query
+        self._target, self._before = target, before
+
+    def write(self, epoch: Epoch) -> int | None:
+        table = epoch.frame.toArrow()
+        ordinal = self._before + epoch.number + 1
+        if ordinal <= (self._flow.source_info(self._source).ordinal or 0):
+            return 0
+        self._flow.tick(self._source, self._delta(table), ordinal=ordinal)
+        return int(table.num_rows)
+
+    def close(self) -> None:
+        target, self._target = self._target, None
+        if target is None:
+            return
+        with _LOCK:
+            _ALL[self._flow][self._source].running = None
+
+    def _delta(self, table: pa.Table) -> DeltaBatch:
+        if self._keys:
+            return DeltaBatch.upserts(table, keys=self._keys)
+        return DeltaBatch.weighted(table) if WEIGHT in table.column_names else DeltaBatch.inserts(table)
