@@ -44,6 +44,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     state: str | None = field(default=None, repr=False)
     kafka_bootstrap_servers: str | None = None
+    schema_registry_url: str | None = field(default=None, repr=False)
     postgres_url: str | None = field(default=None, repr=False)
     clickhouse_url: str | None = field(default=None, repr=False)
     java_home: str | None = None
@@ -78,6 +79,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         home=home,
         token=env.get("PENSTOCK_TOKEN"),
         kafka_bootstrap_servers=env.get("PENSTOCK_KAFKA_BOOTSTRAP_SERVERS") or None,
+        schema_registry_url=env.get("PENSTOCK_SCHEMA_REGISTRY_URL") or None,
         postgres_url=env.get("PENSTOCK_POSTGRES_URL") or None,
         clickhouse_url=env.get("PENSTOCK_CLICKHOUSE_URL") or None,
         java_home=env.get("JAVA_HOME") or None,

@@ -84,6 +84,17 @@ class BadRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class Evolving:
+    """A column of decoded records whose decoder can learn while a query runs."""
+
+    alias: str
+    column: Callable[[], DataFrame]
+    """The source with the column as it is computed by now."""
+    learn: Callable[[tuple[Fault, ...]], bool]
+    """Learn from what stopped a batch; False when there is nothing to learn from it."""
+
+
+@dataclass(frozen=True, slots=True)
 class BadPoint:
     """The point of a plan at which bad records leave it."""
 
@@ -94,6 +105,7 @@ class BadPoint:
     why: Why
     kafka: Mapping[str, Any]
     """The options of the Kafka source, from which a topic for the quarantine takes its servers."""
+    evolving: Evolving | None = None
 
     def count(self, plan: EpochPlan) -> int:
         """Return how many bad rows an epoch had that has been written."""
@@ -123,7 +135,13 @@ class BadPoint:
 
 
 def split(
-    frame: DataFrame, rule: BadRecords, *, place: str, why: Why, kafka: Mapping[str, Any] | None = None
+    frame: DataFrame,
+    rule: BadRecords,
+    *,
+    place: str,
+    why: Why,
+    kafka: Mapping[str, Any] | None = None,
+    evolving: Evolving | None = None,
 ) -> tuple[DataFrame, BadPoint]:
     """Return the rows of a frame whose column `_penstock_bad` is NULL, and the point at which the others leave it.
 
@@ -131,7 +149,7 @@ def split(
     """
     from pyspark.sql import functions as F
 
-    point = BadPoint(f"bad_{uuid.uuid4().hex[:12]}", rule, place, why, dict(kafka or {}))
+    point = BadPoint(f"bad_{uuid.uuid4().hex[:12]}", rule, place, why, dict(kafka or {}), evolving)
     bad = F.col(BAD)
     where = bad.getField(place)
     watched = side.named(

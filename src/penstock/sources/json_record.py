@@ -27,6 +27,7 @@ class JsonDecoder:
 
     schema: StructType
     options: Mapping[str, Any] = field(default_factory=dict)
+    alias: str = PARSED
 
     def parse(self, value: Column) -> Column:
         """Return the column of a parsed record, a struct with one more field that says whether it is corrupt."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, suggest
 from penstock.sources import bad, kafka_group
-from penstock.sources.bad import BadPoint, BadRecords, Why, split
-from penstock.sources.json_record import PARSED, WhyNotJson
+from penstock.sources.avro_record import AvroDecoder, with_writers
+from penstock.sources.bad import BadPoint, BadRecords, Evolving, Why, split
+from penstock.sources.json_record import JsonDecoder, WhyNotJson
+from penstock.sources.schema_registry import SchemaRegistry
+from penstock.spark.connectors import ensure_format
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
+from penstock.spark.streaming.frames import as_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,6 +68,10 @@ def options(
 class Decoder(Protocol):
     """How the bytes of a value become columns."""
 
+    @property
+    def alias(self) -> str:
+        """The name of the column with all that is in a value."""
+
     def parse(self, value: Column) -> Column:
         """Return one column with all that is in a value; evaluated once per record."""
 
@@ -74,6 +83,59 @@ class Decoder(Protocol):
 
     def why(self, max_bytes: int | None) -> Why:
         """Return what says why a value is bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How values are written, as the user told it."""
+
+    name: str | None = None
+    schema: Any = None
+    registry: str | bool | None = None
+    registry_auth: str | None = None
+    subject: str | None = None
+
+    def decoder(self, spark: SparkSession, topic: str) -> Decoder | None:
+        """Return what decodes values; None when they stay as they are."""
+        name = self.name or ("json" if self.schema is not None else "")
+        if name not in ("", "json", "avro"):
+            raise ConfigError(
+                f"unknown format {self.name!r} of values",
+                code="SOURCE_OPTION_VALUE",
+                hint=suggest(name, ("json", "avro"), what="format"),
+            )
+        if name != "avro" and (self.registry or self.registry_auth or self.subject):
+            raise ConfigError(
+                'schema registries are for format="avro"',
+                code="SOURCE_OPTION_VALUE",
+                hint='add format="avro"',
+            )
+        if name == "avro":
+            return self._avro(spark, topic)
+        if name == "json" and self.schema is None:
+            raise ConfigError(
+                'format="json" needs the columns',
+                code="SOURCE_OPTION_VALUE",
+                hint='for example schema="id BIGINT"',
+            )
+        return JsonDecoder(as_struct(self.schema)) if name else None
+
+    def _avro(self, spark: SparkSession, topic: str) -> AvroDecoder:
+        settings = config.load()
+        url = self.registry if isinstance(self.registry, str) else settings.schema_registry_url
+        registry = None
+        if url and self.registry is not False:
+            registry = SchemaRegistry(url, self.registry_auth)
+        elif self.schema is None:
+            raise ConfigError(
+                'format="avro" needs a schema, or a schema registry',
+                code="AVRO_SCHEMA",
+                hint='give schema="orders.avsc", or schema_registry="http://host:8081" '
+                "(PENSTOCK_SCHEMA_REGISTRY_URL)",
+            )
+        ensure_format(spark, "avro", settings)
+        named = [] if topic.startswith("/") else [f"{each.strip()}-value" for each in topic.split(",")]
+        return with_writers(spark, self.schema, registry, [self.subject] if self.subject else named)
 
 
 def decoded(
@@ -90,15 +152,25 @@ def decoded(
     if rule.max_bytes is not None:
         large = F.coalesce(F.octet_length(value) > rule.max_bytes, large)
         small = F.when(~large, value)
-    parsed = frame.withColumn(PARSED, decoder.parse(small))
-    watched = parsed.select(
-        PARSED,
+    alias = decoder.alias
+
+    def column() -> DataFrame:
+        return frame.withColumn(alias, decoder.parse(small))
+
+    watched = column().select(
+        alias,
         *[F.col(name).alias(f"_{name}") for name in OWN],
-        _bad(large | decoder.is_bad(small, F.col(PARSED))),
+        _bad(large | decoder.is_bad(small, F.col(alias))),
     )
-    why = decoder.why(rule.max_bytes)
-    good, point = split(watched, rule, place="offset", why=why, kafka=options)
-    return good.select(*decoder.columns(F.col(PARSED)), *[f"_{name}" for name in OWN]), point
+    good, point = split(
+        watched,
+        rule,
+        place="offset",
+        why=decoder.why(rule.max_bytes),
+        kafka=options,
+        evolving=Evolving(alias, column, decoder.learn_from) if isinstance(decoder, AvroDecoder) else None,
+    )
+    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), point
 
 
 def limited(frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]) -> tuple[DataFrame, BadPoint]:

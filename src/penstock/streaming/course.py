@@ -124,6 +124,14 @@ class Work:
     def _counts(self, number: int) -> Counts:
         return self._aside.get(number, Counts())
 
+    def mends(self, error: BaseException) -> bool:
+        """Whether the query can go on after an error, because something was learnt from it."""
+        return self._intake.mends(error)
+
+    def mended(self, frame: DataFrame) -> DataFrame:
+        """The query with all that was learnt."""
+        return self._intake.mended(frame)
+
     def close(self) -> None:
         """The query has ended: let others know how far it came."""
         self._intake.close()
@@ -141,12 +149,18 @@ class OnceCourse:
         """The batch."""
         self._work.open()
         return OneBatch(
-            self._frame, lambda batch, number: self._work.write_only(batch, number, self._tag), tag=self._tag
+            self._work.mended(self._frame),
+            lambda batch, number: self._work.write_only(batch, number, self._tag),
+            tag=self._tag,
         )
 
     def after(self) -> Run | None:
         """Nothing comes after it."""
         return None
+
+    def mends(self, error: BaseException) -> bool:
+        """Whether another first run can go on after an error."""
+        return self._work.mends(error)
 
     def close(self) -> None:
         """Called once, after the last run."""
@@ -170,6 +184,7 @@ class BatchCourse:
     def first(self) -> Run:
         """The batches, or the closing batch of an earlier run."""
         self._work.open()
+        self._frame = self._work.mended(self._frame)
         spark, at = self._frame.sparkSession, self._settings.checkpoint
         self._interrupted = checkpoint.is_closing(spark, at)
         if self._interrupted:
@@ -188,6 +203,10 @@ class BatchCourse:
             return self._run(self._settings)
         self._closing = self._close_windows and checkpoint.begin_closing(spark, at)
         return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
+
+    def mends(self, error: BaseException) -> bool:
+        """Whether another first run can go on after an error."""
+        return self._work.mends(error)
 
     def close(self) -> None:
         """Called once, after the last run."""

@@ -101,6 +101,19 @@ class Intake:
                 counts += Counts(quarantined=aside.write(kept, number))
         return counts
 
+    def mends(self, error: BaseException) -> bool:
+        """Whether the query can go on after an error, because something was learnt from it."""
+        decoders = [point.evolving for point in self._bad.values() if point.evolving is not None]
+        told = faults(error) if decoders and not isinstance(error, PenstockError) else ()
+        return any(decoder.learn(told) for decoder in decoders)
+
+    def mended(self, frame: DataFrame) -> DataFrame:
+        """The query with all that was learnt."""
+        for point in self._bad.values():
+            if point.evolving is not None:
+                frame = plan.replaced(frame, point.evolving.column(), point.evolving.alias)
+        return frame
+
     def told(self, error: BaseException) -> PenstockError:
         """The error of a query in penstock's words."""
         if not isinstance(error, PenstockError) and self._bad:

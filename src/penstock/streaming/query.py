@@ -95,6 +95,9 @@ class Course(Protocol):
     def after(self) -> Run | None:
         """What follows a run that came to its end by itself; None: the end of the query."""
 
+    def mends(self, error: BaseException) -> bool:
+        """Whether another first run can go on after an error, because something was learnt from it."""
+
     def close(self) -> None:
         """Called once, after the last run; does not raise."""
 
@@ -317,6 +320,9 @@ class StreamingQuery:
             error = run.wait()
             with self._lock:
                 again, self._again = self._again, False
+            if error is not None and self._goes_on():
+                error = self._mended(error, course)
+                again = again or error is None
             if error is not None and self._goes_on() and self._passes(error):
                 error, again = None, True
             over = error is not None or not self._goes_on()
@@ -338,6 +344,13 @@ class StreamingQuery:
                 error = raised
                 break
         self._finish(error)
+
+    def _mended(self, error: BaseException, course: Course) -> BaseException | None:
+        """Return None when the course has learnt from an error how to go on, and otherwise what the query is to end with."""
+        try:
+            return None if course.mends(error) else error
+        except PenstockError as raised:
+            return raised
 
     def _passes(self, error: BaseException) -> bool:
         """Wait for something that is away, such as a broker; False when the error does not pass, or not in time.

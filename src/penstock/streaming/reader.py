@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from penstock.errors import ConfigError
 from penstock.sources import files, kafka
 from penstock.sources.bad import BadPoint, BadRecords
-from penstock.sources.json_record import JsonDecoder
 from penstock.spark.streaming import frames
 from penstock.streaming.stream import Stream
 
@@ -73,6 +72,10 @@ class StreamReader:
         topic: str,
         bootstrap_servers: str | None = None,
         schema: Any = None,
+        format: str | None = None,
+        schema_registry: str | bool | None = None,
+        schema_registry_auth: str | None = None,
+        subject: str | None = None,
         starting_offsets: str = "latest",
         group: str | None = None,
         on_bad_record: str = "fail",
@@ -80,8 +83,10 @@ class StreamReader:
         max_record_bytes: int | None = None,
         **options: Any,
     ) -> Stream:
-        """Records of one or more topics; with a schema, the columns of their JSON values beside Kafka's own.
+        """Records of one or more topics; with a schema, the columns of their values, JSON or Avro, beside Kafka's own.
 
+        `format="avro"` takes an Avro schema (JSON, a dictionary or the path of a file), with a schema registry also none: then the
+        newest of the subject, "TOPIC-value" unless told, is the schema. False as registry: plain Avro, whatever the settings say.
         With a `group`, that consumer group is told after every batch how far the query has read, for tools that show lag.
         A value that does not fit the schema, or is larger than `max_record_bytes`, ends the query (`fail`), is left out and
         counted (`drop`) or is kept at a place of its own (`quarantine`: a folder, an Iceberg table, or "topic:NAME").
@@ -96,8 +101,9 @@ class StreamReader:
             options=options,
         )
         frame = self._attempt(lambda: self._spark.readStream.format("kafka").options(**given).load())
-        if schema is not None:
-            decoder = JsonDecoder(frames.as_struct(schema))
+        values = kafka.Format(format, schema, schema_registry, schema_registry_auth, subject)
+        decoder = self._attempt(lambda: values.decoder(self._spark, topic))
+        if decoder is not None:
             return self._split(lambda: kafka.decoded(frame, decoder, rule, given))
         if rule.max_bytes is not None:
             return self._split(lambda: kafka.limited(frame, rule, given))

@@ -141,6 +141,37 @@ public class Streams {
     return org.apache.spark.sql.classic.Dataset.ofRows(session, changed);
   }
 
+  /** The plan with a column computed anew: as the uppermost projection of another plan over the same source has it. */
+  public Object replaced(
+      org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, LogicalPlan fresh, final String name) {
+    final Alias wanted = alias((Project) fresh, name);
+    LogicalPlan changed = (LogicalPlan) plan.transformUpWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Project && alias((Project) node, name) != null;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        Project project = (Project) node;
+        List columns = new ArrayList();
+        for (Object one : list(project.projectList())) {
+          Alias old = one instanceof Alias && ((Alias) one).name().equals(name) ? (Alias) one : null;
+          columns.add(old == null ? one : new Alias(wanted.child(), name, old.exprId(), old.qualifier(),
+              old.explicitMetadata(), old.nonInheritableMetadataKeys()));
+        }
+        return new Project(seq(columns), project.child());
+      }
+    });
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, changed);
+  }
+
+  private static Alias alias(Project project, String name) {
+    for (Object one : list(project.projectList())) {
+      if (one instanceof Alias && ((Alias) one).name().equals(name)) return (Alias) one;
+    }
+    return null;
+  }
+
   /** The columns of a batch under the identities that the rest of the plan knows. */
   private static LogicalPlan renamed(LogicalPlan batch, Object wanted) {
     List columns = new ArrayList();

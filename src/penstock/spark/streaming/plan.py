@@ -97,6 +97,16 @@ def as_batch(frame: DataFrame, more: Mapping[str, Mapping[str, str]] | None = No
     return ClassicDataFrame(streams.batch(spark._jsparkSession, plan, _java(spark, given)), spark)
 
 
+def replaced(frame: DataFrame, fresh: DataFrame, name: str) -> DataFrame:
+    """Return a query in which a column of its source is computed as in `fresh`, a projection of the same source."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    spark = frame.sparkSession
+    streams = janino.instance(spark, __package__, "Streams")
+    plans = [each._jdf.queryExecution().analyzed() for each in (frame, fresh)]
+    return ClassicDataFrame(streams.replaced(spark._jsparkSession, *plans, name), spark)
+
+
 def _java(spark: SparkSession, value: Any) -> Any:
     """Return dictionaries as Java's maps."""
     if not isinstance(value, dict):
