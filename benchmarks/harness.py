@@ -71,16 +71,26 @@ def environment(peer: str) -> Path:
 
 def run_peer(peer: str, script: str, options: dict[str, Any], *, timeout: float) -> dict[str, Any]:
     """Run a script in a peer's environment; its last line is JSON. What fails is returned as {"error": ...}."""
+    return _run(lambda: environment(peer), script, options, timeout=timeout, path=str(HERE))
+
+
+def run_here(script: str, options: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+    """Run a script of `peers/` in a process of its own with this Python, as `run_peer` does it."""
+    path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    return _run(lambda: Path(sys.executable), script, options, timeout=timeout, path=path)
+
+
+def _run(
+    python: Callable[[], Path], script: str, options: dict[str, Any], *, timeout: float, path: str
+) -> dict[str, Any]:
     try:
-        python = environment(peer)
         done = subprocess.run(
-            [str(python), str(HERE / "peers" / script), json.dumps(options)],
+            [str(python()), str(HERE / "peers" / script), json.dumps(options)],
             check=True,
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            | {"PYTHONPATH": str(HERE)},
+            env=os.environ | {"PYTHONPATH": path},
         )
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
