@@ -26,6 +26,9 @@ FETCHES = {
     "kafka.fetch.max.bytes": 64 << 20,
     "kafka.max.poll.records": 50_000,
     "kafka.receive.buffer.bytes": 1 << 20,
+    # After every fetch Spark asks where the topic ends, and that seems to wait for the fetch which the consumer has sent ahead: with the
+    # default, half a second (a batch of three records: 780 ms before, 300 after).
+    "kafka.fetch.max.wait.ms": 10,
 }
 
 OWN = ("key", "topic", "partition", "offset", "timestamp")
