@@ -674,6 +674,7 @@ def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path
         assert job.start is not None
         assert job.start.place is not None
         assert job.start.place.startswith(__file__)
+        wait_for(lambda: backend.epochs.last("recorded"))
         epoch = backend.epochs.last("recorded")
         assert epoch is not None
         assert (epoch.number, epoch.meta) == (0, {"rows": 10})

@@ -24,22 +24,22 @@ class Epochs:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def begin(self, lease: Lease, number: int, meta: Mapping[str, Any] | None = None) -> Epoch:
-        """Write down that an epoch begins; one that is committed already is returned as it is, and must be skipped."""
-        now = self._backend.dialect.now()
-        document = None if meta is None else dict(meta)
-        insert = self._backend.dialect.insert(epochs).values(
-            job=lease.job, number=number, started_at=now, meta=document
-        )
-        again = insert.on_conflict_do_update(
-            index_elements=["job", "number"],
-            set_={"started_at": now, "meta": insert.excluded.meta},
-            where=epochs.c.committed_at.is_(None),
-        )
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
-            connection.execute(again)
-            return _one(connection, lease.job, number)
+    def begin(
+        self,
+        lease: Lease,
+        number: int,
+        meta: Mapping[str, Any] | None = None,
+        *,
+        connection: Connection | None = None,
+    ) -> Epoch:
+        """Write down that an epoch begins; one that is committed already is returned as it is, and must be skipped.
+
+        With `connection`, of `Backend.transaction`, it is written together with what else that transaction writes.
+        """
+        if connection is not None:
+            return self._begin(connection, lease, number, meta)
+        with self._backend.transaction() as own:
+            return self._begin(own, lease, number, meta)
 
     def commit(
         self,
@@ -81,6 +81,23 @@ class Epochs:
         with self._backend.transaction() as connection:
             self._backend.leases.fence(connection, lease)
             return connection.execute(delete(epochs).where(epochs.c.job == lease.job)).rowcount
+
+    def _begin(
+        self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
+    ) -> Epoch:
+        now = self._backend.dialect.now()
+        document = None if meta is None else dict(meta)
+        insert = self._backend.dialect.insert(epochs).values(
+            job=lease.job, number=number, started_at=now, meta=document
+        )
+        again = insert.on_conflict_do_update(
+            index_elements=["job", "number"],
+            set_={"started_at": now, "meta": insert.excluded.meta},
+            where=epochs.c.committed_at.is_(None),
+        )
+        self._backend.leases.fence(connection, lease)
+        connection.execute(again)
+        return _one(connection, lease.job, number)
 
     def _commit(
         self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None

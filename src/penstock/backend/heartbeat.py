@@ -79,6 +79,16 @@ class Heartbeat:
         """Why the lease is lost; None while it is held."""
         return self._lost
 
+    def require(self) -> None:
+        """Raise STATE_LEASE_LOST unless the lease lasts; it asks this machine's clock, because a renewal says how long that is."""
+        from penstock.backend.lease import lost
+
+        with self._changed:
+            if self._lost is not None:
+                raise self._lost
+            if clock() >= self._deadline:
+                raise lost(self.lease, "it could not be renewed in time", place=self._backend.place)
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
 from penstock.errors import PenstockError, StateError
+from penstock.streaming.diary import Diary
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -86,6 +87,7 @@ class QueryJob:
             on_request=lambda request: self._on_request(request),
             progress=self._last_progress,
         ).start()
+        self._diary = Diary(backend, self._lease)
 
     def record(self, record: JobRecord) -> None:
         """Write down what is started."""
@@ -128,11 +130,12 @@ class QueryJob:
 
     def begin(self, epoch: int) -> None:
         """An epoch is about to be written; refused when the lease is not ours any more."""
-        self._backend.epochs.begin(self._lease, epoch)
+        self._heartbeat.require()
+        self._diary.begin(epoch)
 
     def commit(self, epoch: int, rows: int | None) -> None:
         """An epoch is written."""
-        self._backend.epochs.commit(self._lease, epoch, {"rows": rows})
+        self._diary.commit(epoch, rows)
 
     def note(self, text: str) -> None:
         """Write a line into the log of the query."""
@@ -162,6 +165,7 @@ class QueryJob:
     def release(self) -> None:
         """Give the lease back; a backend that is away ends it by itself."""
         self._heartbeat.stop()
+        self._diary.close()
         with contextlib.suppress(PenstockError):
             self._backend.leases.release(self._lease)
         for handler in list(self._log.handlers):
