@@ -95,6 +95,7 @@ class KafkaSink(Sink):
         self._patience = Patience.of(self.options.get("retry_for", RETRY_FOR))
         self._transactions: transaction.Transactions | None = None
         self._first = True
+        self._last: Held | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -134,7 +135,8 @@ class KafkaSink(Sink):
                 )
         if epoch.number <= mark:
             return 0
-        with Held(self._records(epoch.frame)) as held:
+        self._last = Held(self._records(epoch.frame), last=self._last)
+        with self._last as held:
             return self._insist(lambda: self._commit(epoch.number, held), self._patience)
 
     def close(self) -> None:
