@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import penstock as ps
 
@@ -39,6 +42,9 @@ class Course:
         aside = self.folder / f"{uuid.uuid4().hex}.json"
         aside.write_text("".join(json.dumps(row) + "\n" for row in rows))
         number = len(list(place.iterdir()))
+        # Spark takes the oldest file first, and two of one millisecond in any order.
+        made = time.time() - 1_000 + number
+        os.utime(aside, (made, made))
         aside.rename(place / f"{number:04d}.json")
 
     def run(self) -> list[tuple[Any, ...]]:
@@ -172,3 +178,123 @@ def test_a_stream_is_joined_with_a_table(session: ps.Session, spark: SparkSessio
 
     assert run("inner") == [[(1, "a", "Ann")], [(3, "b", "Bob")]]
     assert run("left") == [[(1, "a", "Ann"), (2, "c", None)], [(3, "b", "Bob")]]
+
+
+class Totals(StatefulProcessor):
+    """Counts the rows of a key, and forgets a key a while after its last row."""
+
+    def __init__(self, ttl_ms: int | None = None) -> None:
+        self._ttl = ttl_ms
+
+    def init(self, handle: Any) -> None:
+        self._count = handle.getValueState("count", "n BIGINT", self._ttl)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        from pyspark.sql import Row
+
+        seen = self._count.get()
+        total = (seen[0] if seen else 0) + sum(1 for _ in rows)
+        self._count.update((total,))
+        yield Row(k=key[0], n=total)
+
+    def close(self) -> None:
+        pass
+
+
+class Quiet(StatefulProcessor):
+    """Tells of a key that was quiet for ten seconds of event time."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._last = handle.getValueState("last", "at BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        latest = max(int(row.ts.timestamp() * 1000) for row in rows)
+        for timer in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer)
+        self._last.update((latest,))
+        self._handle.registerTimer(latest + 10_000)
+        yield from ()
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:  # noqa: N802, N803
+        from pyspark.sql import Row
+
+        last = self._last.get()
+        self._last.clear()
+        yield Row(k=key[0], n=last[0] // 1000 % 1000)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def by_value() -> Any:
+    """Tasks cannot import this file: its classes travel with their code."""
+    import sys
+
+    from pyspark import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_state_of_ones_own_goes_on_after_a_restart(
+    session: ps.Session, tmp_path: Path, by_value: None
+) -> None:
+    course = Course(
+        session,
+        tmp_path,
+        lambda stream: (
+            stream().key_by("k").transform_with_state(Totals(), "k STRING, n BIGINT", output_mode="update")
+        ),
+        mode="update",
+    )
+    course.add("in", _row(1, "a", 0), _row(2, "a", 0), _row(3, "b", 0))
+    course.add("in", _row(4, "a", 0))
+    assert course.run() == [("a", 2), ("a", 3), ("b", 1)]
+    course.add("in", _row(5, "a", 0), _row(6, "c", 0))
+    assert course.run() == [("a", 4), ("c", 1)]
+
+
+def test_state_with_a_time_to_live_is_forgotten(session: ps.Session, tmp_path: Path, by_value: None) -> None:
+    course = Course(
+        session,
+        tmp_path,
+        lambda stream: (
+            stream()
+            .key_by("k")
+            .transform_with_state(
+                Totals(ttl_ms=2_000), "k STRING, n BIGINT", output_mode="update", time_mode="processing_time"
+            )
+        ),
+        mode="update",
+    )
+    course.add("in", _row(1, "a", 0))
+    assert course.run() == [("a", 1)]
+    time.sleep(2.5)
+    course.add("in", _row(2, "a", 0))
+    assert course.run() == [("a", 1)]
+
+
+def test_timers_of_event_time(session: ps.Session, tmp_path: Path, by_value: None) -> None:
+    course = Course(
+        session,
+        tmp_path,
+        lambda stream: (
+            stream()
+            .with_event_time("ts")
+            .with_watermark("0 seconds")
+            .key_by("k")
+            .transform_with_state(Quiet(), "k STRING, n BIGINT", time_mode="event_time")
+        ),
+    )
+    course.add("in", _row(1, "a", 0), _row(2, "b", 3))
+    course.add("in", _row(3, "a", 8))
+    assert course.run() == []
+    course.add("in", _row(4, "c", 14))  # b was quiet for more than ten seconds, a was not
+    start = 1704067200 % 1000
+    assert course.run() == [("b", start + 3)]
+    course.add("in", _row(5, "c", 40))
+    assert course.run() == [("a", start + 8)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Large fetches: with the consumer's defaults it waits more than it reads (measured: 0.8M records/s before, 1.5M after).
-FETCHES = {
+CONSUMER = {
     "kafka.max.partition.fetch.bytes": 16 << 20,
     "kafka.fetch.max.bytes": 64 << 20,
     "kafka.max.poll.records": 50_000,
@@ -29,6 +29,9 @@ FETCHES = {
     # After every fetch Spark asks where the topic ends, and that seems to wait for the fetch which the consumer has sent ahead: with the
     # default, half a second (a batch of three records: 780 ms before, 300 after).
     "kafka.fetch.max.wait.ms": 10,
+    # With the defaults, of half a minute and more, nobody would hear for long that a broker is away.
+    "kafka.request.timeout.ms": 10_000,
+    "kafka.default.api.timeout.ms": 15_000,
 }
 
 OWN = ("key", "topic", "partition", "offset", "timestamp")
@@ -57,7 +60,7 @@ def options(
     if group is not None:
         kafka_group.check(group, options)
     return {
-        **FETCHES,
+        **CONSUMER,
         **({} if group is None else {kafka_group.OPTION: group}),
         "minPartitions": spark.sparkContext.defaultParallelism,
         "kafka.bootstrap.servers": servers,

@@ -205,7 +205,13 @@ class StreamWriter:
         if checkpoint_at is None:
             course = OnceCourse(frame, work, tag=f"penstock-stream-{query_id}")
         else:
-            settings = Settings(self._mode.value, _spark_trigger(self._trigger), checkpoint_at, name)
+            settings = Settings(
+                self._mode.value,
+                _spark_trigger(self._trigger),
+                checkpoint_at,
+                name,
+                rows_only=self._trigger.ends and plan.follows_clock(frame),
+            )
             course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
         query.launch(course, job, group_failures=lambda: intake.group_failures)
         return query

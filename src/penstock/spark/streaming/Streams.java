@@ -36,6 +36,18 @@ public class Streams {
     return found;
   }
 
+  /** Whether time alone changes what a plan keeps: Spark then makes batches without rows for ever. */
+  public boolean followsClock(LogicalPlan plan) {
+    if (plan instanceof TransformWithStateInPySpark
+        && ((TransformWithStateInPySpark) plan).timeMode().toString().startsWith("ProcessingTime")) return true;
+    if (plan instanceof FlatMapGroupsInPandasWithState
+        && ((FlatMapGroupsInPandasWithState) plan).timeout().toString().startsWith("ProcessingTime")) return true;
+    for (Object child : list(plan.children())) {
+      if (followsClock((LogicalPlan) child)) return true;
+    }
+    return false;
+  }
+
   /** The streaming leaves of a plan that have options of their own, such as Kafka's topics, in the order of the plan. */
   public List relations(LogicalPlan plan) {
     List found = new ArrayList();

@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.schema import to_arrow_schema, to_ddl
@@ -206,28 +205,6 @@ def _keys_once(
     return joined.select(*kept, *rest)
 
 
-def need_package(module: str, package: str, *, what: str) -> None:
-    """Refuse what needs a package that is not installed.
-
-    >>> need_package("json", "json", what="a thing")
-    >>> need_package("no_such.module", "no-such", what="a thing")
-    Traceback (most recent call last):
-        ...
-    penstock.errors.ConfigError: a thing needs the package no-such
-      hint: pip install no-such
-    """
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        raise ConfigError(
-            f"{what} needs the package {package}",
-            code="STREAM_PACKAGE_MISSING",
-            hint=f"pip install {package}",
-        )
-
-
 def transform_with_state(
     frame: DataFrame,
     keys: Sequence[str],
@@ -238,7 +215,6 @@ def transform_with_state(
     initial_state: Any,
 ) -> DataFrame:
     """Run a stateful processor per key; the mode of time may be written in words: event_time, processing_time."""
-    need_package("google.protobuf", "protobuf", what="transform_with_state of PySpark")
     schema = output_schema if hasattr(output_schema, "fields") else to_ddl(to_arrow_schema(output_schema))
     return frame.groupBy(*keys).transformWithState(
         processor, schema, output_mode, time_mode.replace("_", ""), initial_state

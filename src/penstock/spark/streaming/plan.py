@@ -51,6 +51,12 @@ def _reason(error: Exception) -> str:
     return translate(error).message
 
 
+def follows_clock(frame: DataFrame) -> bool:
+    """Whether time alone changes what a query keeps: timers of processing time, and state with a time to live."""
+    streams = janino.instance(frame.sparkSession, __package__, "Streams")
+    return bool(streams.followsClock(frame._jdf.queryExecution().analyzed()))
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A source of a plan that has options of its own, with which it was made."""

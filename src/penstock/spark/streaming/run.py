@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Body = Callable[["DataFrame", int], None]
 POLL_SECONDS = 0.02
+EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 LAST_REPORT_SECONDS = 5.0
 
 
@@ -55,6 +56,8 @@ class Settings:
     trigger: Mapping[str, Any]
     checkpoint: str
     name: str | None = None
+    rows_only: bool = False
+    """Whether no batch is made without new rows; for queries that shall end, and would have such batches for ever."""
 
 
 class MicroBatches:
@@ -89,7 +92,9 @@ class MicroBatches:
         if self._settings.name:
             writer = writer.queryName(self._settings.name)
         reports = _Reports.of(self._frame.sparkSession)
-        self._query = writer.start()
+        more = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
+        with _for_a_start(self._frame.sparkSession, more):
+            self._query = writer.start()
         self._all_told = reports.add(str(self._query.runId), self._reported)
 
     def wait(self) -> BaseException | None:
@@ -193,6 +198,26 @@ class OneBatch:
     def spark_status(self) -> str:
         """What Spark is doing."""
         return "Processing all that is there"
+
+
+_starting = threading.Lock()
+
+
+@contextlib.contextmanager
+def _for_a_start(spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Give the session settings for the moment in which a query takes its own copy of them; one query at a time."""
+    with _starting:
+        before = {key: spark.conf.get(key, None) for key in given}
+        for key, value in given.items():
+            spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, old)
 
 
 class _Reports:
