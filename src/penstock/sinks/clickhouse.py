@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock import config
 from penstock.data.duration import milliseconds
-from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError, suggest
+from penstock.errors import ConfigError, DataError, PenstockError, suggest
 from penstock.sinks import clickhouse_table as tables
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, require_key
 from penstock.sinks.clickhouse_chunk import Failed, send_chunks, settings_of
@@ -28,6 +28,7 @@ from penstock.sinks.clickhouse_table import VERSION, WINDOW, Table, full_name
 from penstock.sinks.keyed import last_of_each_key
 from penstock.sinks.partition import AT_ONCE_BYTES
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
+from penstock.sinks.refusal import refused, row_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -309,18 +310,13 @@ class ClickHouseSink(Sink):
     def _told(self, error: Exception) -> PenstockError:
         text = str(error).strip()
         if isinstance(error, Refusal | Failed) and error.of_rows:
-            return DataError(
-                f"ClickHouse refuses a row: {text}",
-                code="SINK_ROW_REFUSED",
+            return row_refused(
+                "ClickHouse",
+                text,
                 where=self.describe(),
                 hint="correct the query or the table, and start the query again: it goes on with the batch that was refused",
             )
-        return ConnectorError(
-            f"ClickHouse refuses: {text}",
-            code="SINK_REFUSED",
-            where=self.describe(),
-            hint="check the address, the user and its rights",
-        )
+        return refused("ClickHouse", text, where=self.describe())
 
     def _opened(self) -> Target:
         assert self._target is not None, "the sink was not opened"

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock import config
-from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
+from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, require_key
 from penstock.sinks.package import need
 from penstock.sinks.partition import Held
 from penstock.sinks.patience import RETRY_FOR, Patience, insist
 from penstock.sinks.postgres_column import Existing, declared, refuse_misfits, sent
+from penstock.sinks.refusal import refused, row_refused
 
 if TYPE_CHECKING:
     import psycopg
@@ -305,18 +306,13 @@ class PostgresSink(Sink):
         text = str(error).strip()
         state = error.sqlstate or ""
         if state.startswith(("22", "23")):
-            return DataError(
-                f"PostgreSQL refuses a row: {text}",
-                code="SINK_ROW_REFUSED",
+            return row_refused(
+                "PostgreSQL",
+                text,
                 where=self.describe(),
                 hint="nothing of the batch was stored; correct the query or the table, and start the query again",
             )
-        return ConnectorError(
-            f"PostgreSQL refuses: {text}",
-            code="SINK_REFUSED",
-            where=self.describe(),
-            hint="check the address, the user and its rights",
-        )
+        return refused("PostgreSQL", text, where=self.describe())
 
     def _opened(self) -> Target:
         assert self._target is not None, "the sink was not opened"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
 from penstock.sinks.column import as_json, column
+from penstock.sinks.refusal import require_fit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -83,13 +84,7 @@ def refuse_misfits(schema: StructType, there: Iterable[Existing], *, where: str,
         for each in known.values()
         if each.required and each.name not in names
     ]
-    if wrong:
-        raise DataError(
-            f"the query's rows do not fit the table: {'; '.join(wrong)}",
-            code="STREAM_SCHEMA_CHANGED",
-            where=where,
-            hint="cast the columns in the query, change the table, or write to another one",
-        )
+    require_fit(wrong, where=where)
     return missing
 
 
