@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError, InternalError, suggest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from penstock.plugin import KeyValues
+    from penstock.spark.streaming.live import Live
 
 
 class Guarantee(StrEnum):
@@ -108,6 +109,15 @@ class Sink(ABC):
 
         An error fails the query; after a restart the same epoch comes again.
         """
+
+    @property
+    def is_live(self) -> bool:
+        """Whether Spark can write to it by itself, without epochs: only for sinks that are not exactly once."""
+        return False
+
+    def live(self, frame: DataFrame) -> Live:
+        """Called after `open`, when `is_live`, by a query whose rows do not come in epochs; `write` is not called then."""
+        raise InternalError(f"{self.describe()} is written epoch by epoch", code="SINK_NOT_LIVE")
 
     def close(self) -> None:  # noqa: B027
         """Called once after the last epoch, also after an error."""

@@ -18,6 +18,7 @@ from penstock.sinks.patience import RETRY_FOR, Patience, insist
 from penstock.spark.connectors import ensure_format
 from penstock.spark.fault import faults
 from penstock.spark.kafka_access import access, for_java, for_librdkafka, prefixed, unprefixed
+from penstock.spark.streaming.live import Live
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,8 @@ SPARK_WRITER = {
     "kafka.request.timeout.ms": 10_000,
     "kafka.delivery.timeout.ms": 20_000,
 }
+# Records that come one by one would be a request each.
+LIVE_WRITER = {"kafka.linger.ms": 5}
 PASSING_KINDS = (
     "TimeoutException",
     "NetworkException",
@@ -139,6 +142,14 @@ class KafkaSink(Sink):
         with self._last as held:
             return self._insist(lambda: self._commit(epoch.number, held), self._patience)
 
+    @property
+    def is_live(self) -> bool:
+        return not self._transactional_id
+
+    def live(self, frame: DataFrame) -> Live:
+        sent = self._records(frame)
+        return Live(sent, "kafka", {**LIVE_WRITER, **self._writer_options(sent)})
+
     def close(self) -> None:
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
@@ -161,16 +172,18 @@ class KafkaSink(Sink):
 
     def _send(self, frame: DataFrame) -> int:
         watched, rows = counted(self._records(frame))
-        given = prefixed(for_java(self._settings))
-        writer = (
-            watched.write.format("kafka")
-            .mode("append")
-            .options(**{**SPARK_WRITER, **given, "topic": self.topic})
-            .option("includeHeaders", "headers" in watched.columns)
-        )
+        writer = watched.write.format("kafka").mode("append").options(**self._writer_options(watched))
         with _second_writer(frame.sparkSession):
             writer.save()
         return rows()
+
+    def _writer_options(self, frame: DataFrame) -> dict[str, Any]:
+        return {
+            **SPARK_WRITER,
+            **prefixed(for_java(self._settings)),
+            "topic": self.topic,
+            "includeHeaders": "headers" in frame.columns,
+        }
 
     def _records(self, frame: DataFrame) -> DataFrame:
         return records(

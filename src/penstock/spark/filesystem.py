@@ -22,6 +22,11 @@ class Folder:
         self._files = self._root.getFileSystem(self._conf)
         self._qualified = self._files.makeQualified(self._root).toString().rstrip("/") + "/"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
+        return str(self._files.getScheme()) == "file"
+
     def exists(self, name: str = "") -> bool:
         """Whether there is a file or a folder of that name."""
         return bool(self._files.exists(self._at(name)))

@@ -13,6 +13,7 @@ from penstock.sinks.base import Epoch, Sink, Target
 from penstock.sinks.foreach import ForeachBatchSink
 from penstock.spark.status import records_read
 from penstock.spark.streaming import checkpoint
+from penstock.spark.streaming.live import Live, RealTime, rows_written, unsplit
 from penstock.spark.streaming.run import MicroBatches, OneBatch, Run, Settings
 from penstock.streaming.aside import Counts
 from penstock.streaming.blame import told
@@ -132,6 +133,21 @@ class Work:
         """The query with all that was learnt."""
         return self._intake.mended(frame)
 
+    def live(self, frame: DataFrame) -> Live:
+        """How Spark writes to the sink by itself."""
+        return self._sink.live(frame)
+
+    def reported_live(self, progress: Mapping[str, Any]) -> None:
+        """Pass on what Spark tells of an epoch that it has written by itself; one without rows is idle time."""
+        if progress.get("idle") or not int(progress["numInputRows"]):
+            self._query.idle()
+            return
+        number, rows = int(progress["batchId"]), rows_written(progress)
+        self._rows[number] = rows
+        if self._job is not None:
+            self._job.commit(number, rows)
+        self.reported(progress)
+
     def close(self) -> None:
         """The query has ended: let others know how far it came."""
         self._intake.close()
@@ -214,3 +230,31 @@ class BatchCourse:
 
     def _run(self, settings: Settings) -> Run:
         return MicroBatches(self._frame, settings, self._work.write, self._work.reported)
+
+
+class LiveCourse:
+    """Rows as they come."""
+
+    def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, interval_ms: int) -> None:
+        self._frame = frame
+        self._work = work
+        self._settings = settings
+        self._interval_ms = interval_ms
+
+    def first(self) -> Run:
+        """The only run, or one more after a restart."""
+        self._work.open()
+        target = self._work.live(unsplit(self._frame))
+        return RealTime(target, self._settings, self._interval_ms, self._work.reported_live)
+
+    def after(self) -> Run | None:
+        """It does not end by itself."""
+        return None
+
+    def mends(self, error: BaseException) -> bool:
+        """Whether another first run can go on after an error."""
+        return self._work.mends(error)
+
+    def close(self) -> None:
+        """Called once, after the last run."""
+        self._work.close()

@@ -83,6 +83,15 @@ class Intake:
         """Whether rows can leave the query otherwise than through its sink."""
         return bool(self._asides) or any(point.rule.action == "drop" for point in self._bad.values())
 
+    @property
+    def needs_batches(self) -> str | None:
+        """Why the rows must come in batches; None when they need not."""
+        if self.takes_aside:
+            return "rows that leave the query aside are taken out batch by batch"
+        if any(point.evolving is not None for point in self._bad.values()):
+            return "schemas that are new in a topic are learnt between batches"
+        return None
+
     def take_aside(self, batch: DataFrame, target: Target, number: int, *, all_read: bool) -> Counts:
         """Write bad and late rows of an epoch that the sink has taken; `all_read`: the sink has read all its rows."""
         counts = Counts()

@@ -16,10 +16,10 @@ from penstock.sinks.flow import Flow, FlowSink
 from penstock.sinks.foreach import ForeachBatchSink
 from penstock.sinks.plugin import sink_of
 from penstock.spark.reader import absolute
-from penstock.spark.streaming import checkpoint, plan
+from penstock.spark.streaming import checkpoint, live, plan
 from penstock.spark.streaming.run import Settings
 from penstock.streaming.blame import calling_line, told
-from penstock.streaming.course import BatchCourse, OnceCourse, Work
+from penstock.streaming.course import BatchCourse, LiveCourse, OnceCourse, Work
 from penstock.streaming.intake import Intake
 from penstock.streaming.job import JobRecord, QueryJob
 from penstock.streaming.query import Course, QueryInfo, StreamingQuery
@@ -188,7 +188,8 @@ class StreamWriter:
         frame = self._frame
         if once and frame.isStreaming:
             frame = _guarded(lambda: intake.as_batch(self._frame, self._queries.temporary_folder))
-        query = self._query(query_id, name, sink, place, intake)
+        obstacle = self._obstacle(sink, intake)
+        query = self._query(query_id, name, sink, place, intake, note=_note(self._trigger, obstacle))
         target = replace(
             self._target(query_id, name),
             stateful=stateful,
@@ -211,8 +212,13 @@ class StreamWriter:
                 checkpoint_at,
                 name,
                 rows_only=self._trigger.ends and plan.follows_clock(frame),
+                alone=job is not None or self._checkpoint is None,
+                checksums=checkpoint.has_checksums(self._frame.sparkSession, checkpoint_at),
             )
-            course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
+            if self._trigger.kind is TriggerKind.CONTINUOUS and obstacle is None:
+                course = LiveCourse(frame, work, settings, interval_ms=self._trigger.interval_ms)
+            else:
+                course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
         query.launch(course, job, group_failures=lambda: intake.group_failures)
         return query
 
@@ -267,8 +273,16 @@ class StreamWriter:
             keys=self._keys,
         )
 
+    def _obstacle(self, sink: Sink, intake: Intake) -> str | None:
+        """Why rows cannot go on as they come; None when they can, or need not."""
+        if self._trigger.kind is not TriggerKind.CONTINUOUS:
+            return None
+        if not sink.is_live:
+            return f"{sink.describe()} is written batch by batch"
+        return intake.needs_batches or _guarded(lambda: live.obstacle(self._frame))
+
     def _query(
-        self, query_id: str, name: str, sink: Sink, place: str | None, intake: Intake
+        self, query_id: str, name: str, sink: Sink, place: str | None, intake: Intake, *, note: str | None
     ) -> StreamingQuery:
         info = QueryInfo(
             id=query_id,
@@ -278,7 +292,7 @@ class StreamWriter:
             checkpoint=None if self._trigger.kind is TriggerKind.ONCE else self._checkpoint,
             plan=self._frame._jdf.queryExecution().analyzed().toString(),
             place=place,
-            note=_note(self._trigger),
+            note=note,
         )
         spark = self._frame.sparkSession
         return StreamingQuery(
@@ -326,7 +340,7 @@ def _spark_trigger(trigger: Trigger) -> dict[str, Any]:
     return {"processingTime": f"{interval} milliseconds"}
 
 
-def _note(trigger: Trigger) -> str | None:
-    if trigger.kind is TriggerKind.CONTINUOUS:
-        return "micro-batches back to back: this sink commits batch by batch"
-    return None
+def _note(trigger: Trigger, obstacle: str | None) -> str | None:
+    if trigger.kind is not TriggerKind.CONTINUOUS:
+        return None
+    return "rows as they come" if obstacle is None else f"micro-batches back to back: {obstacle}"

@@ -45,7 +45,9 @@ def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
     """Refuse a query that cannot go on from a checkpoint, with what has changed; note the shape of the first one."""
     folder = Folder(spark, checkpoint)
     if not folder.exists(SHAPE) or last_epoch(folder, "offsets") < 0:
-        folder.write(SHAPE, json.dumps({"shape": list(shape)}))
+        # Hadoop keeps checksums of local files by itself. What a checkpoint begins with it keeps: Spark would find old checksums of new files.
+        checksums = not folder.is_local or bool(folder.names("offsets"))
+        folder.write(SHAPE, json.dumps({"shape": list(shape), "checksums": checksums}))
         return
     before = [tuple(each) for each in json.loads(folder.read(SHAPE))["shape"]]
     changes = [
@@ -66,6 +68,11 @@ def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
             hint="start from the beginning with another checkpoint.location (or `penstock state reset NAME`), "
             "or change the query back; filters and columns may change, sources and what is kept may not",
         )
+
+
+def has_checksums(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether Spark's own checksums are kept in a checkpoint that `fit` has seen."""
+    return bool(json.loads(Folder(spark, checkpoint).read(SHAPE)).get("checksums", True))
 
 
 def _changes(verb: str, before: list[str], now: list[str]) -> list[str]:

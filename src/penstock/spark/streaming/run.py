@@ -6,15 +6,18 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.spark.run import TaggedRun
+from penstock.spark.streaming import claim
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Body = Callable[["DataFrame", int], None]
 POLL_SECONDS = 0.02
@@ -58,21 +61,20 @@ class Settings:
     name: str | None = None
     rows_only: bool = False
     """Whether no batch is made without new rows; for queries that shall end, and would have such batches for ever."""
+    alone: bool = False
+    """Whether a lease, or a folder that nobody else knows, keeps other processes away from the checkpoint."""
+    checksums: bool = True
+    """Whether Spark adds checksums of its own to the files of the checkpoint."""
 
 
-class MicroBatches:
-    """Spark's micro-batches; `body` gets each batch, `reported` the progress of each as Spark tells it."""
+class SparkRun(ABC):
+    """A query of Spark's own: its start, its progress as Spark tells it (`reported`), and its end."""
 
     def __init__(
-        self,
-        frame: DataFrame,
-        settings: Settings,
-        body: Body,
-        reported: Callable[[Mapping[str, Any]], None],
+        self, frame: DataFrame, settings: Settings, reported: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self._frame = frame
         self._settings = settings
-        self._body = body
         self._reported = reported
         self._draining = threading.Event()
         self._aborted = False
@@ -80,21 +82,30 @@ class MicroBatches:
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._all_told: threading.Event | None = None
+        self._claim: claim.Claim | None = None
 
     def start(self) -> None:
         """Begin; raises what Spark refuses at once."""
-        writer = (
-            self._frame.writeStream.outputMode(self._settings.mode)
-            .option("checkpointLocation", self._settings.checkpoint)
-            .trigger(**self._settings.trigger)
-            .foreachBatch(self._batch)
-        )
+        writer = self._writer().option("checkpointLocation", self._settings.checkpoint)
         if self._settings.name:
             writer = writer.queryName(self._settings.name)
-        reports = _Reports.of(self._frame.sparkSession)
-        more = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
-        with _for_a_start(self._frame.sparkSession, more):
-            self._query = writer.start()
+        spark = self._frame.sparkSession
+        reports = _Reports.of(spark)
+        self._claim = claim.claim(self._settings.checkpoint)
+        quick = self._settings.alone and self._claim is not None
+        manner = claim.manner(spark, quick=quick, checksums=self._settings.checksums)
+        try:
+            with claim.settings(spark, {**manner, **self._more_settings()}):
+                self._query = writer.start()
+                # The logs take their settings when they are first used, and that must be now.
+                execution = self._query._jsq.streamingQuery()
+                for log in (execution.offsetLog, execution.commitLog):
+                    log()
+        except BaseException:
+            if self._query is not None:
+                self._query.stop()
+            self._release()
+            raise
         self._all_told = reports.add(str(self._query.runId), self._reported)
 
     def wait(self) -> BaseException | None:
@@ -106,6 +117,7 @@ class MicroBatches:
         except Exception as raised:
             error = raised
         self._ended.set()
+        self._release()
         assert self._all_told is not None
         self._all_told.wait(LAST_REPORT_SECONDS)
         if self._aborted or isinstance(self._failure, Drained):
@@ -115,6 +127,54 @@ class MicroBatches:
     def hold(self) -> None:
         """Let no further batch begin; returns at once."""
         self._draining.set()
+
+    @abstractmethod
+    def drain(self, seconds: float | None) -> bool:
+        """End after the batch that runs now; False when that takes longer than `seconds`."""
+
+    def abort(self) -> None:
+        """End the batch that runs now, too."""
+        self._aborted = True
+        self.hold()
+        query = self._started()
+        with contextlib.suppress(Exception):  # whoever waits for the end gets the error
+            self._frame.sparkSession.sparkContext.cancelJobGroup(str(query.runId))
+            query.stop()
+
+    def spark_status(self) -> str:
+        """What Spark says that it is doing."""
+        return str(self._started().status["message"])
+
+    @abstractmethod
+    def _writer(self) -> DataStreamWriter:
+        """Spark's writer, with its sink, mode and trigger."""
+
+    def _more_settings(self) -> dict[str, str]:
+        """Settings that the query shall start with."""
+        return {}
+
+    def _release(self) -> None:
+        held, self._claim = self._claim, None
+        if held is not None:
+            held.release()
+
+    def _started(self) -> StreamingQuery:
+        assert self._query is not None, "the run has not been started"
+        return self._query
+
+
+class MicroBatches(SparkRun):
+    """Spark's micro-batches; `body` gets each batch."""
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        settings: Settings,
+        body: Body,
+        reported: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        super().__init__(frame, settings, reported)
+        self._body = body
 
     def drain(self, seconds: float | None) -> bool:
         """End after the batch that runs now; one that wants to begin meanwhile ends the run by itself.
@@ -134,18 +194,12 @@ class MicroBatches:
             self._ended.wait(POLL_SECONDS)
         return True
 
-    def abort(self) -> None:
-        """End the batch that runs now, too."""
-        self._aborted = True
-        self.hold()
-        query = self._started()
-        with contextlib.suppress(Exception):  # whoever waits for the end gets the error
-            self._frame.sparkSession.sparkContext.cancelJobGroup(str(query.runId))
-            query.stop()
+    def _writer(self) -> DataStreamWriter:
+        writer = self._frame.writeStream.outputMode(self._settings.mode).trigger(**self._settings.trigger)
+        return writer.foreachBatch(self._batch)
 
-    def spark_status(self) -> str:
-        """What Spark says that it is doing."""
-        return str(self._started().status["message"])
+    def _more_settings(self) -> dict[str, str]:
+        return {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
@@ -155,10 +209,6 @@ class MicroBatches:
         except BaseException as error:
             self._failure = error
             raise
-
-    def _started(self) -> StreamingQuery:
-        assert self._query is not None, "the run has not been started"
-        return self._query
 
 
 class OneBatch:
@@ -198,26 +248,6 @@ class OneBatch:
     def spark_status(self) -> str:
         """What Spark is doing."""
         return "Processing all that is there"
-
-
-_starting = threading.Lock()
-
-
-@contextlib.contextmanager
-def _for_a_start(spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
-    """Give the session settings for the moment in which a query takes its own copy of them; one query at a time."""
-    with _starting:
-        before = {key: spark.conf.get(key, None) for key in given}
-        for key, value in given.items():
-            spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key, old in before.items():
-                if old is None:
-                    spark.conf.unset(key)
-                else:
-                    spark.conf.set(key, old)
 
 
 class _Reports:
