@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyarrow import parquet
 
 from servers.clickhouse import ClickHouse
@@ -32,14 +32,20 @@ import penstock as ps
 from pyspark.sql import functions as F
 
 settings = json.loads(sys.argv[1])
-session = ps.Session.embedded(master="local[2]", connectors=("kafka",), catalogs=settings["catalogs"])
+session = ps.Session.embedded(master="local[3]", connectors=("kafka",), catalogs=settings["catalogs"])
 last = settings["last"]
+schema = "id BIGINT, k BIGINT"
 
 def start(name, sink):
-    stream = session.read_stream.json("in", schema="id BIGINT, k BIGINT", maxFilesPerTrigger=8)
+    if topic := sink.get("from_topic"):
+        servers = settings["bootstrap_servers"]
+        stream = session.read_stream.kafka(topic, bootstrap_servers=servers, format="json", schema=schema, starting_offsets="earliest")
+    else:
+        stream = session.read_stream.json("in", schema=schema, maxFilesPerTrigger=8)
     if sink.get("key"):
         stream = stream.key_by(sink["key"]).agg(n=F.count("*"))
-    writer = stream.write_stream.trigger(ps.Trigger.available_now() if last else ps.Trigger.processing_time(0))
+    always = ps.Trigger.continuous(1_000) if sink.get("live") else ps.Trigger.processing_time(0)
+    writer = stream.write_stream.trigger(ps.Trigger.available_now() if last else always)
     if sink.get("key"):
         writer = writer.output_mode("update").key(sink["key"])
     writer = writer.format(sink["format"]).option("checkpoint.location", f"checkpoints/{name}").options(**sink["options"])
@@ -56,10 +62,12 @@ session.stop()
 
 
 class Feed:
-    """Writes a file with new rows every now and then, each in one move, as long as the `with` block lasts."""
+    """Writes new rows every now and then as long as the `with` block lasts: to a file, in one move, and to a topic."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, broker: Broker, topic: str) -> None:
         self._folder = folder
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+        self._topic = topic
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.rows = 0
@@ -80,10 +88,14 @@ class Feed:
 
     def _write(self) -> None:
         ids = range(self.rows, self.rows + ROWS_PER_FILE)
+        lines = [json.dumps({"id": number, "k": number % 7}) for number in ids]
         made = self._folder.parent / "next.json"
-        made.write_text("".join(json.dumps({"id": number, "k": number % 7}) + "\n" for number in ids))
+        made.write_text("\n".join(lines))
         self.rows += ROWS_PER_FILE
         made.rename(self._folder / f"{self.rows:09d}.json")
+        for line in lines:
+            self._producer.produce(self._topic, line)
+        assert self._producer.flush(30) == 0
 
 
 @contextmanager
@@ -168,15 +180,27 @@ def test_killed_again_and_again(
     kafka: Broker, postgres: Postgres, clickhouse: ClickHouse, tmp_path: Path, kills: int
 ) -> None:
     columns = clickhouse.new_database()
-    url, exact, plain = postgres.new_database(), kafka.new_topic(), kafka.new_topic()
+    url = postgres.new_database()
+    fed, exact, plain, live = (kafka.new_topic() for _ in range(4))
     servers = {"bootstrap_servers": kafka.bootstrap_servers}
     settings: dict[str, Any] = {
         "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path / "lake")}},
+        **servers,
         "sinks": {
             "parquet": {"format": "parquet", "options": {"path": "out"}},
-            "kafka": {"format": "kafka", "options": {**servers, "topic": exact, "transactional_id": exact}},
+            "kafka": {
+                "format": "kafka",
+                "from_topic": fed,
+                "options": {**servers, "topic": exact, "transactional_id": exact},
+            },
             "kafka-plain": {"format": "kafka", "options": {**servers, "topic": plain}},
-            "postgres": {"format": "postgres", "options": {"url": url, "table": "rows"}},
+            "kafka-live": {
+                "format": "kafka",
+                "from_topic": fed,
+                "live": True,
+                "options": {**servers, "topic": live},
+            },
+            "postgres": {"format": "postgres", "from_topic": fed, "options": {"url": url, "table": "rows"}},
             "counts": {"format": "postgres", "key": "k", "options": {"url": url, "table": "counts"}},
             "clickhouse": {
                 "format": "clickhouse",
@@ -196,7 +220,7 @@ def test_killed_again_and_again(
         "last": False,
     }
     chance = random.Random()
-    with Feed(tmp_path / "in") as feed:
+    with Feed(tmp_path / "in", kafka, fed) as feed:
         for _ in range(kills):
             before = _last_epochs(tmp_path, settings["sinks"])
             with _child(tmp_path, settings) as child:
@@ -210,6 +234,7 @@ def test_killed_again_and_again(
     assert sorted(parquet.read_table(tmp_path / "out")["id"].to_pylist()) == everything
     assert sorted(_committed(kafka, exact)) == everything
     assert set(_committed(kafka, plain)) == set(everything)
+    assert set(_committed(kafka, live)) == set(everything)
     assert [row[0] for row in postgres.execute("SELECT id FROM rows ORDER BY id", url)] == everything
     counts = dict(postgres.execute("SELECT k, n FROM counts", url))
     assert counts == {k: len(everything[k::7]) for k in range(7)}

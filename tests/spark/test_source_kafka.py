@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,26 @@ def test_a_group_that_cannot_be_told_does_not_hold_up_the_query(session: ps.Sess
         member.close()
     assert query.exception() is None
     assert any("consumers of another program are members" in text for text in told)
+
+
+@pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.continuous(200)], ids=str)
+def test_queries_start_in_threads_of_their_own(
+    session: ps.Session, kafka: Broker, tmp_path: Path, trigger: ps.Trigger
+) -> None:
+    topic, out = kafka.new_topic(), kafka.new_topic()
+
+    def start(number: int) -> ps.StreamingQuery:
+        stream = session.read_stream.kafka(
+            topic, bootstrap_servers=kafka.bootstrap_servers, starting_offsets="earliest"
+        )
+        writer = stream.select("value").write_stream.trigger(trigger).format("kafka")
+        writer = writer.options(bootstrap_servers=kafka.bootstrap_servers, topic=out)
+        return writer.option("checkpoint.location", tmp_path / str(number)).start()
+
+    with ThreadPoolExecutor() as pool:
+        for query in pool.map(start, range(2)):
+            query.stop()
+            assert query.exception() is None
 
 
 def test_once_from_the_latest_offsets_is_refused(session: ps.Session, kafka: Broker) -> None:

@@ -15,6 +15,7 @@ from penstock.sources.json_record import JsonDecoder, WhyNotJson
 from penstock.sources.schema_registry import SchemaRegistry
 from penstock.spark.connectors import ensure_format
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
+from penstock.spark.streaming import plan
 from penstock.spark.streaming.frames import as_struct
 
 if TYPE_CHECKING:
@@ -210,11 +211,7 @@ def pinned(spark: SparkSession, relation: Any, folder: str) -> dict[str, str]:
     if any(name.startswith("ending") for name in given):
         return {}
     jvm: Any = spark._jvm
-    scan = relation.table().newScanBuilder(relation.extraOptions()).build()
-    stream = scan.toMicroBatchStream(folder)
-    try:
+    with plan.opened(spark, relation, folder) as stream:
         first = stream.initialOffset()
         everything = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
         return {"endingOffsets": str(stream.latestOffset(first, everything).json())}
-    finally:
-        stream.stop()

@@ -68,8 +68,8 @@ class StreamReader:
 
     def kafka(
         self,
-        *,
         topic: str,
+        *,
         bootstrap_servers: str | None = None,
         schema: Any = None,
         format: str | None = None,

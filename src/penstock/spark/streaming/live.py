@@ -20,7 +20,7 @@ from penstock.spark.streaming import plan
 from penstock.spark.streaming.run import POLL_SECONDS, Settings, SparkRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ROWS = "penstock_rows"
@@ -52,19 +52,18 @@ def obstacle(frame: DataFrame) -> str | None:
     beyond = janino.instance(spark, __package__, "Live").beyond(frame._jdf.queryExecution().analyzed())
     if beyond is not None:
         return f"the query does more than look at one row after the other ({beyond})"
-    partitions, cores = _partitions(readings[0].relation), spark.sparkContext.defaultParallelism
+    partitions, cores = _partitions(spark, readings[0].relation), spark.sparkContext.defaultParallelism
     if partitions >= cores:
         return f"every partition would keep a core busy, and there are {partitions} for {cores} cores"
     return None
 
 
-def _partitions(relation: Any) -> int:
-    with tempfile.TemporaryDirectory(prefix="penstock-stream-") as folder:
-        stream = relation.table().newScanBuilder(relation.extraOptions()).build().toMicroBatchStream(folder)
-        try:
-            offsets = json.loads(stream.initialOffset().json())
-        finally:
-            stream.stop()
+def _partitions(spark: SparkSession, relation: Any) -> int:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-stream-") as folder,
+        plan.opened(spark, relation, folder) as stream,
+    ):
+        offsets = json.loads(stream.initialOffset().json())
     return sum(len(partitions) for partitions in offsets.values())
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,19 @@ def follows_clock(frame: DataFrame) -> bool:
     """Whether time alone changes what a query keeps: timers of processing time, and state with a time to live."""
     streams = janino.instance(frame.sparkSession, __package__, "Streams")
     return bool(streams.followsClock(frame._jdf.queryExecution().analyzed()))
+
+
+@contextlib.contextmanager
+def opened(spark: SparkSession, relation: Any, folder: str) -> Iterator[Any]:
+    """A source of a plan, as Spark opens it, to be asked for offsets; `folder` is for notes that nobody reads later."""
+    jvm: Any = spark._jvm
+    # Sources look for the session of their thread, and a thread that has only started a query has none.
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    stream = relation.table().newScanBuilder(relation.extraOptions()).build().toMicroBatchStream(folder)
+    try:
+        yield stream
+    finally:
+        stream.stop()
 
 
 @dataclass(frozen=True, slots=True)
