@@ -20,10 +20,13 @@ def feed(servers: str, topic: str, rate: int, seconds: float) -> None:
     encode = encoder("json")
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1, "log_level": 0})
     begin, sent = time.monotonic(), 0
-    while (gone := time.monotonic() - begin) < seconds:
-        while sent < gone * rate:
+    while sent < rate * seconds:
+        gone = time.monotonic() - begin
+        while sent < min(gone, seconds) * rate:
             at = time.time_ns() // 1_000_000
-            producer.produce(topic, encode(sent, f"a{sent % ACCOUNTS:06d}", KINDS[sent % 4], 1.5, at))
+            producer.produce(
+                topic, encode(sent, f"a{sent % ACCOUNTS:06d}", KINDS[sent % len(KINDS)], 1.5, at)
+            )
             sent += 1
         producer.poll(0)
         time.sleep(STEP_SECONDS)

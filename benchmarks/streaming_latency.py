@@ -22,7 +22,7 @@ from harness import HERE, machine, publish, remember, run_here, shown, table, ti
 from penstock import config
 from penstock.spark import jars
 from streaming_broker import broker
-from streaming_records import drop, new_topic
+from streaming_records import KINDS, drop, new_topic
 
 GOAL_P50, GOAL_P99 = 150, 1000
 UNMEASURED_SECONDS = 10
@@ -40,8 +40,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def latencies(servers: str, output: str) -> list[float]:
-    """The milliseconds between a record's own moment and its arrival, without the first seconds."""
+def latencies(servers: str, output: str) -> tuple[int, list[float]]:
+    """How many records have arrived, and the milliseconds between a record's own moment and its arrival, without the first seconds."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -59,9 +59,11 @@ def latencies(servers: str, output: str) -> list[float]:
             sent.append(json.loads(message.value())["at"])
             arrived.append(message.timestamp()[1])
     consumer.close()
+    if not sent:
+        return 0, []
     begun, ended = np.array(sent), np.array(arrived)
     counted = begun > begun.min() + UNMEASURED_SECONDS * 1000
-    return [float(each) for each in (ended - begun)[counted]]
+    return len(sent), [float(each) for each in (ended - begun)[counted]]
 
 
 def measure(servers: str, case: dict[str, Any], seconds: int) -> dict[str, Any]:
@@ -83,7 +85,11 @@ def measure(servers: str, case: dict[str, Any], seconds: int) -> dict[str, Any]:
         answer = run_here(f"{case['side']}_streams.py", asked, timeout=180)
         if "error" in answer:
             return answer
-        found = times(latencies(servers, output))
+        arrived, milliseconds = latencies(servers, output)
+        expected = sum(KINDS[number % len(KINDS)] != "other" for number in range(RATE * seconds))
+        if arrived < expected:  # percentiles of those that were quick enough would be too good
+            return {"error": f"{arrived:,} of {expected:,} records arrived in time"}
+        found = times(milliseconds)
         return {"p50": found.p50, "p95": found.p95, "p99": found.p99, **answer}
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -162,7 +162,7 @@ def latency(options: dict[str, Any]) -> dict[str, Any]:
             writer = writer.with_kafka_transactional(f"bench-{options['output']}")
         with writer.start("bench-latency") as query:
             subprocess.run(options["feed"], check=True)
-            time.sleep(2)
+            time.sleep(5)
             return {"how": query.status.message}
 
 

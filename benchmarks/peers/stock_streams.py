@@ -203,7 +203,7 @@ def latency(options: dict[str, Any]) -> dict[str, Any]:
         kafka = writer.format("kafka").option("kafka.bootstrap.servers", options["servers"])
         query = kafka.option("topic", options["output"]).start()
     subprocess.run(options["feed"], check=True)
-    time.sleep(2)
+    time.sleep(5)
     query.stop()
     spark.stop()
     return {"how": "Spark's micro-batches"}
