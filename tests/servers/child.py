@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -90,10 +91,24 @@ def _die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, and that the system gives to no client while a server starts or is away.
+
+    Above all not to a client that waits for this very server: it would be connected with itself, and keep the server out.
+    """
+    while True:
+        port = random.randrange(10_000, end_of_servers())
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def end_of_servers() -> int:
+    """Return where the ports begin that the system gives to clients, or the last port when it leaves too few others."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return first if first > 15_000 else 65_535
 
 
 def answers(port: int) -> bool:

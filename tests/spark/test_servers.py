@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from servers.child import answers
+from servers.child import answers, end_of_servers, free_port
 from servers.kafka import Broker
 from servers.postgres import Postgres
 
@@ -23,6 +23,13 @@ with Postgres() as postgres, Store() as store:
     print(postgres.pid, store._child.pid, postgres.folder, store.folder, flush=True)
     time.sleep(600)
 """
+
+
+def test_ports_of_servers_are_not_given_to_clients() -> None:
+    for _ in range(20):
+        port = free_port()
+        assert 10_000 <= port < end_of_servers()
+        assert not answers(port)
 
 
 def test_no_server_outlives_a_killed_test_run() -> None:
