@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -27,10 +30,16 @@ class Input:
         folder.mkdir()
         self._files = 0
 
-    def add(self, *seconds: float) -> None:
-        """Write the next file."""
+    def add(self, *seconds: float, keys: Mapping[float, str | None] = MappingProxyType({})) -> None:
+        """Write the next file; the key is "a" where nothing else is said."""
         lines = [
-            json.dumps({"at": (START + timedelta(seconds=each)).isoformat() + "Z", "s": each, "k": "a"})
+            json.dumps(
+                {
+                    "at": (START + timedelta(seconds=each)).isoformat() + "Z",
+                    "s": each,
+                    "k": keys.get(each, "a"),
+                }
+            )
             for each in seconds
         ]
         draft = self.folder.parent / "draft"
@@ -54,9 +63,11 @@ def run(tmp_path: Path, stream: ps.Stream) -> ps.StreamingQuery:
     return query
 
 
-def late(tmp_path: Path) -> list[float]:
-    place = tmp_path / "late"
-    return sorted(row["s"] for row in pq.read_table(place).to_pylist()) if place.exists() else []
+def late(tmp_path: Path, name: str = "late") -> list[float]:
+    place = tmp_path / name
+    return (
+        sorted(row["s"] for row in pq.read_table(place).to_pylist()) if any(place.glob("*.parquet")) else []
+    )
 
 
 def read(session: ps.Session, given: Input) -> ps.Stream:
@@ -97,6 +108,186 @@ def test_rows_that_come_too_late_are_kept(session: ps.Session, tmp_path: Path, s
     assert pq.read_table(tmp_path / "late").column_names == ["at", "s", "k"]
 
 
+class Pair:
+    """Two inputs that are joined, each with a place for late rows, and what is told of every epoch."""
+
+    def __init__(self, session: ps.Session, folder: Path) -> None:
+        self.session = session
+        self.folder = folder
+        self.left, self.right = Input(folder / "left"), Input(folder / "right")
+        self.counted: list[int] = []
+
+    def read(self, given: Input) -> ps.Stream:
+        return (
+            self.session.read_stream.json(
+                given.folder, schema="at TIMESTAMP, s DOUBLE, k STRING", maxFilesPerTrigger=1
+            )
+            .with_event_time("at")
+            .with_watermark("10 seconds")
+        )
+
+    def watched(self, given: Input) -> ps.Stream:
+        return self.read(given).side_output_late(self.folder / f"late_{given.folder.name}")
+
+    def run(self, stream: ps.Stream) -> list[dict[str, Any]]:
+        counted, ended = self.counted, threading.Event()
+
+        class Listener(ps.StreamingQueryListener):
+            def on_query_progress(self, event: Any) -> None:
+                counted.append(event.progress.late_rows)
+
+            def on_query_terminated(self, event: Any) -> None:
+                ended.set()
+
+        listener = Listener()
+        manager = ps.StreamingQueryManager(self.session)
+        manager.add_listener(listener)
+        try:
+            query = run(self.folder, stream)
+            assert ended.wait(10)
+        finally:
+            manager.remove_listener(listener)
+        assert query.exception() is None
+        return [row for batch in query.memory_batches() for row in batch.to_pylist()]
+
+    def late(self) -> tuple[list[float], list[float]]:
+        return late(self.folder, "late_left"), late(self.folder, "late_right")
+
+
+def _renamed(stream: ps.Stream) -> ps.Stream:
+    return stream.with_column("other", F.col("s"))
+
+
+JOINS: dict[str, tuple[Callable[[Pair], ps.Stream], list[float], list[float]]] = {
+    "inner": (
+        lambda pair: (
+            pair.watched(pair.left).join(pair.watched(pair.right), "k", within="20 seconds").select("k")
+        ),
+        [5, 60, 100],
+        [6, 61],
+    ),
+    # An inner join leaves out rows without a key before it looks at their times; a full one has them.
+    "full": (
+        lambda pair: (
+            pair.watched(pair.left)
+            .join(pair.watched(pair.right), "k", "full", within="20 seconds")
+            .select("k")
+        ),
+        [5, 50, 60, 100],
+        [6, 61],
+    ),
+    "only the left": (
+        lambda pair: (
+            pair.watched(pair.left).join(pair.read(pair.right), "k", "left", within="20 seconds").select("k")
+        ),
+        [5, 50, 60, 100],
+        [],
+    ),
+    "only the right, semi": (
+        lambda pair: (
+            pair.read(pair.left)
+            .join(pair.watched(pair.right), "k", "left_semi", within="20 seconds")
+            .select("k")
+        ),
+        [],
+        [6, 61],
+    ),
+    "the time is a key": (
+        lambda pair: pair.watched(pair.left).join(pair.watched(pair.right), ["at", "k"]).select("k"),
+        [5, 60, 100],
+        [6, 61],
+    ),
+    # Spark does not give the time to a join that has no use for it: nothing is dropped.
+    "no time": (
+        lambda pair: pair.watched(pair.left).join(pair.watched(pair.right), "k").select("k"),
+        [],
+        [],
+    ),
+    # Spark applies such a condition before the join.
+    "a condition behind the join": (
+        lambda pair: (
+            _renamed(pair.watched(pair.left))
+            .join(pair.watched(pair.right), "k", within="20 seconds")
+            .where("other >= 60")
+            .select("k")
+        ),
+        [60, 100],
+        [6, 61],
+    ),
+    "duplicates behind the join": (
+        lambda pair: (
+            _renamed(pair.watched(pair.left))
+            .join(pair.watched(pair.right), "k", within="20 seconds")
+            .drop_duplicates(["k", "other"])
+            .select("k")
+        ),
+        [5, 60, 100],
+        [6, 61],
+    ),
+    # The duplicates come first, and drop the late rows of the left.
+    "duplicates before the join": (
+        lambda pair: (
+            pair.watched(pair.left)
+            .drop_duplicates(["k", "s"], within="10 seconds")
+            .with_event_time("at")
+            .side_output_late(pair.folder / "late_again")
+            .join(pair.watched(pair.right), "k", within="20 seconds")
+            .select("k")
+        ),
+        [5, 50, 60, 100],
+        [6, 61],
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", JOINS)
+def test_rows_that_come_too_late_for_a_join_are_kept(session: ps.Session, tmp_path: Path, shape: str) -> None:
+    pair = Pair(session, tmp_path)
+    build, left, right = JOINS[shape]
+    for given in (pair.left, pair.right):
+        given.add(1, 110)
+        given.add(111)
+    pair.left.add(5, 60, 100.001, 109, 50, 100, keys={50: None, 100: "b"})
+    pair.right.add(6, 61, 103)
+    pair.run(build(pair))
+    assert pair.late() == (left, right)
+    assert late(tmp_path, "late_again") == []
+    kept = len(left) + len(right)
+    one_sided = {
+        "only the left": 2,
+        "only the right, semi": 3,
+    }  # what is late on the other side is counted only
+    assert sum(pair.counted) == kept + one_sided.get(shape, 0)
+
+
+def test_every_row_is_joined_or_late(session: ps.Session, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    pair = Pair(session, tmp_path)
+    given = {"left": set[float](), "right": set[float]()}
+    for number in range(3):
+        for side in (pair.left, pair.right):
+            rows = {round(number * 10 + chance.uniform(-60, 60), 3) for _ in range(12)}
+            side.add(*rows)
+            given[side.folder.name] |= rows
+
+    def joined() -> ps.Stream:
+        left, right = pair.watched(pair.left), pair.watched(pair.right)
+        both = left.join(right, "k", "full", within="1 second")
+        return both.select(left.frame["s"].alias("left"), right.frame["s"].alias("right"))
+
+    out = pair.run(joined())
+    for side in (pair.left, pair.right):  # time passes, so that rows without a partner are given up
+        side.add(10_000)
+    out += pair.run(joined())
+    late_rows = dict(zip(given, pair.late(), strict=True))
+    for name, rows in given.items():
+        came = [row[name] for row in out if row[name] is not None and row[name] < 10_000]
+        assert late_rows[name]
+        assert set(came) | set(late_rows[name]) == rows
+        assert not set(came) & set(late_rows[name])
+    assert sum(pair.counted) == sum(len(rows) for rows in late_rows.values())
+
+
 def test_counts_and_epochs_that_come_again(session: ps.Session, tmp_path: Path) -> None:
     given = Input(tmp_path / "in")
     given.add(1, 110)
@@ -127,13 +318,6 @@ def test_where_nothing_can_be_late(session: ps.Session, tmp_path: Path) -> None:
         lambda: stream.key_by("k").agg(n=F.count("*")),
         lambda: stream.sql("SELECT * FROM stream"),
         lambda: stream.join(session.spark.range(1), "s"),
-        lambda: stream.join(stream, "k", within="5 seconds"),
-        lambda: (
-            session.stream(stream.drop_duplicates("s").df)
-            .with_event_time("at")
-            .side_output_late("late")
-            .drop_duplicates("k")
-        ),
     ]
     for each in wrong:
         with pytest.raises(ps.ConfigError) as caught:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from penstock.spark.streaming.side import EpochPlan
+    from penstock.spark.streaming.side import EpochPlan, Late
 
 TOPIC, TABLE = "topic:", "table:"
 
@@ -32,12 +32,13 @@ class Counts:
 
     dropped: int = 0
     quarantined: int = 0
-    late: int | None = None
-    """None when late rows are only counted by Spark."""
+    late: int = 0
+    """Late rows beyond those that Spark counts: it counts rows that were put together before as one."""
 
     def __add__(self, other: Counts) -> Counts:
-        late = None if self.late is None and other.late is None else (self.late or 0) + (other.late or 0)
-        return Counts(self.dropped + other.dropped, self.quarantined + other.quarantined, late)
+        return Counts(
+            self.dropped + other.dropped, self.quarantined + other.quarantined, self.late + other.late
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,18 @@ class LatePoint:
     schema: StructType
     kafka: Mapping[str, Any] = field(default_factory=dict)
 
-    def rows(self, plan: EpochPlan, *, all_read: bool) -> DataFrame | None:
-        """Return the late rows of an epoch that has been written, or None when it has none."""
+    def rows(self, plan: EpochPlan, late: Late, *, all_read: bool) -> DataFrame | None:
+        """Return the late rows of an epoch that has been written, kept until they are given up, or None when it has none."""
         from penstock.spark.streaming.frames import before
 
-        late = plan.late()
         read = (plan.counted(self.name) or (0,))[0]
-        if late is None or (all_read and read > 0 and late.dropped == 0):
+        if all_read and read > 0 and late.dropped == 0:
             return None
-        rows = plan.rows(self.name)
-        if rows is None:
-            return None
-        found = plan.detached(before(rows, self.until(), late.watermark_ms))
-        return None if found.isEmpty() else found
+        found = plan.detached(before(plan.arriving(self.name), self.until(), late.watermark_ms)).persist()
+        if not found.isEmpty():
+            return found
+        found.unpersist()
+        return None
 
 
 class Aside:

@@ -115,7 +115,7 @@ class Work:
                 told,
                 dropped_records=counts.dropped,
                 quarantined_records=counts.quarantined,
-                late_rows=told.late_rows if counts.late is None else counts.late,
+                late_rows=told.late_rows + counts.late,
             )
         )
         for old in [each for each in self._rows if each < number]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from penstock.sources import bad, kafka, kafka_group
 from penstock.sources.bad import BadPoint
 from penstock.spark.fault import faults
 from penstock.spark.streaming import plan, side
-from penstock.spark.streaming.side import EpochPlan
+from penstock.spark.streaming.side import EpochPlan, Late
 from penstock.streaming.aside import Aside, Counts, LatePoint
 from penstock.streaming.blame import told
 
@@ -95,6 +95,7 @@ class Intake:
     def take_aside(self, batch: DataFrame, target: Target, number: int, *, all_read: bool) -> Counts:
         """Write bad and late rows of an epoch that the sink has taken; `all_read`: the sink has read all its rows."""
         counts = Counts()
+        late: list[tuple[Late, int]] = []
         epoch = (
             EpochPlan.of_batch(batch) if self._once else EpochPlan.of_query(batch, target.spark, target.query)
         )
@@ -102,13 +103,34 @@ class Intake:
             if left_out.rule.action == "drop":
                 counts += Counts(dropped=left_out.count(epoch))
         for point, aside in self._asides:
-            rows = point.rows(epoch, all_read=all_read and epoch.whole)
+            whole = all_read and epoch.whole
             if isinstance(point, LatePoint):
-                counts += Counts(late=0 if rows is None else aside.write(rows, number))
-            elif rows is not None:
+                self._take_late(point, aside, epoch, number, whole, late)
+                continue
+            rows = point.rows(epoch, all_read=whole)
+            if rows is not None:
                 kept = bad.kept(rows, point, query=target.name, epoch=number, records=aside.records)
                 counts += Counts(quarantined=aside.write(kept, number))
-        return counts
+        return counts + _uncounted(late)
+
+    def _take_late(
+        self,
+        point: LatePoint,
+        aside: Aside,
+        epoch: EpochPlan,
+        number: int,
+        whole: bool,
+        found: list[tuple[Late, int]],
+    ) -> None:
+        late = epoch.late(point.name)
+        if late is None:
+            return
+        rows = point.rows(epoch, late, all_read=whole)
+        try:
+            found.append((late, 0 if rows is None else aside.write(rows, number)))
+        finally:
+            if rows is not None:
+                rows.unpersist()
 
     def mends(self, error: BaseException) -> bool:
         """Whether the query can go on after an error, because something was learnt from it."""
@@ -158,6 +180,16 @@ class Intake:
         for _, aside in self._asides:
             with contextlib.suppress(Exception):  # what they were given is written
                 aside.close()
+
+
+def _uncounted(found: Sequence[tuple[Late, int]]) -> Counts:
+    """How many rows came late beyond those that Spark has counted, of operators all of whose late rows were kept."""
+    more = 0
+    for operator in {late.operator for late, _ in found}:
+        kept = [(late, rows) for late, rows in found if late.operator == operator]
+        if len(kept) == kept[0][0].inputs:
+            more += sum(rows for _, rows in kept) - kept[0][0].dropped
+    return Counts(late=more)
 
 
 def _place(options: Mapping[str, str]) -> str:

@@ -54,6 +54,8 @@ class Stream:
         if self.event_time is None or not self.frame.isStreaming:
             return self.frame
         self._column(self.event_time, "the event time")
+        if _guard(lambda: frames.has_watermark(self.frame, self.event_time or "")):
+            return self.frame
         return _guard(
             lambda: self.frame.withWatermark(self.event_time or "", f"{self.delay_ms} milliseconds")
         )
@@ -75,7 +77,7 @@ class Stream:
         return replace(self, delay_ms=milliseconds(delay, what="the delay of the watermark"))
 
     def side_output_late(self, place: str | os.PathLike[str]) -> Stream:
-        """Keep the rows that come too late for the window or dedup that follows, with all their columns.
+        """Keep the rows that come too late for the window, dedup or join of streams that follows, with all their columns.
 
         The place is a folder for Parquet files, an Iceberg table, or "topic:NAME". A row is late when the watermark had passed
         all its windows, or its time where there are none, before the batch in which it comes began.
@@ -182,12 +184,17 @@ class Stream:
         within: Duration | None = None,
     ) -> Stream:
         """Join with a table (a batch DataFrame), or with a stream whose rows happened at most `within` apart."""
-        if self.late is not None or (isinstance(other, Stream) and other.late is not None):
-            raise _nothing_late("a join, which does not tell what it drops")
+        table = other.frame if isinstance(other, Stream) else other
+        if self.frame.isStreaming != table.isStreaming and (
+            self.late is not None or (isinstance(other, Stream) and other.late is not None)
+        ):
+            raise _nothing_late("a join with a table, which drops none")
+        left = self._watched(None).df
+        right = other._watched(None).df if isinstance(other, Stream) else other
         if within is None:
-            left, right = self.df, other.df if isinstance(other, Stream) else other
             names: Any = on if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
-            return Stream(self.queries, _guard(lambda: left.join(right, on=names, how=how)), self.event_time)
+            joined = _guard(lambda: left.join(right, on=names, how=how))
+            return Stream(self.queries, joined, None if table.isStreaming else self.event_time)
         if not isinstance(other, Stream) or other.event_time is None:
             raise ConfigError(
                 "within needs two streams with event times",
@@ -196,7 +203,6 @@ class Stream:
             )
         bound = _positive(within, "within")
         mine, theirs = self._time(), other.event_time
-        left, right = self.df, other.df
         frame = _guard(
             lambda: frames.interval_join(left, right, on, how, times=(mine, theirs), within_ms=bound)
         )
@@ -230,7 +236,7 @@ class Stream:
     def write_stream(self) -> StreamWriter:
         """How the stream shall run, and where its rows go."""
         if self.late is not None:
-            raise _nothing_late("a query without a window or dedup behind it")
+            raise _nothing_late("a query without a window, dedup or join of streams behind it")
         return StreamWriter(self.queries, self.df)
 
     def _with(self, action: Callable[[], DataFrame]) -> Stream:
@@ -241,13 +247,7 @@ class Stream:
         if self.late is None or not self.frame.isStreaming:
             return replace(self, late=None)
         name = f"late_{uuid.uuid4().hex[:12]}"
-        frame = _guard(lambda: side.named_rows(self.frame, name))
-        if side.keeps_before(frame, name):
-            raise ConfigError(
-                "late rows can only be kept in front of the first window, aggregate, dedup or join of streams",
-                code="STREAM_LATE",
-                hint="call side_output_late once, before it",
-            )
+        frame = _guard(lambda: side.named_rows(self.frame, name, self._time()))
         self.queries.points[name] = LatePoint(
             name, self.late, until or partial(window.moment, self._time()), self.frame.schema
         )
@@ -275,7 +275,7 @@ def _nothing_late(what: str) -> ConfigError:
     return ConfigError(
         f"side_output_late cannot take late rows from {what}",
         code="STREAM_LATE",
-        hint="call it before .tumbling_window(...).agg(...), another window, or .drop_duplicates(...)",
+        hint="call it before .tumbling_window(...).agg(...), another window, .drop_duplicates(...) or a join of two streams",
     )
 
 

@@ -1,12 +1,22 @@
 package penstock;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.*;
-import org.apache.spark.sql.execution.QueryExecution;
-import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.*;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
+import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator;
 import org.apache.spark.sql.execution.streaming.operators.stateful.WatermarkSupport;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
 import org.apache.spark.util.AccumulatorV2;
 
 /** Points of a plan that have a name, and the rows that pass them in one epoch. */
@@ -64,13 +74,35 @@ public class Sides {
     return rows.sparkSession().internalCreateDataFrame(rows.queryExecution().toRdd(), rows.schema(), false);
   }
 
-  /** Whether something is kept between epochs below a point. */
-  public boolean keeps(LogicalPlan plan, String name) {
-    LogicalPlan found = find(plan, name);
-    return found != null && keeps(found);
+  /**
+   * What became of rows that came to a point too late, after an epoch ran: {the watermark that decides in this epoch, in ms; how
+   * many rows the operator behind the point has dropped; its number; how many of its inputs can have late rows}. Null when no
+   * operator drops any of them.
+   */
+  public long[] late(QueryExecution execution, String name) {
+    List path = new ArrayList();
+    if (!path(execution.executedPlan(), name, path)) return null;
+    int place = operator(path);
+    if (place < 0) return null;
+    SparkPlan first = (SparkPlan) path.get(place);
+    long number = number(first);
+    long dropped = 0;
+    for (int each = place; each < path.size(); each++) {
+      if (path.get(each) instanceof StatefulOperator && number((SparkPlan) path.get(each)) == number) {
+        scala.Option counted = ((SparkPlan) path.get(each)).metrics().get("numRowsDroppedByWatermark");
+        if (counted.isDefined()) dropped += ((Number) ((AccumulatorV2) counted.get()).value()).longValue();
+      }
+    }
+    long inputs = 1;
+    if (first instanceof StreamingSymmetricHashJoinExec) {
+      inputs = 0;
+      for (Object child : list(first.children())) inputs += timed((SparkPlan) child) ? 1 : 0;
+    }
+    return new long[] {watermark(first).longValue(), dropped, number, inputs};
   }
 
-  private static boolean keeps(LogicalPlan plan) {
+  /** Whether a plan keeps something between epochs. */
+  public boolean keeps(LogicalPlan plan) {
     if (!plan.isStreaming()) return false;
     if (plan instanceof Aggregate || plan instanceof Deduplicate || plan instanceof DeduplicateWithinWatermark
         || plan.nodeName().contains("State")
@@ -81,19 +113,117 @@ public class Sides {
     return false;
   }
 
-  /** {the watermark that decides in this epoch what is late, in ms; how many rows operators have dropped}; null without one. */
-  public long[] late(QueryExecution execution) {
-    long[] found = new long[] {Long.MAX_VALUE, 0};
-    late(execution.executedPlan(), found);
-    return found[0] == Long.MAX_VALUE ? null : found;
+  /** The rows of an epoch that come from a point to the operator behind it: without those that are filtered out in between. */
+  public Object arriving(org.apache.spark.sql.classic.SparkSession session, QueryExecution execution, String name) {
+    List path = new ArrayList();
+    if (!path(execution.executedPlan(), name, path)) return null;
+    LogicalPlan made = find(execution.analyzed(), name);
+    SparkPlan read = ((CollectMetricsExec) path.get(0)).child();
+    Map known = new HashMap();
+    if (keeps(made)) {
+      // A copy counts for itself, and leaves the numbers of the query's own operators alone.
+      SparkPlan copy = (SparkPlan) read.clone();
+      made = session.internalCreateDataFrame(copy.execute(), copy.schema(), false).queryExecution().analyzed();
+      for (int each = 0; each < read.output().size(); each++) {
+        known.put(((NamedExpression) read.output().apply(each)).exprId(), made.output().apply(each));
+      }
+    } else {
+      for (Object column : list(made.output())) known.put(((NamedExpression) column).exprId(), column);
+    }
+    for (Object condition : conditions(path, known)) made = new Filter((Expression) condition, made);
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, made);
   }
 
-  private static void late(SparkPlan plan, long[] found) {
-    for (Object child : list(plan.children())) late((SparkPlan) child, found);
-    if (!(plan instanceof WatermarkSupport)) return;
-    scala.Option watermark = ((WatermarkSupport) plan).eventTimeWatermarkForLateEvents();
-    if (watermark.isDefined()) found[0] = Math.min(found[0], ((Long) watermark.get()).longValue());
-    scala.Option dropped = plan.metrics().get("numRowsDroppedByWatermark");
-    if (dropped.isDefined()) found[1] += ((Number) ((AccumulatorV2) dropped.get()).value()).longValue();
+  /** What is asked of rows on the way from a point to the operator behind it; `known` are columns there, by their numbers. */
+  private static List conditions(List path, Map known) {
+    List found = new ArrayList();
+    for (int each = 1; each < path.size(); each++) {
+      Object node = path.get(each);
+      if (node instanceof ProjectExec) {
+        for (Object column : list(((ProjectExec) node).projectList())) {
+          if (column instanceof Alias) learn(known, (Alias) column, ((Alias) column).child());
+        }
+      } else if (node instanceof EvalPythonExec) {
+        List functions = list(((EvalPythonExec) node).udfs());
+        List results = list(((EvalPythonExec) node).resultAttrs());
+        for (int one = 0; one < functions.size(); one++) {
+          learn(known, (NamedExpression) results.get(one), (Expression) functions.get(one));
+        }
+      } else if (node instanceof FilterExec) {
+        Expression condition = known(known, ((FilterExec) node).condition());
+        if (condition != null) found.add(condition);
+      } else if (!(node instanceof InputAdapter || node instanceof WholeStageCodegenExec
+          || node instanceof EventTimeWatermarkExec || node instanceof ShuffleExchangeLike)) {
+        break;
+      }
+    }
+    return found;
+  }
+
+  private static void learn(Map known, NamedExpression name, Expression value) {
+    Expression found = known(known, value);
+    if (found != null) known.put(name.exprId(), found);
+  }
+
+  /** An expression in terms of the columns that are known; null when it has others. */
+  private static Expression known(Map known, Expression expression) {
+    if (expression instanceof AttributeReference) {
+      return (Expression) known.get(((AttributeReference) expression).exprId());
+    }
+    List children = new ArrayList();
+    for (Object child : list(expression.children())) {
+      Expression found = known(known, (Expression) child);
+      if (found == null) return null;
+      children.add(found);
+    }
+    return (Expression) expression.withNewChildren(scala.jdk.javaapi.CollectionConverters.asScala(children).toSeq());
+  }
+
+  /** The way from a point up to the root. */
+  private static boolean path(SparkPlan plan, String name, List found) {
+    boolean here = plan instanceof CollectMetricsExec && ((CollectMetricsExec) plan).name().equals(name);
+    if (!here) {
+      for (Object child : list(plan.children())) {
+        if (path((SparkPlan) child, name, found)) {
+          here = true;
+          break;
+        }
+      }
+    }
+    if (here) found.add(plan);
+    return here;
+  }
+
+  /** Where on the way the first operator is that drops rows which are too late; -1 without one. */
+  private static int operator(List path) {
+    for (int each = 1; each < path.size(); each++) {
+      Object node = path.get(each);
+      if (watermark(node) != null) {
+        // A join whose result does not need the time does not get it, and drops nothing.
+        boolean drops = !(node instanceof StreamingSymmetricHashJoinExec) || timed((SparkPlan) path.get(each - 1));
+        return drops ? each : -1;
+      }
+    }
+    return -1;
+  }
+
+  private static Long watermark(Object node) {
+    scala.Option found = null;
+    if (node instanceof WatermarkSupport) found = ((WatermarkSupport) node).eventTimeWatermarkForLateEvents();
+    if (node instanceof StreamingSymmetricHashJoinExec) {
+      found = ((StreamingSymmetricHashJoinExec) node).eventTimeWatermarkForLateEvents();
+    }
+    return found != null && found.isDefined() ? (Long) found.get() : null;
+  }
+
+  private static boolean timed(SparkPlan plan) {
+    for (Object column : list(plan.output())) {
+      if (((NamedExpression) column).metadata().contains(EventTimeWatermark.delayKey())) return true;
+    }
+    return false;
+  }
+
+  private static long number(SparkPlan operator) {
+    return ((StatefulOperator) operator).getStateInfo().operatorId();
   }
 }

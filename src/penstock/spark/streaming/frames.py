@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, DataError
 from penstock.spark import reader
+from penstock.spark.streaming import side
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 STREAM = "stream"
+WATERMARK = "spark.watermarkDelayMs"
 _naming = threading.Lock()
 
 
@@ -152,6 +154,11 @@ def with_timestamp(frame: DataFrame, column: str) -> DataFrame:
         if kind.simpleString() == "string"
         else f'make it one: .with_column("{column}", F.timestamp_millis("{column}"))',
     )
+
+
+def has_watermark(frame: DataFrame, column: str) -> bool:
+    """Whether a time has the watermark of an operator before that keeps state: Spark lets nobody give it another."""
+    return WATERMARK in frame.schema[column].metadata and side.keeps(frame)
 
 
 def query(frame: DataFrame, sql: str) -> DataFrame:

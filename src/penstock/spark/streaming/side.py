@@ -26,11 +26,23 @@ def named(frame: DataFrame, name: str, counts: Sequence[Column]) -> DataFrame:
     return frame.observe(f"{PREFIX}{name}", *counts)
 
 
-def named_rows(frame: DataFrame, name: str) -> DataFrame:
-    """Return a frame with a point that counts its rows."""
+def named_rows(frame: DataFrame, name: str, time: str) -> DataFrame:
+    """Return a frame with a point that counts its rows; `time` is one of its columns."""
     from pyspark.sql import functions
 
-    return named(frame, name, [functions.count(functions.lit(1))])
+    counts = [functions.count(functions.lit(1)).alias("rows")]
+    if not keeps(frame):
+        return named(frame, name, counts)
+    # Rows that were made from what is kept have only the columns that somebody asks for: this asks for all, in no row's case.
+    never = functions.col(f"`{time}`") < functions.expr("TIMESTAMP '-9999-01-01'")
+    return named(
+        frame, name, [*counts, functions.count(functions.when(never, functions.struct("*"))).alias("none")]
+    )
+
+
+def keeps(frame: DataFrame) -> bool:
+    """Whether a plan keeps something between epochs."""
+    return bool(_sides(frame.sparkSession).keeps(frame._jdf.queryExecution().analyzed()))
 
 
 def names(frame: DataFrame) -> list[str]:
@@ -39,19 +51,16 @@ def names(frame: DataFrame) -> list[str]:
     return [str(name).removeprefix(PREFIX) for name in found if str(name).startswith(PREFIX)]
 
 
-def keeps_before(frame: DataFrame, name: str) -> bool:
-    """Whether the query keeps something between epochs before a point, so that its rows cannot be had once more."""
-    plan = frame._jdf.queryExecution().analyzed()
-    return bool(_sides(frame.sparkSession).keeps(plan, f"{PREFIX}{name}"))
-
-
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What an epoch tells about rows that came too late."""
+    """What an epoch tells about rows that came too late for the operator behind a point."""
 
     watermark_ms: int
     dropped: int
-    """What operators have dropped: rows, or groups of rows that were put together before."""
+    """What the operator has dropped: rows of all its inputs, or groups of rows that were put together before."""
+    operator: int
+    inputs: int
+    """How many inputs of the operator can have late rows."""
 
 
 class EpochPlan:
@@ -86,12 +95,24 @@ class EpochPlan:
         row = self._sides.counted(self._execution, f"{PREFIX}{name}")
         return None if row is None else tuple(row.get(place) for place in range(row.length()))
 
-    def late(self) -> Late | None:
-        """The watermark of the epoch; None when no operator has one."""
+    def late(self, name: str) -> Late | None:
+        """What became of late rows behind a point; None when nothing drops them."""
         if not self._streams:
             return None
-        found = self._sides.late(self._execution)
-        return None if found is None else Late(int(found[0]), int(found[1]))
+        found = self._sides.late(self._execution, f"{PREFIX}{name}")
+        return None if found is None else Late(*(int(value) for value in found))
+
+    def arriving(self, name: str) -> DataFrame:
+        """The rows that come from a point to the operator behind it, without those that are filtered out in between.
+
+        Operators before the point that keep state do their work once more from where the epoch began, with the same result,
+        as they do when a task is repeated.
+        """
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        session = self._spark
+        made = self._sides.arriving(session._jsparkSession, self._execution, f"{PREFIX}{name}")
+        return ClassicDataFrame(made, session)
 
     def rows(self, name: str) -> DataFrame | None:
         """The rows that come to a point; None when the plan does not have it."""
