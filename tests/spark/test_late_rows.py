@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,9 +16,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Consumer, Producer
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.spark import catalogs
+from servers.kafka import Broker
 
 START = datetime(2026, 1, 1, 12)
 
@@ -308,6 +312,70 @@ def test_counts_and_epochs_that_come_again(session: ps.Session, tmp_path: Path) 
     query = run(tmp_path, windows())
     assert query.exception() is None
     assert late(tmp_path) == [5, 6]
+
+
+def test_a_topic_takes_late_rows(session: ps.Session, kafka: Broker, tmp_path: Path) -> None:
+    topic, other = kafka.new_topic(), kafka.new_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def send(*seconds: int) -> None:
+        for each in seconds:
+            at = (START + timedelta(seconds=each)).isoformat() + "Z"
+            producer.produce(topic, json.dumps({"at": at, "s": each}).encode())
+        assert producer.flush(30) == 0
+
+    def windows() -> ps.Stream:
+        return count(
+            session.read_stream.kafka(
+                topic=topic,
+                bootstrap_servers=kafka.bootstrap_servers,
+                starting_offsets="earliest",
+                schema="at TIMESTAMP, s INT",
+            )
+            .with_event_time("at")
+            .with_watermark("10 seconds")
+            .side_output_late(f"topic:{other}")
+            .tumbling_window(60_000)
+        )
+
+    send(1, 110)
+    run(tmp_path, windows())
+    send(5, 112)
+    run(tmp_path, windows())
+    consumer = Consumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "late", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([other])
+    message = consumer.poll(30)
+    assert message is not None
+    assert message.error() is None
+    value = message.value()
+    assert value is not None
+    assert json.loads(value)["s"] == 5
+    assert consumer.poll(1) is None
+    consumer.close()
+
+
+def test_a_table_takes_the_late_rows_of_both_sides(session: ps.Session, tmp_path: Path) -> None:
+    lake = f"lake_{uuid.uuid4().hex[:8]}"
+    for key, value in catalogs.conf_of(lake, {"type": "hadoop", "warehouse": str(tmp_path / "lake")}).items():
+        session.spark.conf.set(key, value)
+    session.spark.sql(f"CREATE NAMESPACE {lake}.db")
+    pair = Pair(session, tmp_path)
+
+    def joined() -> ps.Stream:
+        left, right = (
+            pair.read(each).side_output_late(f"{lake}.db.late") for each in (pair.left, pair.right)
+        )
+        return left.join(right, "k", within="20 seconds").select("k")
+
+    pair.left.add(1, 110)
+    pair.right.add(1, 110)
+    pair.run(joined())
+    pair.left.add(5, 112)
+    pair.right.add(6, 113)
+    pair.run(joined())
+    assert sorted(row.s for row in session.spark.table(f"{lake}.db.late").collect()) == [5, 6]
 
 
 def test_where_nothing_can_be_late(session: ps.Session, tmp_path: Path) -> None:
