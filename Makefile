@@ -19,7 +19,7 @@ demo: $(RUN_STAMP) ## Install penstock and run the main job end to end on a smal
 
 test: $(DEV_STAMP) lint types docs ## Install everything the tests need and run the whole suite
 	@$(BIN)/python tools/install_test_servers.py
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python tools/run_tests.py
 
 unit: $(DEV_STAMP) ## The tests that need no JVM, in seconds
 	@$(BIN)/python -m pytest tests/unit

@@ -41,7 +41,7 @@ def start(name, sink):
         servers = settings["bootstrap_servers"]
         stream = session.read_stream.kafka(topic, bootstrap_servers=servers, format="json", schema=schema, starting_offsets="earliest")
     else:
-        stream = session.read_stream.json("in", schema=schema, maxFilesPerTrigger=8)
+        stream = session.read_stream.json("in", schema=schema, maxFilesPerTrigger=200 if last else 8)
     if sink.get("key"):
         stream = stream.key_by(sink["key"]).agg(n=F.count("*"))
     always = ps.Trigger.continuous(1_000) if sink.get("live") else ps.Trigger.processing_time(0)
