@@ -136,6 +136,8 @@ def test_an_exit_without_stop_is_quick_and_leaves_nothing(
 import penstock as ps
 session = ps.Session.embedded(master="local[1]")
 session.spark.range(10).repartition(2).toArrow()
+from pyspark.sql import functions as F
+session.read_stream.json(".", schema="id BIGINT").where((F.col("id") > F.lit(3)) | F.lit(False))
 assert "pandas" not in __import__("sys").modules, "a start must not wait for pandas"
 print("done", flush=True)
 """

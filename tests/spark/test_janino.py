@@ -11,17 +11,67 @@ from pyspark.sql import SparkSession
 from penstock.spark import janino
 
 
+def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> None:
+    """A package with a class of Java, and a home of penstock in the same folder."""
+    place = folder / package
+    place.mkdir()
+    (place / "__init__.py").touch()
+    (place / "Adder.java").write_text(
+        f"package penstock;\npublic class Adder {{ public int add(final int a, final int b) {{ {body} }} }}\n"
+    )
+    patch.syspath_prepend(str(folder))
+    patch.setenv("PENSTOCK_HOME", str(folder / "home"))
+
+
+def forget(spark: SparkSession) -> None:
+    """What a new JVM would not know; py4j does, so no method of the class may have been called yet."""
+    known = spark._jvm.java.lang.System.getProperties()
+    for name in [name for name in known if str(name).startswith("penstock.adder")]:
+        known.remove(name)
+
+
 def test_a_class_is_compiled_once_however_many_ask_for_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "somejava"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "Adder.java").write_text(
-        "package penstock;\npublic class Adder { public int add(int a, int b) { return a + b; } }\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    adder(tmp_path, monkeypatch, "somejava", "return a + b;")
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: janino.instance(spark, "somejava", "Adder"), range(8)))
-    assert len({adder.getClass().hashCode() for adder in made}) == 1
-    assert [adder.add(number, 1) for number, adder in enumerate(made)] == list(range(1, 9))
+    assert len({each.getClass().hashCode() for each in made}) == 1
+    assert [each.add(number, 1) for number, each in enumerate(made)] == list(range(1, 9))
+
+
+INNER = "return new Object() { int sum() { return a + b; } }.sum();"
+
+
+def test_what_was_compiled_is_kept_for_later_processes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adder(tmp_path, monkeypatch, "keptjava", INNER)
+    janino.instance(spark, "keptjava", "Adder")
+    (jar,) = (tmp_path / "home" / "java").iterdir()
+    written = jar.stat().st_mtime_ns
+    forget(spark)
+    assert janino.instance(spark, "keptjava", "Adder").add(2, 2) == 4
+    assert jar.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("damage", [b"", b"no jar"])
+def test_a_damaged_jar_is_made_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    adder(tmp_path, monkeypatch, f"damagedjava{len(damage)}", INNER + f" // {len(damage)}\n")
+    janino.instance(spark, f"damagedjava{len(damage)}", "Adder")
+    (jar,) = (tmp_path / "home" / "java").iterdir()
+    whole = jar.read_bytes()
+    jar.write_bytes(damage)
+    forget(spark)
+    assert janino.instance(spark, f"damagedjava{len(damage)}", "Adder").add(2, 2) == 4
+    assert len(jar.read_bytes()) == len(whole)
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adder(tmp_path, monkeypatch, "homelessjava", "return b + a;")
+    (tmp_path / "home").touch()
+    assert janino.instance(spark, "homelessjava", "Adder").add(1, 2) == 3
