@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from penstock.backend import JobState, open_backend
 from penstock.backend.address import sqlite_url
@@ -51,10 +53,20 @@ def started(home: Path) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
-def test_a_name_runs_in_one_process_and_ends_with_it(tmp_path: Path) -> None:
+def test_a_name_runs_in_one_process_and_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listening, heard = tmp_path / "bin", tmp_path / "heard"
+    listening.mkdir()
+    for name in ("chmod", "readlink"):
+        program = listening / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@" >> {heard}\nexec {shutil.which(name)} "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{listening}{os.pathsep}{os.environ['PATH']}")
     with started(tmp_path) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "running\n"
+        # Spark and Hadoop would start both programs for every file that a batch leaves in the checkpoint.
+        told = heard.read_text().splitlines() if heard.exists() else []
+        assert [line for line in told if line.startswith("readlink") or "/offsets/" in line] == []
         with open_backend(sqlite_url(tmp_path / "state.db")) as state:
             assert state.jobs.get("ticking").state is JobState.RUNNING
         with started(tmp_path) as second:

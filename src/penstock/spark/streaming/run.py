@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.spark.run import TaggedRun
-from penstock.spark.streaming import claim
+from penstock.spark.streaming import claim, local_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,6 +90,7 @@ class SparkRun(ABC):
         if self._settings.name:
             writer = writer.queryName(self._settings.name)
         spark = self._frame.sparkSession
+        local_files.quicken(spark)
         reports = _Reports.of(spark)
         self._claim = claim.claim(self._settings.checkpoint)
         quick = self._settings.alone and self._claim is not None
