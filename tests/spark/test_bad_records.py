@@ -206,6 +206,28 @@ def test_failing_names_the_place_and_the_reason(session: ps.Session, kafka: Brok
         assert "quarantine" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.available_now()], ids=str)
+def test_a_filter_hides_no_bad_record(
+    session: ps.Session, kafka: Broker, tmp_path: Path, trigger: ps.Trigger
+) -> None:
+    """The condition is one that no bad record passes, and that sources could apply themselves."""
+    topic = kafka.new_topic()
+    send(kafka, topic, [b'{"id": 1}', b'{"id": "no"}', b'{"id": 2}'])
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": "no"}\n{"id": 2}\n')
+    (tmp_path / "in" / "a.csv").write_text("1\nno\n2\n")
+    reader = session.read_stream
+    for stream in (
+        read(session, kafka, topic, schema="id BIGINT"),
+        reader.json(tmp_path / "in", schema="id BIGINT", pathGlobFilter="*.json"),
+        reader.csv(tmp_path / "in", schema="id BIGINT", pathGlobFilter="*.csv"),
+    ):
+        writer = stream.where("id IS NOT NULL AND id > 1").select("id").write_stream.trigger(trigger)
+        with pytest.raises(ps.DataError) as caught:
+            finished(writer.format("memory"))
+        assert caught.value.code == "DATA_BAD_RECORD"
+
+
 def test_a_query_that_does_not_use_the_values_fails_too(session: ps.Session, kafka: Broker) -> None:
     topic = kafka.new_topic()
     send(kafka, topic, [b"{"])

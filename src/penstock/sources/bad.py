@@ -151,15 +151,17 @@ def split(
 
     point = BadPoint(f"bad_{uuid.uuid4().hex[:12]}", rule, place, why, dict(kafka or {}), evolving)
     bad = F.col(BAD)
+    if rule.action == "fail":
+        # There is nothing to count, and an observation keeps Spark from compiling the plan as a whole. But nothing may be moved past the check,
+        # as a filter of the user would be that no bad record passes: what differs from run to run, even by name only, stays where it is.
+        always = F.spark_partition_id() >= 0
+        return frame.where(F.when(bad.isNull(), always).otherwise(_refusal(point.name))), point
     where = bad.getField(place)
     watched = side.named(
         frame,
         point.name,
         [F.count(F.lit(1)), F.count(bad), F.min(where), F.max(where)],
     )
-    if rule.action == "fail":
-        # In the filter, because nothing that a query does not use is left of a projection.
-        return watched.where(F.when(bad.isNull(), True).otherwise(_refusal(point.name))), point
     return watched.where(bad.isNull()), point
 
 
@@ -178,7 +180,7 @@ def _refusal(name: str) -> Column:
     raw = bad.getField("raw")
     told = F.to_json(
         F.struct(
-            F.lit(name).alias("point"),
+            side.mark(name).alias("point"),
             *[bad.getField(each).alias(each) for each in ("topic", "partition", "offset", "file")],
             F.octet_length(raw).alias("bytes"),
             F.base64(F.substring(raw, 1, SHOWN_BYTES)).alias("raw"),
@@ -194,7 +196,7 @@ def refused(faults: tuple[Fault, ...], points: Mapping[str, BadPoint]) -> DataEr
         return None
     try:
         found = json.JSONDecoder().raw_decode(told)[0]
-        point = points[found["point"]]
+        point = points[side.marked(found["point"])]
     except (ValueError, KeyError):
         return None
     raw = base64.b64decode(found.get("raw") or "")

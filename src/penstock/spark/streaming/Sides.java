@@ -8,6 +8,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.execution.*;
@@ -25,18 +26,26 @@ public class Sides {
     return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
   }
 
-  /** The names of all named points of a plan, in its order. */
-  public List names(LogicalPlan plan) {
+  /** The names of all points of a plan, in its order: of observations, and of literals in filters. */
+  public List names(LogicalPlan plan, String prefix) {
     List found = new ArrayList();
-    names(plan, found);
+    names(plan, prefix, found);
     return found;
   }
 
-  private static void names(LogicalPlan plan, List found) {
-    for (Object child : list(plan.children())) names((LogicalPlan) child, found);
-    if (plan instanceof CollectMetrics && !found.contains(((CollectMetrics) plan).name())) {
-      found.add(((CollectMetrics) plan).name());
-    }
+  private static void names(LogicalPlan plan, String prefix, List found) {
+    for (Object child : list(plan.children())) names((LogicalPlan) child, prefix, found);
+    if (plan instanceof CollectMetrics) add(((CollectMetrics) plan).name(), prefix, found);
+    if (plan instanceof Filter) literals(((Filter) plan).condition(), prefix, found);
+  }
+
+  private static void literals(Expression expression, String prefix, List found) {
+    if (expression instanceof Literal) add(String.valueOf(((Literal) expression).value()), prefix, found);
+    for (Object child : list(expression.children())) literals((Expression) child, prefix, found);
+  }
+
+  private static void add(String name, String prefix, List found) {
+    if (name.startsWith(prefix) && !found.contains(name)) found.add(name);
   }
 
   /** Whether a plan may leave rows of its sources unread. */

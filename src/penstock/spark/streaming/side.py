@@ -26,6 +26,18 @@ def named(frame: DataFrame, name: str, counts: Sequence[Column]) -> DataFrame:
     return frame.observe(f"{PREFIX}{name}", *counts)
 
 
+def mark(name: str) -> Column:
+    """Return a literal that makes the filter in which it stands a point of that name, without counts."""
+    from pyspark.sql import functions
+
+    return functions.lit(f"{PREFIX}{name}")
+
+
+def marked(literal: str) -> str:
+    """Return the name in such a literal."""
+    return literal.removeprefix(PREFIX)
+
+
 def named_rows(frame: DataFrame, name: str, time: str) -> DataFrame:
     """Return a frame with a point that counts its rows; `time` is one of its columns."""
     from pyspark.sql import functions
@@ -47,8 +59,8 @@ def keeps(frame: DataFrame) -> bool:
 
 def names(frame: DataFrame) -> list[str]:
     """Return the names of a plan's points, in its order."""
-    found = _sides(frame.sparkSession).names(frame._jdf.queryExecution().analyzed())
-    return [str(name).removeprefix(PREFIX) for name in found if str(name).startswith(PREFIX)]
+    found = _sides(frame.sparkSession).names(frame._jdf.queryExecution().analyzed(), PREFIX)
+    return [str(name).removeprefix(PREFIX) for name in found]
 
 
 @dataclass(frozen=True, slots=True)
