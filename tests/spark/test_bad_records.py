@@ -215,7 +215,7 @@ def test_a_filter_hides_no_bad_record(
     send(kafka, topic, [b'{"id": 1}', b'{"id": "no"}', b'{"id": 2}'])
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": "no"}\n{"id": 2}\n')
-    (tmp_path / "in" / "a.csv").write_text("1\nno\n2\n")
+    (tmp_path / "in" / "a.csv").write_text("id\n1\nno\n2\n")
     reader = session.read_stream
     for stream in (
         read(session, kafka, topic, schema="id BIGINT"),
@@ -226,6 +226,19 @@ def test_a_filter_hides_no_bad_record(
         with pytest.raises(ps.DataError) as caught:
             finished(writer.format("memory"))
         assert caught.value.code == "DATA_BAD_RECORD"
+
+
+@pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.available_now()], ids=str)
+def test_records_of_which_nothing_can_be_read(
+    session: ps.Session, tmp_path: Path, trigger: ps.Trigger
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id\n1\nno\n2\n")
+    for action, more in (("drop", {}), ("quarantine", {"quarantine": tmp_path / "bad"})):
+        stream = session.read_stream.csv(tmp_path / "in", schema="id BIGINT", on_bad_record=action, **more)
+        query = finished(stream.write_stream.trigger(trigger).format("memory"))
+        assert sorted(row["id"] for row in rows(query)) == [1, 2]
+    assert pq.read_table(tmp_path / "bad")["raw"].to_pylist() == [b"no"]
 
 
 def test_a_query_that_does_not_use_the_values_fails_too(session: ps.Session, kafka: Broker) -> None:

@@ -99,8 +99,9 @@ def csv_rows(
     fields = F.struct(*[F.col(f"`{name}`") for name in own.names])
     parsed = rows.withColumn(PARSED, fields).withColumn(FILE, F.col("_metadata.file_path"))
     loss = lossy(F.col(PARSED), own)
-    # Columns that nobody asks for are not parsed, and a record would be bad in one query and good in another.
-    wrong = F.col(CORRUPT).isNotNull() & (F.length(F.to_csv(PARSED)) >= 0)
+    # Columns that nobody asks for are not parsed, and a record would be bad in one query and good in another. In JSON, because CSV of nothing
+    # but NULLs is NULL.
+    wrong = F.col(CORRUPT).isNotNull() & (F.length(F.to_json(PARSED)) >= 0)
     raw = F.coalesce(F.col(CORRUPT), F.to_csv(PARSED))
     watched = parsed.select(
         PARSED,
