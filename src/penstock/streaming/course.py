@@ -153,25 +153,15 @@ class Work:
         self._intake.close()
 
 
-class OnceCourse:
-    """All rows as one batch."""
+class _Course:
+    """What the courses of all queries have: their work, and no run after the first."""
 
-    def __init__(self, frame: DataFrame, work: Work, *, tag: str) -> None:
+    def __init__(self, frame: DataFrame, work: Work) -> None:
         self._frame = frame
         self._work = work
-        self._tag = tag
-
-    def first(self) -> Run:
-        """The batch."""
-        self._work.open()
-        return OneBatch(
-            self._work.mended(self._frame),
-            lambda batch, number: self._work.write_only(batch, number, self._tag),
-            tag=self._tag,
-        )
 
     def after(self) -> Run | None:
-        """Nothing comes after it."""
+        """Nothing comes after the first run."""
         return None
 
     def mends(self, error: BaseException) -> bool:
@@ -183,15 +173,31 @@ class OnceCourse:
         self._work.close()
 
 
-class BatchCourse:
+class OnceCourse(_Course):
+    """All rows as one batch."""
+
+    def __init__(self, frame: DataFrame, work: Work, *, tag: str) -> None:
+        super().__init__(frame, work)
+        self._tag = tag
+
+    def first(self) -> Run:
+        """The batch."""
+        self._work.open()
+        return OneBatch(
+            self._work.mended(self._frame),
+            lambda batch, number: self._work.write_only(batch, number, self._tag),
+            tag=self._tag,
+        )
+
+
+class BatchCourse(_Course):
     """Spark's micro-batches; in the end, if that is wanted, one more that closes all windows.
 
     The closing batch may be cut short by a crash: then it is done again before anything else.
     """
 
     def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, close_windows: bool) -> None:
-        self._frame = frame
-        self._work = work
+        super().__init__(frame, work)
         self._settings = settings
         self._close_windows = close_windows
         self._closing = False
@@ -220,24 +226,15 @@ class BatchCourse:
         self._closing = self._close_windows and checkpoint.begin_closing(spark, at)
         return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
 
-    def mends(self, error: BaseException) -> bool:
-        """Whether another first run can go on after an error."""
-        return self._work.mends(error)
-
-    def close(self) -> None:
-        """Called once, after the last run."""
-        self._work.close()
-
     def _run(self, settings: Settings) -> Run:
         return MicroBatches(self._frame, settings, self._work.write, self._work.reported)
 
 
-class LiveCourse:
+class LiveCourse(_Course):
     """Rows as they come."""
 
     def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, interval_ms: int) -> None:
-        self._frame = frame
-        self._work = work
+        super().__init__(frame, work)
         self._settings = settings
         self._interval_ms = interval_ms
 
@@ -246,15 +243,3 @@ class LiveCourse:
         self._work.open()
         target = self._work.live(unsplit(self._frame))
         return RealTime(target, self._settings, self._interval_ms, self._work.reported_live)
-
-    def after(self) -> Run | None:
-        """It does not end by itself."""
-        return None
-
-    def mends(self, error: BaseException) -> bool:
-        """Whether another first run can go on after an error."""
-        return self._work.mends(error)
-
-    def close(self) -> None:
-        """Called once, after the last run."""
-        self._work.close()
