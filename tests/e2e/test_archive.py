@@ -98,9 +98,11 @@ def test_an_archive_survives_killed_builds_and_damage(home: Path) -> None:
     assert run(home) == "[{'s': 6}] True"
     assert builders(home) == []
 
-    # Another Java does not take it.
+    # Another Java does not take it, and the build for that one, killed too, does not touch it.
     assert run(home, JAVA_HOME=str(home), PATH=str(home)) == "[{'s': 6}] False"
+    wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training", seconds=400)
     kill_builders(home)
+    assert run(home) == "[{'s': 6}] True"
 
     # Something else under its name, of which even the card is convinced, is thrown away without a word and made again.
     [archive] = cds.glob("*.jsa")

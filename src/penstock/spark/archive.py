@@ -19,6 +19,7 @@ from penstock.spark.classpath import ClassPath
 from penstock.spark.java import Java
 
 FORMAT = 1
+HEAD_BYTES = 4096
 # A damaged archive, or one of another machine, is silently left out; whatever the JVM says goes to its log.
 QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 
@@ -67,6 +68,12 @@ def stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
+def head(path: Path) -> str:
+    """A digest of where an archive begins: the JVM checks this part and goes on without an archive that fails."""
+    with path.open("rb") as source:
+        return hashlib.sha256(source.read(HEAD_BYTES)).hexdigest()
+
+
 def usable(archive: Archive, class_path: ClassPath) -> ClassPath | None:
     """Return the class path to run with this archive, or None when there is no whole archive.
 
@@ -77,9 +84,14 @@ def usable(archive: Archive, class_path: ClassPath) -> ClassPath | None:
         card = json.loads(archive.card.read_text(encoding="utf-8"))
         base = tuple(Path(entry) for entry in card["class path"])
         files = {Path(name): values for name, values in card["files"].items()}
+        known = head(archive.classes) == card["head"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if archive.classes not in files or any(stamp(path) != values for path, values in files.items()):
+    if (
+        not known
+        or archive.classes not in files
+        or any(stamp(path) != values for path, values in files.items())
+    ):
         return None
     if len(base) != len(class_path.base):
         return None

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from penstock.config import Settings
 from penstock.spark import gateway, startup, training
-from penstock.spark.archive import QUIET, Archive, discard, stamp, usable
+from penstock.spark.archive import QUIET, Archive, discard, head, stamp, usable
 from penstock.spark.classpath import ClassPath
 from penstock.spark.java import Java
 
@@ -170,6 +170,7 @@ def _make(order: Order, archive: Archive, folder: Path, lock: int) -> None:
     copies = [path for path in base if path.parent == archive.folder / "jars"]
     card = {
         "class path": [str(path) for path in base],
+        "head": head(archive.classes),
         "files": {str(path): stamp(path) for path in (archive.classes, *copies)},
     }
     draft = folder / "card.json"
@@ -198,8 +199,9 @@ def _unsigned(jar: Path, folder: Path) -> Path:
             for name in names:
                 if name not in signed:
                     content = source.read(name)
+                    entry = zipfile.ZipInfo(name, source.getinfo(name).date_time)
                     target.writestr(
-                        name, _plain_manifest(content) if name == "META-INF/MANIFEST.MF" else content
+                        entry, _plain_manifest(content) if name == "META-INF/MANIFEST.MF" else content
                     )
     if copy.exists() and copy.read_bytes() == draft.read_bytes():
         draft.unlink()  # other archives were made with this very file

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ def finished(place: archive.Archive, path: ClassPath) -> archive.Archive:
     place.classes.write_bytes(b"classes")
     card = {
         "class path": [str(entry) for entry in path.base],
+        "head": archive.head(place.classes),
         "files": {str(place.classes): archive.stamp(place.classes)},
     }
     place.card.write_text(json.dumps(card))
@@ -59,7 +61,7 @@ def test_a_whole_archive_is_used(tmp_path: Path, jars: ClassPath) -> None:
     assert "-Xshare:auto" in archive.use(place)
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "no card", "bad card", "empty card"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "gone", "no card", "bad card", "empty card"])
 def test_a_damaged_archive_is_not_used(tmp_path: Path, jars: ClassPath, damage: str) -> None:
     place = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)
     match damage:
@@ -68,6 +70,10 @@ def test_a_damaged_archive_is_not_used(tmp_path: Path, jars: ClassPath, damage: 
         case "changed":
             place.classes.write_bytes(b"CLASSES")
             os.utime(place.classes, ns=(1, 1))
+        case "foreign":
+            status = place.classes.stat()
+            place.classes.write_bytes(b"CLASSES")
+            os.utime(place.classes, ns=(status.st_atime_ns, status.st_mtime_ns))
         case "gone":
             place.classes.unlink()
         case "no card":
@@ -105,7 +111,7 @@ def test_the_archives_used_last_are_kept(tmp_path: Path, jars: ClassPath) -> Non
     assert sorted(path.stem for path in places[0].folder.glob("*.jsa")) == ["k0", "k1", "k4"]
 
 
-def test_a_signature_is_left_out(tmp_path: Path) -> None:
+def test_a_signature_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = tmp_path / "signed.jar"
     with zipfile.ZipFile(jar, "w") as out:
         out.writestr(
@@ -120,6 +126,7 @@ def test_a_signature_is_left_out(tmp_path: Path) -> None:
         assert content.read("META-INF/MANIFEST.MF") == b"Manifest-Version: 1.0\n\n"
         assert content.read("A.class") == b"code"
     before = archive.stamp(copy)
+    monkeypatch.setattr(time, "time", lambda: 2e9)  # entries of an archive carry a time of their own
     assert archive_build._unsigned(jar, tmp_path / "jars") == copy
     assert archive.stamp(copy) == before
     with zipfile.ZipFile(tmp_path / "plain.jar", "w") as out:
