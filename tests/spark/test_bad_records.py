@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.spark import catalogs
 from servers.kafka import Broker
+from waiting import wait_for
 
 SCHEMA = "id BIGINT, name STRING, amount DECIMAL(10,2), tags ARRAY<INT>"
 GOOD: list[bytes | None] = [
@@ -338,3 +339,25 @@ def test_good_records_must_be_known(session: ps.Session) -> None:
     with pytest.raises(ps.ConfigError) as caught:
         session.read_stream.kafka(topic="orders", bootstrap_servers="none:1", on_bad_record="drop")
     assert "needs to know what a good record is" in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["kafka", "files"])
+@pytest.mark.parametrize("action", ["fail", "drop"])
+def test_a_record_is_parsed_once(
+    session: ps.Session, kafka: Broker, tmp_path: Path, action: str, source: str
+) -> None:
+    """Whatever a query asks of a record, and however it is checked; a filter is not moved in front of the parser to parse again."""
+    if source == "kafka":
+        topic = kafka.new_topic()
+        send(kafka, topic, [b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "b"}'])
+        stream = read(session, kafka, topic, on_bad_record=action)
+    else:
+        (tmp_path / "rows.json").write_text('{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n')
+        stream = session.read_stream.json(str(tmp_path), schema=SCHEMA, on_bad_record=action)
+    asked = stream.where("name <> 'b' AND id > 0").select("id", F.upper("name").alias("name"))
+    with asked.write_stream.trigger(ps.Trigger.processing_time(0)).format("memory").start() as query:
+        wait_for(lambda: rows(query), "the first rows")
+        assert rows(query) == [{"id": 1, "name": "A"}]
+        [running] = [each for each in session.spark.streams.active if each.name == query.name]
+        plan = running._jsq.explainInternal(False)
+    assert plan.count("from_json(") == 1, plan

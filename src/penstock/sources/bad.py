@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ACTIONS = ("fail", "drop", "quarantine")
 BAD = "_penstock_bad"
+TASK = "_penstock_task"
 MARK = "PENSTOCK_BAD_RECORD "
 SHOWN_BYTES = 64 << 10
 """How much of a record that fails a query travels with the error."""
@@ -152,10 +153,12 @@ def split(
     point = BadPoint(f"bad_{uuid.uuid4().hex[:12]}", rule, place, why, dict(kafka or {}), evolving)
     bad = F.col(BAD)
     if rule.action == "fail":
-        # There is nothing to count, and an observation keeps Spark from compiling the plan as a whole. But nothing may be moved past the check,
-        # as a filter of the user would be that no bad record passes: what differs from run to run, even by name only, stays where it is.
-        always = F.spark_partition_id() >= 0
-        return frame.where(F.when(bad.isNull(), always).otherwise(_refusal(point.name))), point
+        # There is nothing to count, and an observation keeps Spark from compiling the plan as a whole. But the check may not be moved in front
+        # of the parser, or records are parsed once more for each use, and nothing may be moved past the check, as a filter of the user would
+        # be that no bad record passes: what may differ from run to run, even by name only, stays where it is.
+        here = F.spark_partition_id()
+        checked = F.when(bad.isNull(), F.col(TASK) == here).otherwise(_refusal(point.name))
+        return frame.withColumn(TASK, here).where(checked), point
     where = bad.getField(place)
     watched = side.named(
         frame,
