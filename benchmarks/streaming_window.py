@@ -1,6 +1,6 @@
 """Counts per key and hour at 100,000 keys, beside stock PySpark.
 
-    python benchmarks/streaming_window.py [--rows 5000000] [--batch 250000]
+    python benchmarks/streaming_window.py [--rows 1000000] [--batch 250000]
 
 Avro records from one partition of Kafka, in batches of so many records, with state that outlives each batch; update mode, and the result is
 computed and forgotten. `--rows 200000` is a try of a minute.
@@ -68,7 +68,7 @@ def report(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=250_000)
     options = parser.parse_args()
     with broker() as servers:
