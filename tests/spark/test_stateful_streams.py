@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -47,19 +48,24 @@ class Course:
         os.utime(aside, (made, made))
         aside.rename(place / f"{number:04d}.json")
 
-    def run(self) -> list[tuple[Any, ...]]:
+    def run(self, **options: Any) -> list[tuple[Any, ...]]:
         """All that is there, file by file; the rows that came out of it."""
+        query = self.query(**options)
+        rows = [tuple(row.values()) for batch in query.memory_batches() for row in batch.to_pylist()]
+        return sorted(rows, key=str)
+
+    def query(self, **options: Any) -> ps.StreamingQuery:
+        """A query over all that is there, which has ended."""
         query = (
             self.build(self._stream)
             .write_stream.output_mode(self.mode)
             .trigger(ps.Trigger.available_now())
             .format("memory")
-            .option("checkpoint.location", self.folder / "ckpt")
+            .options(**{"checkpoint.location": self.folder / "ckpt", **options})
             .start()
         )
         query.await_termination()
-        rows = [tuple(row.values()) for batch in query.memory_batches() for row in batch.to_pylist()]
-        return sorted(rows, key=str)
+        return query
 
     def _stream(self, name: str = "in", schema: str = SCHEMA) -> ps.Stream:
         (self.folder / name).mkdir(exist_ok=True)
@@ -227,6 +233,33 @@ class Quiet(StatefulProcessor):
         pass
 
 
+class Last(StatefulProcessor):
+    """Counts the rows of a key, and keeps its last id too when the schema of its state has a field for it."""
+
+    def __init__(self, schema: str, *, lists: bool = False) -> None:
+        self._schema = schema
+        self._lists = lists
+
+    def init(self, handle: Any) -> None:
+        self._seen = handle.getValueState("seen", self._schema)
+        self._ids = handle.getListState("ids", "id BIGINT") if self._lists else None
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        from pyspark.sql import Row
+
+        names = [field.split()[0] for field in self._schema.split(", ")]
+        seen = dict(zip(names, self._seen.get() or (), strict=False))
+        ids = [row.id for row in rows]
+        now = {"n": int(seen.get("n") or 0) + len(ids), "last": f"after {seen.get('last')}: {ids[-1]}"}
+        self._seen.update(tuple(now[name] for name in names))
+        if self._ids is not None:
+            self._ids.appendList([(each,) for each in ids])
+        yield Row(k=key[0], n=now["n"], last=now["last"] if "last" in names else None)
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture
 def by_value() -> Any:
     """Tasks cannot import this file: its classes travel with their code."""
@@ -298,3 +331,86 @@ def test_timers_of_event_time(session: ps.Session, tmp_path: Path, by_value: Non
     assert course.run() == [("b", start + 3)]
     course.add("in", _row(5, "c", 40))
     assert course.run() == [("a", start + 8)]
+
+
+class Evolution:
+    """One checkpoint and a processor that changes from run to run."""
+
+    def __init__(self, session: ps.Session, folder: Path) -> None:
+        self.processor = Last("n INT")
+        self.key = "k"
+        self.course = Course(
+            session,
+            folder,
+            lambda stream: (
+                stream()
+                .key_by(self.key)
+                .transform_with_state(self.processor, "k STRING, n BIGINT, last STRING", output_mode="update")
+            ),
+            mode="update",
+        )
+        self.course.add("in", _row(1, "a", 0), _row(2, "a", 0))
+        assert self.course.run() == [("a", 2, None)]
+
+
+def test_the_state_of_a_processor_gets_other_fields(
+    session: ps.Session, tmp_path: Path, by_value: None
+) -> None:
+    made = Evolution(session, tmp_path)
+    course = made.course
+
+    def kept(variable: str, *columns: str) -> list[tuple[Any, ...]]:
+        rows = session.state(tmp_path / "ckpt", variable=variable).select(*columns).collect()
+        return sorted(tuple(row) for row in rows)
+
+    made.processor = Last("n BIGINT, last STRING")
+    course.add("in", _row(3, "a", 0))
+    assert course.run() == [("a", 3, "after None: 3")]
+    assert kept("seen", "key.k", "value.n", "value.last") == [("a", 3, "after None: 3")]
+    made.processor = Last("last STRING, n BIGINT", lists=True)
+    course.add("in", _row(4, "a", 0), _row(5, "b", 0))
+    assert course.run() == [("a", 4, "after after None: 3: 4"), ("b", 1, "after None: 5")]
+    assert kept("ids", "key.k", "list_element.id") == [("a", 4), ("b", 5)]
+    made.processor = Last("n BIGINT")
+    course.add("in", _row(6, "a", 0))
+    assert course.run() == [("a", 5, None)]
+    assert [row.value.n for row in session.state(tmp_path / "ckpt").where("key.k = 'a'").collect()] == [5]
+
+
+def test_state_that_cannot_change_so_is_refused(session: ps.Session, tmp_path: Path, by_value: None) -> None:
+    made = Evolution(session, tmp_path)
+    made.processor = Last("n STRING")
+    made.course.add("in", _row(3, "a", 0))
+    with pytest.raises(ps.StateError) as caught:
+        made.course.run()
+    assert caught.value.code == "STREAM_STATE_SCHEMA"
+    assert "n STRING instead of n INT" in str(caught.value)
+    made.key = "id"
+    with pytest.raises(ps.StateError, match="a processor by id BIGINT now and had a processor by k STRING"):
+        made.course.run()
+    made.processor, made.key = Last("n INT"), "k"  # nothing was lost
+    assert made.course.run() == [("a", 3, None)]
+
+
+def test_which_variable_of_a_processor(session: ps.Session, tmp_path: Path, by_value: None) -> None:
+    made = Evolution(session, tmp_path)
+    with pytest.raises(ps.ConfigError, match="keeps no variable 'sen'") as caught:
+        session.state(tmp_path / "ckpt", variable="sen")
+    assert "did you mean 'seen'" in str(caught.value)
+    made.processor = Last("n INT", lists=True)
+    made.course.add("in", _row(3, "a", 0))
+    made.course.run()
+    with pytest.raises(ps.ConfigError, match="keeps several variables: ids, seen"):
+        session.state(tmp_path / "ckpt")
+
+
+def test_a_savepoint_of_a_processor_needs_the_first_checkpoint_no_more(
+    session: ps.Session, tmp_path: Path, by_value: None
+) -> None:
+    made = Evolution(session, tmp_path)
+    saved = tmp_path / "saved"
+    made.course.query().savepoint(saved)
+    shutil.rmtree(tmp_path / "ckpt")
+    made.processor = Last("n BIGINT, last STRING")
+    made.course.add("in", _row(3, "a", 0))
+    assert made.course.run(savepoint=saved) == [("a", 3, "after None: 3")]

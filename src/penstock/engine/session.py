@@ -249,8 +249,17 @@ class Session:
             frame = self._guard(lambda: frames.of_batch(frame, self.queries.temporary_folder()))
         return Stream(self.queries, frame)
 
-    def state(self, query: StreamingQuery | str | os.PathLike[str], operator: int = 0) -> DataFrame:
-        """Return what a query keeps, one row per key, from its handle or its checkpoint; `operator` counts from the source."""
+    def state(
+        self,
+        query: StreamingQuery | str | os.PathLike[str],
+        operator: int = 0,
+        *,
+        variable: str | None = None,
+    ) -> DataFrame:
+        """Return what a query keeps, one row per key, from its handle or its checkpoint; `operator` counts from the source.
+
+        A processor of `transform_with_state` keeps variables; `variable` names one when it has several.
+        """
         from penstock.spark.streaming import checkpoint
 
         spark = self.spark
@@ -261,7 +270,7 @@ class Session:
                 code="STREAM_STATE_MISSING",
                 hint='start it with .option("checkpoint.location", "path/")',
             )
-        return self._guard(lambda: checkpoint.state(spark, place, operator))
+        return self._guard(lambda: checkpoint.state(spark, place, operator, variable))
 
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""

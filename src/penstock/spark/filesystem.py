@@ -27,6 +27,11 @@ class Folder:
         """Whether it is on a disk of this machine."""
         return str(self._files.getScheme()) == "file"
 
+    @property
+    def url(self) -> str:
+        """The whole address of it, as Spark writes it."""
+        return str(self._qualified).rstrip("/")
+
     def exists(self, name: str = "") -> bool:
         """Whether there is a file or a folder of that name."""
         return bool(self._files.exists(self._at(name)))

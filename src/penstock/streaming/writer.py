@@ -174,11 +174,12 @@ class StreamWriter:
             if checkpoint_at is None
             else checkpoint.query_id(self._frame.sparkSession, checkpoint_at)
         )
-        stateful, committed = False, -1
+        stateful, evolves, committed = False, False, -1
         if checkpoint_at is not None:
             shape = _guarded(lambda: plan.shape(self._frame))
             _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, shape))
             stateful = any(kind == "state" for kind, _ in shape)
+            evolves = checkpoint.evolves(shape)
             committed = checkpoint.committed(self._frame.sparkSession, checkpoint_at)
         intake = _guarded(
             lambda: Intake(
@@ -214,6 +215,7 @@ class StreamWriter:
                 rows_only=self._trigger.ends and plan.follows_clock(frame),
                 alone=job is not None or self._checkpoint is None,
                 checksums=checkpoint.has_checksums(self._frame.sparkSession, checkpoint_at),
+                evolves=evolves,
             )
             if self._trigger.kind is TriggerKind.CONTINUOUS and obstacle is None:
                 course = LiveCourse(frame, work, settings, interval_ms=self._trigger.interval_ms)

@@ -245,6 +245,36 @@ def _spark_fault(fault: Fault, question: Question) -> PenstockError:
     )
 
 
+def _kept_otherwise(fault: Fault, question: Question) -> PenstockError:
+    told = fault.parameters
+    variable = told.get("stateVarName")
+    before, now = (
+        next((_fields(text) for name, text in told.items() if name.lower().startswith(words)), None)
+        for words in (("old", "stored"), "new")
+    )
+    change = f": {now or 'something else'} instead of {before}" if before else ""
+    return StateError(
+        f"what the query keeps{f' in {variable}' if variable else ''} has changed, and the checkpoint cannot follow{change}",
+        code="STREAM_STATE_SCHEMA",
+        where=where(fault, question),
+        hint="fields may come and go and numbers become wider, as INT to BIGINT; for another type use another name, "
+        "or start from the beginning with another checkpoint.location (or `penstock state reset NAME`)",
+    )
+
+
+def _fields(text: str) -> str:
+    """Spark's schema of state as columns.
+
+    >>> _fields("StructType(StructField(value,StructType(StructField(n,LongType,true)),true))")
+    'n BIGINT'
+    >>> _fields("ValueState")
+    'ValueState'
+    """
+    found = re.findall(r"StructField\((\w+),(\w+)Type(\([\d,]+\))?,(?:true|false)\)", text)
+    sql = {"Long": "BIGINT", "Integer": "INT", "Short": "SMALLINT", "Byte": "TINYINT"}
+    return ", ".join(f"{name} {sql.get(kind, kind.upper())}{size}" for name, kind, size in found) or text
+
+
 def _fixed(kind: type[PenstockError], code: str, hint: str, message: str | None = None) -> _Teller:
     """What to say where only the place, and perhaps Spark's own sentence, differ from case to case."""
 
@@ -327,5 +357,9 @@ BY_CONDITION: dict[str, _Teller] = {
     "MISSING_GROUP_BY": _not_grouped,
     "MISSING_AGGREGATION": _not_grouped,
     "SPARK_JOB_CANCELLED": _cancelled,
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION": _kept_otherwise,
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE": _kept_otherwise,
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE": _kept_otherwise,
+    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE": _kept_otherwise,
     "INTERNAL_ERROR": _spark_fault,
 }

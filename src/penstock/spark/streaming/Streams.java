@@ -97,6 +97,8 @@ public class Streams {
       Join join = (Join) plan;
       String condition = join.condition().isEmpty() ? "" : " on " + ((Expression) join.condition().get()).sql();
       found.add(new String[] {"state", join.joinType().sql().toLowerCase() + " join of streams" + condition});
+    } else if (plan.isStreaming() && plan instanceof TransformWithStateInPySpark) {
+      found.add(new String[] {"state", "a processor by " + sql(((TransformWithStateInPySpark) plan).leftAttributes(), plan)});
     } else if (plan.isStreaming() && plan.nodeName().contains("State")) {
       found.add(new String[] {"state", plan.nodeName()});
     }

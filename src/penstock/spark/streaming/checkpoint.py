@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError, StateError
+from penstock.errors import ConfigError, StateError, suggest
 from penstock.spark.filesystem import Folder
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
         )
 
 
+def evolves(shape: Shape) -> bool:
+    """Whether what a query keeps may get other fields: that of processors may, in a format that Spark has for nothing else."""
+    kept = [text for kind, text in shape if kind == "state"]
+    return bool(kept) and all(text.startswith("a processor by ") for text in kept)
+
+
 def has_checksums(spark: SparkSession, checkpoint: str) -> bool:
     """Whether Spark's own checksums are kept in a checkpoint that `fit` has seen."""
     return bool(json.loads(Folder(spark, checkpoint).read(SHAPE)).get("checksums", True))
@@ -105,7 +111,7 @@ def save(spark: SparkSession, checkpoint: str, path: str) -> int:
         for name in source.names(log):
             if name.isdigit() and int(name) <= last:
                 source.copy(f"{log}/{name}", target, f"{log}/{name}")
-    target.write("savepoint.json", json.dumps({"epoch": last}))
+    target.write("savepoint.json", json.dumps({"epoch": last, "checkpoint": source.url}))
     return last
 
 
@@ -123,6 +129,11 @@ def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
     for name in source.names():
         if name != "savepoint.json":
             source.copy(name, target, name)
+    before = json.loads(source.read("savepoint.json")).get("checkpoint", "")
+    for name in list(target.walk("state")):
+        # Spark notes whole paths of the schemas of a processor's state, and the first checkpoint may be gone.
+        if before and "/_metadata/" in name and not name.rpartition("/")[2].startswith("."):
+            target.write(name, target.read(name).replace(before, target.url))
 
 
 def begin_closing(spark: SparkSession, checkpoint: str) -> bool:
@@ -166,6 +177,30 @@ def _watermark(folder: Folder, epoch: int) -> int:
     return int(content["batchWatermarkMs"])
 
 
-def state(spark: SparkSession, checkpoint: str, operator: int) -> DataFrame:
-    """Return what a stateful operator keeps, one row per key."""
-    return spark.read.format("statestore").option("operatorId", operator).load(checkpoint)
+def state(spark: SparkSession, checkpoint: str, operator: int, variable: str | None = None) -> DataFrame:
+    """Return what a stateful operator keeps, one row per key; a processor keeps variables, which have names."""
+    stored = spark.read.format("statestore").option("operatorId", operator)
+    known = _variables(spark, checkpoint, operator)
+    if variable is None and len(known) == 1:
+        variable = known[0]
+    if variable is None and not known:
+        return stored.load(checkpoint)
+    if variable not in known:
+        raise ConfigError(
+            f"the operator {operator} keeps no variable {variable!r}"
+            if variable
+            else f"the processor keeps several variables: {', '.join(known)}",
+            code="STREAM_STATE_VARIABLE",
+            where=checkpoint,
+            hint=suggest(variable, known, what="variable")
+            if variable and known
+            else 'session.state(query, variable="name") reads one of a processor',
+        )
+    return stored.option("stateVarName", variable).load(checkpoint)
+
+
+def _variables(spark: SparkSession, checkpoint: str, operator: int) -> list[str]:
+    """The names of what a processor keeps; none for other operators."""
+    operators = spark.read.format("state-metadata").load(checkpoint).where(f"operatorId = {int(operator)}")
+    told = {row[0] for row in operators.select("operatorProperties").collect() if row[0]}
+    return sorted(each["stateName"] for text in told for each in json.loads(text).get("stateVariables", ()))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Body = Callable[["DataFrame", int], None]
 POLL_SECONDS = 0.02
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 LAST_REPORT_SECONDS = 5.0
 
 
@@ -65,6 +66,8 @@ class Settings:
     """Whether a lease, or a folder that nobody else knows, keeps other processes away from the checkpoint."""
     checksums: bool = True
     """Whether Spark adds checksums of its own to the files of the checkpoint."""
+    evolves: bool = False
+    """Whether what a new query keeps is written so that it can get other fields; an older checkpoint stays as it is."""
 
 
 class SparkRun(ABC):
@@ -200,7 +203,9 @@ class MicroBatches(SparkRun):
         return writer.foreachBatch(self._batch)
 
     def _more_settings(self) -> dict[str, str]:
-        return {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
+        more = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
+        chosen = self._frame.sparkSession.conf.get(ENCODING, None)
+        return more | ({ENCODING: "avro"} if self._settings.evolves and chosen is None else {})
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
