@@ -256,12 +256,17 @@ def test_a_query_that_waits_for_its_source_can_be_stopped(session: ps.Session, t
         assert query.exception() is None
 
 
-def test_a_topic_that_is_not_there(session: ps.Session, kafka: Broker) -> None:
+@pytest.mark.parametrize("trigger", [ps.Trigger.processing_time(0), ps.Trigger.continuous(1000)], ids=str)
+def test_a_topic_that_is_not_there(
+    session: ps.Session, kafka: Broker, tmp_path: Path, trigger: ps.Trigger
+) -> None:
     stream = session.read_stream.kafka(topic="no-such-topic", bootstrap_servers=kafka.bootstrap_servers)
-    query = stream.write_stream.format("memory").start()
+    writer = stream.write_stream.trigger(trigger).format("kafka").option("topic", kafka.new_topic())
+    writer = writer.option("bootstrap_servers", kafka.bootstrap_servers)
     with pytest.raises(ps.ConnectorError) as caught:
-        query.await_termination_timeout(60)
+        writer.option("checkpoint.location", tmp_path).start().await_termination_timeout(60)
     assert caught.value.code == "KAFKA_TOPIC_MISSING"
+    assert caught.value.message == "no such topic: no-such-topic"
 
 
 def test_servers_must_be_known(session: ps.Session) -> None:

@@ -151,7 +151,11 @@ class Intake:
             refused = bad.refused(faults(error), self._bad)
             if refused is not None:
                 return refused
-        return told(error)
+        made = told(error)
+        topics = [name for each in self._readings if (name := each.options.get("subscribe"))]
+        if made.code == "KAFKA_TOPIC_MISSING" and topics:
+            made.message = f"no such topic: {', '.join(topics)}"  # Kafka does not say which
+        return made
 
     def committed(self, progress: Mapping[str, Any]) -> None:
         """Spark has committed an epoch: its progress says how far."""

@@ -281,7 +281,10 @@ class StreamWriter:
             return None
         if not sink.is_live:
             return f"{sink.describe()} is written batch by batch"
-        return intake.needs_batches or _guarded(lambda: live.obstacle(self._frame))
+        try:
+            return intake.needs_batches or live.obstacle(self._frame)
+        except Exception as error:
+            raise intake.told(error) from None
 
     def _query(
         self, query_id: str, name: str, sink: Sink, place: str | None, intake: Intake, *, note: str | None
