@@ -411,6 +411,9 @@ def test_a_savepoint_of_a_processor_needs_the_first_checkpoint_no_more(
     saved = tmp_path / "saved"
     made.course.query().savepoint(saved)
     shutil.rmtree(tmp_path / "ckpt")
+    # A start that was killed while it copied the savepoint: some of it is there, and what is there is begun again.
+    shutil.copytree(saved / "offsets", tmp_path / "ckpt" / "offsets")
+    (tmp_path / "ckpt" / "_penstock_copying").write_text(str(saved))
     made.processor = Last("n BIGINT, last STRING")
     made.course.add("in", _row(3, "a", 0))
     assert made.course.run(savepoint=saved) == [("a", 3, "after None: 3")]

@@ -263,16 +263,18 @@ def _kept_otherwise(fault: Fault, question: Question) -> PenstockError:
 
 
 def _fields(text: str) -> str:
-    """Spark's schema of state as columns.
+    """Spark's schema of state as columns; Spark's own text when it has more than plain ones.
 
     >>> _fields("StructType(StructField(value,StructType(StructField(n,LongType,true)),true))")
     'n BIGINT'
-    >>> _fields("ValueState")
-    'ValueState'
+    >>> _fields("StructType(StructField(a,ArrayType(LongType,true),true))")
+    'StructType(StructField(a,ArrayType(LongType,true),true))'
     """
     found = re.findall(r"StructField\((\w+),(\w+)Type(\([\d,]+\))?,(?:true|false)\)", text)
     sql = {"Long": "BIGINT", "Integer": "INT", "Short": "SMALLINT", "Byte": "TINYINT"}
-    return ", ".join(f"{name} {sql.get(kind, kind.upper())}{size}" for name, kind, size in found) or text
+    if len(found) < text.count("StructField(") - text.count(",StructType(") or not found:
+        return text
+    return ", ".join(f"{name} {sql.get(kind, kind.upper())}{size}" for name, kind, size in found)
 
 
 def _fixed(kind: type[PenstockError], code: str, hint: str, message: str | None = None) -> _Teller:

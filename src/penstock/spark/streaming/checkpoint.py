@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHAPE = "_penstock.json"
+COPYING = "_penstock_copying"
+"""Stands in a checkpoint as long as it is being filled from a savepoint."""
 FAR_FUTURE_MS = 253_402_300_799_000
 """The end of the year 9999: a watermark that closes every window."""
 
@@ -118,7 +120,7 @@ def save(spark: SparkSession, checkpoint: str, path: str) -> int:
 def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
     """Fill a new checkpoint from a savepoint; one that has begun already goes on where it is."""
     source, target = Folder(spark, savepoint), Folder(spark, checkpoint)
-    if last_epoch(target, "offsets") >= 0:
+    if last_epoch(target, "offsets") >= 0 and not target.exists(COPYING):
         return
     if not source.exists("savepoint.json"):
         raise ConfigError(
@@ -126,6 +128,7 @@ def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
             code="STREAM_SAVEPOINT_MISSING",
             hint="query.savepoint(path) makes one",
         )
+    target.write(COPYING, savepoint)
     for name in source.names():
         if name != "savepoint.json":
             source.copy(name, target, name)
@@ -133,7 +136,8 @@ def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
     for name in list(target.walk("state")):
         # Spark notes whole paths of the schemas of a processor's state, and the first checkpoint may be gone.
         if before and "/_metadata/" in name and not name.rpartition("/")[2].startswith("."):
-            target.write(name, target.read(name).replace(before, target.url))
+            target.write(name, target.read(name).replace(f"{before}/", f"{target.url}/"))
+    target.delete(COPYING)
 
 
 def begin_closing(spark: SparkSession, checkpoint: str) -> bool:

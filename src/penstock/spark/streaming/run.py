@@ -204,8 +204,9 @@ class MicroBatches(SparkRun):
 
     def _more_settings(self) -> dict[str, str]:
         more = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
-        chosen = self._frame.sparkSession.conf.get(ENCODING, None)
-        return more | ({ENCODING: "avro"} if self._settings.evolves and chosen is None else {})
+        if self._settings.evolves and self._frame.sparkSession.conf.get(ENCODING, None) is None:
+            more[ENCODING] = "avro"
+        return more
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
