@@ -397,6 +397,12 @@ def test_which_variable_of_a_processor(session: ps.Session, tmp_path: Path, by_v
     with pytest.raises(ps.ConfigError, match="keeps no variable 'sen'") as caught:
         session.state(tmp_path / "ckpt", variable="sen")
     assert "did you mean 'seen'" in str(caught.value)
+    with pytest.raises(ps.ConfigError, match="no operator 3") as caught:
+        session.state(tmp_path / "ckpt", 3)
+    assert caught.value.code == "STREAM_STATE_OPERATOR"
+    with pytest.raises(ps.StateError, match="no query has kept anything here") as missing:
+        session.state(tmp_path / "chkpt")
+    assert missing.value.code == "STREAM_STATE_MISSING"
     made.processor = Last("n INT", lists=True)
     made.course.add("in", _row(3, "a", 0))
     made.course.run()

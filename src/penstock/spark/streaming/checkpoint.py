@@ -183,8 +183,23 @@ def _watermark(folder: Folder, epoch: int) -> int:
 
 def state(spark: SparkSession, checkpoint: str, operator: int, variable: str | None = None) -> DataFrame:
     """Return what a stateful operator keeps, one row per key; a processor keeps variables, which have names."""
+    operators = _operators(spark, checkpoint)
+    if not operators:
+        raise StateError(
+            "no query has kept anything here",
+            code="STREAM_STATE_MISSING",
+            where=checkpoint,
+            hint="is it the checkpoint.location of a query with windows, aggregates, joins or a processor, which has done a batch?",
+        )
+    if operator not in operators:
+        raise ConfigError(
+            f"the query has no operator {operator} that keeps something",
+            code="STREAM_STATE_OPERATOR",
+            where=checkpoint,
+            hint=f"those that do, from the source on: {', '.join(map(str, sorted(operators)))}",
+        )
+    known = operators[operator]
     stored = spark.read.format("statestore").option("operatorId", operator)
-    known = _variables(spark, checkpoint, operator)
     if variable is None and len(known) == 1:
         variable = known[0]
     if variable is None and not known:
@@ -203,8 +218,10 @@ def state(spark: SparkSession, checkpoint: str, operator: int, variable: str | N
     return stored.option("stateVarName", variable).load(checkpoint)
 
 
-def _variables(spark: SparkSession, checkpoint: str, operator: int) -> list[str]:
-    """The names of what a processor keeps; none for other operators."""
-    operators = spark.read.format("state-metadata").load(checkpoint).where(f"operatorId = {int(operator)}")
-    told = {row[0] for row in operators.select("operatorProperties").collect() if row[0]}
-    return sorted(each["stateName"] for text in told for each in json.loads(text).get("stateVariables", ()))
+def _operators(spark: SparkSession, checkpoint: str) -> dict[int, list[str]]:
+    """The operators that keep something, each with the names of its variables, which only processors have."""
+    told = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorProperties")
+    return {
+        int(number): sorted(each["stateName"] for each in json.loads(text or "{}").get("stateVariables", ()))
+        for number, text in told.collect()
+    }
