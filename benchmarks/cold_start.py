@@ -18,8 +18,8 @@ from pathlib import Path
 
 from harness import machine
 from penstock import config
-from penstock.spark import archive_build
-from penstock.spark.java import find_java
+from penstock.spark.boot import archive_build
+from penstock.spark.boot.java import find_java
 
 STOCK = 'from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().sql("SELECT 1").show()'
 OURS = [str(Path(sys.executable).with_name("penstock")), "sql", "SELECT 1"]

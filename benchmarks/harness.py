@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock import config
-from penstock.spark.defaults import this_machine
+from penstock.spark.boot.defaults import this_machine
 
 HERE = Path(__file__).parent
 PEERS = {

@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import HERE, machine, publish, remember, table
 from penstock import config
-from penstock.spark import archive_build, jars
+from penstock.spark.boot import archive_build, jars
 from streaming_broker import broker
 from streaming_records import DDL, drop, encoder, new_topic, send
 

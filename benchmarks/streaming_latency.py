@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from harness import HERE, machine, publish, remember, run_here, shown, table, times
 from penstock import config
-from penstock.spark import jars
+from penstock.spark.boot import jars
 from streaming_broker import broker
 from streaming_records import KINDS, drop, new_topic
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness import machine, publish, remember, run_here, table, times
 from penstock import config
-from penstock.spark import jars
+from penstock.spark.boot import jars
 from streaming_broker import broker
 from streaming_records import drop, new_topic
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from penstock import config
 from penstock.errors import PenstockError
-from penstock.spark import jars
+from penstock.spark.boot import jars
 from servers import installed
 from servers.jar import LOCK, class_path
 

@@ -21,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock import config
-from penstock.spark import ivy, jars
-from penstock.spark.classpath import spark_home
-from penstock.spark.java import find_java
+from penstock.spark.boot import ivy, jars
+from penstock.spark.boot.classpath import spark_home
+from penstock.spark.boot.java import find_java
 from penstock.spark.progress import show
 
 HEADER = """\

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from penstock import config
-from penstock.spark import archive_build
-from penstock.spark.archive import stamp
-from penstock.spark.java import find_java
+from penstock.spark.boot import archive_build
+from penstock.spark.boot.archive import stamp
+from penstock.spark.boot.java import find_java
 from waiting import wait_for
 
 PROGRAM = """
@@ -44,7 +44,7 @@ def builders(home: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if "penstock.spark.archive_build" in process.cmdline() and process.environ().get(
+            if "penstock.spark.boot.archive_build" in process.cmdline() and process.environ().get(
                 "PENSTOCK_HOME"
             ) == str(home):
                 found.append(process)
@@ -95,7 +95,7 @@ def test_an_archive_survives_killed_builds_and_damage(home: Path, tmp_path: Path
     # The next one is not disturbed by what is left, and a build that may end makes an archive that is used.
     assert run(home) == "[{'s': 6}] False"
     kill_builders(home)
-    build = "from penstock import config; from penstock.spark import archive_build; print(archive_build.make(config.load()))"
+    build = "from penstock import config; from penstock.spark.boot import archive_build; print(archive_build.make(config.load()))"
     assert run(home, build) == "True", (cds / "build.log").read_text()
     assert list(cds.glob("build-*")) == []
     assert run(home) == "[{'s': 6}] True"

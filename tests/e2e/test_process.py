@@ -124,7 +124,7 @@ session.sql("SELECT count(*) FROM range(1000000000000)").collect()
     assert gone_within(jvm, 10)
     # What it left behind is swept by the next start.
     python(
-        "import penstock.spark.scratch as s, pathlib, os; s.sweep(pathlib.Path(os.environ['TMPDIR']))"
+        "import penstock.spark.boot.scratch as s, pathlib, os; s.sweep(pathlib.Path(os.environ['TMPDIR']))"
     ).wait(60)
     assert list(tmp_path.glob("penstock-*")) == []
 
@@ -292,7 +292,7 @@ def test_a_prepared_jvm_is_taken_or_ended(python: Callable[..., subprocess.Popen
     program = """
 import psutil
 from penstock import config
-from penstock.spark import session
+from penstock.spark.boot import session
 
 def jvms():
     return {child.pid for child in psutil.Process().children() if child.name() == "java"}

@@ -82,9 +82,9 @@ def recorded(area: str) -> dict[str, Answers]:
 
 def code(error: str) -> str:
     """Return the code that a batch query gives to an error of a recording; a view must give the same."""
+    from penstock.spark.errors.cause import Fault
     from penstock.spark.errors.condition import BY_CONDITION
     from penstock.spark.errors.wording import Question
-    from penstock.spark.fault import Fault
 
     if error == MISSING_ROW:
         return "DATA_MISSING_ROW"

@@ -34,7 +34,7 @@ class Child:
         return self.process.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float = 90.0) -> None:
-        """Wait until the server answers; its end or the end of our patience shows what it wrote."""
+        """Wait until the server answers; its end or the end of our policy shows what it wrote."""
         deadline = time.monotonic() + seconds
         while not ready():
             if not self.alive or time.monotonic() > deadline:
@@ -45,7 +45,7 @@ class Child:
             time.sleep(0.1)
 
     def stop(self, how: signal.Signals = signal.SIGTERM, *, seconds: float = 30.0) -> None:
-        """Ask the server to end, and insist when it does not."""
+        """Ask the server to end, and retry when it does not."""
         if self.alive:
             self.process.send_signal(how)
             try:

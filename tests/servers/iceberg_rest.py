@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from penstock.spark import catalogs
-from penstock.spark.classpath import spark_home
+from penstock.spark.boot.classpath import spark_home
 from servers import jar
 from servers.child import Child, spawn
 from servers.server import Server

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock import config
-from penstock.spark import jars
-from penstock.spark.java import find_java
+from penstock.spark.boot import jars
+from penstock.spark.boot.java import find_java
 
 LOCK = jars.Lock(Path(__file__).with_name("servers.lock.toml"))
 

@@ -53,7 +53,8 @@ WHILE_RUNNING = """
 import json, sys, threading
 import penstock as ps
 from penstock import config
-from penstock.spark import connectors, session as spark_session
+from penstock.spark import connectors
+from penstock.spark.boot import session as spark_session
 given = json.loads(sys.argv[1])
 settings = config.load().with_arguments(master="local[2]", conf=given["conf"])
 spark = spark_session.start(settings)

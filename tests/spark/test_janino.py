@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark import janino
+from penstock.spark.boot import janino
 
 
 def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> None:

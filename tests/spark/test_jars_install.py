@@ -20,7 +20,7 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConnectorError
-from penstock.spark import jars
+from penstock.spark.boot import jars
 from penstock.spark.progress import Progress, quiet
 
 IVY_SETTINGS = """<ivysettings>
@@ -33,7 +33,7 @@ INSTALL = """
 import sys
 from pathlib import Path
 from penstock.config import load
-from penstock.spark import jars
+from penstock.spark.boot import jars
 settings = load()
 jars.ensure_jars(jars.needed(["demo"], jars.Lock(Path(sys.argv[1]))), jars.folder(settings), settings, what="demo")
 """

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.spark.streaming import local_files
+from penstock.spark.micro_batch import local_files
 
 
 def mode(path: Path) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.sinks.base import Epoch, Guarantee, Target
-from penstock.sinks.clickhouse import ClickHouseSink
+from penstock.sinks.clickhouse.sink import ClickHouseSink
 from servers.clickhouse import ClickHouse
 from waiting import wait_for
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.sinks.base import Epoch, Guarantee, Target
-from penstock.sinks.kafka import KafkaSink
-from penstock.sinks.partition import Held
+from penstock.sinks.held_rows import Held
+from penstock.sinks.kafka.sink import KafkaSink
 from servers.kafka import Broker
 from waiting import wait_for
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.sinks.base import Epoch, Target
-from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.postgres.sink import PostgresSink
 from servers.postgres import Postgres
 from waiting import wait_for
 
@@ -57,9 +57,9 @@ def test_a_transaction_that_was_cut_short_leaves_no_trace(spark: SparkSession, p
         yield from list(held)
         raise KeyboardInterrupt
 
-    from penstock.sinks import partition
+    from penstock.sinks import held_rows
 
-    class Cut(partition.Held):
+    class Cut(held_rows.Held):
         def batches(self) -> Any:
             return cut(super().batches())
 

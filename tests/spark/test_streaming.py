@@ -575,7 +575,7 @@ def test_the_last_windows_are_closed_on_demand(
 def test_a_closing_batch_that_was_cut_short_is_done_again(
     session: ps.Session, orders: Path, tmp_path: Path, queries: None
 ) -> None:
-    from penstock.spark.streaming import checkpoint
+    from penstock.spark.micro_batch import checkpoint
 
     seen: list[tuple[int, list[int]]] = []
 

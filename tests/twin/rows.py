@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.state import merge, run, sorted_runs, tiers
+from penstock.state import compaction, merge, run, sorted_runs
 
 Row = tuple[Any, ...]
 Multiset = dict[Row, int]
@@ -127,8 +127,13 @@ def histories(draw: st.DrawFn, names: Sequence[str], *, ticks: int = 5, most: in
 @contextmanager
 def small_state() -> Iterator[None]:
     """Sizes so small that a few rows make runs, open merges and offset tables."""
-    sizes = [(tiers, "_SMALL", 3), (tiers, "_AT_ONCE", 6), (tiers, "_FAN_IN", 3), (tiers, "_FUEL", 2)]
-    sizes += [(tiers, "_CHUNK", 2), (merge, "_CHUNK", 4), (sorted_runs, "_CHUNK", 4)]
+    sizes = [
+        (compaction, "_SMALL", 3),
+        (compaction, "_AT_ONCE", 6),
+        (compaction, "_FAN_IN", 3),
+        (compaction, "_FUEL", 2),
+    ]
+    sizes += [(compaction, "_CHUNK", 2), (merge, "_CHUNK", 4), (sorted_runs, "_CHUNK", 4)]
     sizes += [(run, "TABLE_FROM", 6), (merge, "TABLE_FROM", 6), (merge, "_LEAST_CHUNK", 1)]
     before = [getattr(module, name) for module, name, _ in sizes]
     for module, name, size in sizes:

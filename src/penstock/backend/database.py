@@ -15,10 +15,10 @@ from penstock.backend.address import Address, hidden
 from penstock.backend.dialect import READ_ONLY, Dialect
 from penstock.backend.epoch import Epochs
 from penstock.backend.job import Jobs
+from penstock.backend.key_value import Values
 from penstock.backend.lease import Leases
 from penstock.backend.moment import moment
 from penstock.backend.table import STEPS, prepare, version
-from penstock.backend.value import Values
 from penstock.errors import InternalError
 
 

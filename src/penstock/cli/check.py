@@ -16,11 +16,11 @@ from pathlib import Path
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import archive, defaults, jars
-from penstock.spark.classpath import class_path, spark_home
-from penstock.spark.java import find_java
-from penstock.spark.options import java_options
-from penstock.spark.startup import ARCHIVE_KEY, LOG4J
+from penstock.spark.boot import archive, defaults, jars
+from penstock.spark.boot.classpath import class_path, spark_home
+from penstock.spark.boot.java import find_java
+from penstock.spark.boot.options import java_options
+from penstock.spark.boot.startup import ARCHIVE_KEY, LOG4J
 
 GIGABYTE = 10**9
 PORTS = {

@@ -178,7 +178,7 @@ def _boot_early(words: list[str]) -> None:
     """Let Spark's JVM boot while this process still imports what the command needs: a tenth of the whole start."""
     if not words or words[0] not in STARTS_SPARK or any(word.startswith(CHANGES_START) for word in words[1:]):
         return
-    from penstock.spark import session
+    from penstock.spark.boot import session
 
     # Whatever is wrong with the settings, the command itself will say.
     with suppress(PenstockError):

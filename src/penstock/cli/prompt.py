@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.backslash import COMMANDS
 from penstock.cli.complete import Names, candidates
-from penstock.cli.meta import COMMANDS
 from penstock.sql.lexer import is_complete
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.view import Positions, gather, join_pieces, view
+from penstock.data.column_view import Positions, gather, join_pieces, view
 
 Weights = npt.NDArray[np.int64]
 _MANY = 32_768

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.column_view import Bools, ColumnView, Positions, gather, view, views
 from penstock.data.hashing import Hashes, elements, expand, hash_rows, tells_apart
 from penstock.data.sorting import order_words
-from penstock.data.view import Bools, Positions, View, gather, view, views
 
 
 def equal_rows(
-    left: Sequence[pa.Array | View],
+    left: Sequence[pa.Array | ColumnView],
     left_positions: Positions,
-    right: Sequence[pa.Array | View],
+    right: Sequence[pa.Array | ColumnView],
     right_positions: Positions,
     *,
     as_rows: bool = False,
@@ -102,10 +102,10 @@ def _leaders(rows: Positions, block: Positions, columns: Sequence[pa.Array], as_
 
 
 def _equal(
-    left: pa.Array | View, at: Positions, right: pa.Array | View, bt: Positions, as_rows: bool
+    left: pa.Array | ColumnView, at: Positions, right: pa.Array | ColumnView, bt: Positions, as_rows: bool
 ) -> Bools:
-    va = left if isinstance(left, View) else view(left)
-    vb = right if isinstance(right, View) else view(right)
+    va = left if isinstance(left, ColumnView) else view(left)
+    vb = right if isinstance(right, ColumnView) else view(right)
     a, b = va.array, vb.array
     if va.values is not None and vb.values is not None:
         equal = _equal_values(va.values.take(at), vb.values.take(bt), as_rows)

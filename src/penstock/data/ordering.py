@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.column_view import PAIR
 from penstock.data.sorting import order_words
-from penstock.data.view import PAIR
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.circuit.compile import Compiler, Fragment, types_of
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
-from penstock.data.memory import plain_pages
+from penstock.data.huge_pages import plain_pages
 from penstock.engine.definition import needs_spark
 from penstock.engine.retention import first_retained, source_operator, whole_rows, widened
 from penstock.engine.session import Session

@@ -18,7 +18,7 @@ from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
 from penstock.spark import connectors as connectors_of
 from penstock.spark import errors as spark_errors
 from penstock.spark import reader
-from penstock.spark import session as spark_session
+from penstock.spark.boot import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
@@ -238,7 +238,7 @@ class Session:
 
     def stream(self, rows: Any, *, schema: Any = None) -> Stream:
         """Make a stream of a file, a folder, a table or a streaming DataFrame; a batch DataFrame, or rows, give theirs once."""
-        from penstock.spark.streaming import frames
+        from penstock.spark.micro_batch import frames
         from penstock.streaming.stream import Stream
 
         spark = self.spark
@@ -260,7 +260,7 @@ class Session:
 
         A processor of `transform_with_state` keeps variables; `variable` names one when it has several.
         """
-        from penstock.spark.streaming import checkpoint
+        from penstock.spark.micro_batch import checkpoint
 
         spark = self.spark
         place = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
@@ -332,7 +332,7 @@ class Session:
 
     def _stream_of_name(self, name: str, schema: Any) -> Stream:
         """A path, unless only a table has this name."""
-        from penstock.spark.streaming import frames
+        from penstock.spark.micro_batch import frames
 
         spark = self.spark
         path = reader.is_uri(name) or "/" in name or os.path.exists(os.path.expanduser(name))

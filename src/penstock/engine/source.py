@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.batch import DeltaBatch
+from penstock.data.char_length import fit_length
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
 from penstock.data.hashing import hash_rows
 from penstock.data.schema import declared_type, to_arrow_schema
-from penstock.data.sized import fit_length
 from penstock.data.types import kernel_type
 from penstock.engine.lateness import Lateness, declare_lateness
 from penstock.engine.spelling import registered

@@ -14,7 +14,7 @@ from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.recompute import recompute
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
-from penstock.data.memory import plain_pages
+from penstock.data.huge_pages import plain_pages
 from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.source import SeenBatches, SourceSpec, content_digest
 from penstock.engine.summary import StepSummary, ViewStep

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, Positions, gather, null_mask
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import normalized
-from penstock.data.view import Bools, Positions, gather, null_mask
 from penstock.errors import DataError
 from penstock.functions.aggregates import AGGREGATES
 from penstock.functions.aggregates.base import Function, Parts, Rows, Selection, is_true

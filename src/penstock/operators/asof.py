@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, Positions, null_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.ordering import Words, encode
-from penstock.data.view import Bools, Positions, null_mask
 from penstock.operators.base import Operator, Tick
 from penstock.state.dense import Dense
 from penstock.state.history import History, Ids

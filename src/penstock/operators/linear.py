@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather, true_mask
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.view import Positions, gather, true_mask
 from penstock.operators.base import Operator, Tick
 
 # A compiled expression: its value for each of so many rows.

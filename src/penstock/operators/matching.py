@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, gather, join_pieces, null_mask, true_mask
 from penstock.data.delta import Delta, Weights
 from penstock.data.hashing import Hashes
-from penstock.data.view import Bools, gather, join_pieces, null_mask, true_mask
 from penstock.operators.base import Tick
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import gather
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.equality import equal_rows
-from penstock.data.view import gather
 from penstock.errors import InternalError
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import sample

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.data.column_view import Bools, Positions
 from penstock.data.delta import Delta, Weights
-from penstock.data.view import Bools, Positions
 from penstock.operators.base import Tick
 from penstock.operators.matching import Matcher
 from penstock.state.run import Run

@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, null_mask, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows
-from penstock.data.view import Bools, null_mask, true_mask
 from penstock.operators.base import Operator, Tick
 from penstock.operators.matching import Matcher, Residual
 from penstock.operators.presence import Presence

@@ -8,16 +8,16 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, Positions, gather, null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import hash_rows, hash_wide
-from penstock.data.view import Bools, Positions, gather, null_mask
 from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
-from penstock.state.width import all_one
+from penstock.state.narrow import all_one
 
 OnMissing = Literal["reject", "quarantine"]
 _MANY = 32_768

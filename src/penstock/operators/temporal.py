@@ -20,7 +20,7 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.operators.base import Operator, Tick
 from penstock.state.spine import Spine
-from penstock.state.timeline import Timeline
+from penstock.state.time_index import TimeIndex
 
 Keys = npt.NDArray[np.int64]
 
@@ -75,7 +75,7 @@ class TemporalFilter(Operator):
         bound: Callable[[Tick], int | None],
         passes: Callable[[Sequence[pa.Array], int, Tick], pa.Array],
     ) -> None:
-        self._rows = Timeline(types)
+        self._rows = TimeIndex(types)
         self._key = key
         self._bound = bound
         self._passes = passes

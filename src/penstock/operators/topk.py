@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, Positions
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
 from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
-from penstock.data.view import Bools, Positions
 from penstock.errors import DataError
 from penstock.operators.base import Operator, Tick
 from penstock.state.dense import Dense
-from penstock.state.leading import Leading
 from penstock.state.multiset import Ordered, OrderedRows
 from penstock.state.slots import Slots
 from penstock.state.sorted_runs import Run
+from penstock.state.top_ids import TopIds
 
 Ints = npt.NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class TopK(Operator):
         self._reach, self._kept = self._end, None
         if self._end is not None and self._end <= _MOST_KEPT:
             self._reach = self._end + _SPARE + self._end // 4
-            self._kept = Leading(self._reach)
+            self._kept = TopIds(self._reach)
         self.types = (*types, pa.int32()) if rank_field else tuple(types)
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:

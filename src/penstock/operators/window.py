@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather
 from penstock.data.delta import Delta, concat, concat_columns, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_rows
 from penstock.data.ordering import Key, rank_classes, rank_rows, run_starts
-from penstock.data.view import Positions, gather
 from penstock.errors import DataError
 from penstock.functions.windows import PLACES_ONLY, WINDOWS
 from penstock.functions.windows.layout import lay_out

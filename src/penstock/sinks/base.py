@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.plugin import KeyValues
-    from penstock.spark.streaming.live import Live
+    from penstock.spark.micro_batch.live import Live
 
 
 class Guarantee(StrEnum):

@@ -15,10 +15,10 @@ from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted, require_key
 from penstock.sinks.column import column, quoted
 from penstock.sinks.evolution import refuse_incompatible
-from penstock.sinks.keyed import last_of_each_key
-from penstock.sinks.patience import RETRY_FOR, Patience, insist
+from penstock.sinks.last_by_key import last_of_each_key
+from penstock.sinks.retry import RETRY_FOR, RetryPolicy, retry
 from penstock.spark.connectors import ensure_format
-from penstock.spark.fault import faults
+from penstock.spark.errors.cause import faults
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +56,7 @@ class IcebergSink(Sink):
         super().__init__(options)
         self.only_known()
         self.table = str(self.required("table"))
-        self._patience = Patience.of(self.options.get("retry_for", RETRY_FOR))
+        self._policy = RetryPolicy.of(self.options.get("retry_for", RETRY_FOR))
         self._unsure = False
         self._first = True
 
@@ -70,11 +70,11 @@ class IcebergSink(Sink):
     def check(self, target: Target) -> None:
         require_key(target)
         ensure_format(target.spark, "iceberg", config.load())
-        self._insist(lambda: self._checked(target), self._patience.at_start())
+        self._retry(lambda: self._checked(target), self._policy.at_start())
 
     def open(self, target: Target) -> None:
         self._target = target
-        self._insist(lambda: self._prepare(target), self._patience.at_start())
+        self._retry(lambda: self._prepare(target), self._policy.at_start())
 
     def write(self, epoch: Epoch) -> int | None:
         if self._first:
@@ -87,7 +87,7 @@ class IcebergSink(Sink):
                     epoch.number,
                     self.table,
                 )
-        return self._insist(lambda: self._commit(epoch), self._patience)
+        return self._retry(lambda: self._commit(epoch), self._policy)
 
     def _commit(self, epoch: Epoch) -> int:
         if self._unsure:
@@ -194,8 +194,8 @@ class IcebergSink(Sink):
             ]
         )
 
-    def _insist(self, action: Callable[[], T], patience: Patience) -> T:
-        return insist(action, sink=self, patience=patience, passing=self._passing)
+    def _retry(self, action: Callable[[], T], policy: RetryPolicy) -> T:
+        return retry(action, sink=self, policy=policy, passing=self._passing)
 
     def _passing(self, error: Exception) -> str | None:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ConfigError, suggest
 from penstock.plugin import Context, SinkPlugin, options_of
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
-from penstock.sinks.partition import Held
+from penstock.sinks.held_rows import Held
 
 if TYPE_CHECKING:
     import pyarrow as pa

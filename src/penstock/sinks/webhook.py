@@ -14,8 +14,8 @@ from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, ConnectorError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.sinks.column import row_as_json
-from penstock.sinks.partition import Held
-from penstock.sinks.patience import RETRY_FOR, Later, Patience, insist
+from penstock.sinks.held_rows import Held
+from penstock.sinks.retry import RETRY_FOR, RetryAfter, RetryPolicy, retry
 
 BATCH_ROWS = 1_000
 TIMEOUT = "30 seconds"
@@ -50,7 +50,7 @@ class WebhookSink(Sink):
         self._headers = {"Content-Type": "application/json", "User-Agent": "penstock", **headers}
         self._batch_rows = self.positive("batch_rows", BATCH_ROWS)
         self._timeout = milliseconds(self.options.get("timeout", TIMEOUT), what="timeout") / 1000
-        self._patience = Patience.of(self.options.get("retry_for", RETRY_FOR))
+        self._policy = RetryPolicy.of(self.options.get("retry_for", RETRY_FOR))
         self._connection: http.client.HTTPConnection | None = None
 
     @property
@@ -69,10 +69,10 @@ class WebhookSink(Sink):
             for number, chunk in enumerate(self._chunks(held)):
                 body = f"[{','.join(chunk)}]".encode()
                 key = f"{self._query}-{epoch.number}-{number}"
-                insist(
+                retry(
                     partial(self._post, body, key),
                     sink=self,
-                    patience=self._patience,
+                    policy=self._policy,
                     passing=self._passing,
                 )
                 rows += len(chunk)
@@ -106,7 +106,7 @@ class WebhookSink(Sink):
         shown = content[:SHOWN].decode(errors="replace").strip()
         told = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise Later(told, seconds=_seconds(answer.getheader("Retry-After")))
+            raise RetryAfter(told, seconds=_seconds(answer.getheader("Retry-After")))
         raise ConnectorError(
             f"the webhook answers {told}",
             code="SINK_REFUSED",
@@ -115,7 +115,7 @@ class WebhookSink(Sink):
         )
 
     def _passing(self, error: Exception) -> str | None:
-        if not isinstance(error, Later | OSError | http.client.HTTPException):
+        if not isinstance(error, RetryAfter | OSError | http.client.HTTPException):
             return None
         self.close()
         return str(error) or type(error).__name__

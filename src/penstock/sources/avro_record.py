@@ -22,7 +22,7 @@ from penstock.sources.schema_registry import Registered, SchemaRegistry
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-    from penstock.spark.fault import Fault
+    from penstock.spark.errors.cause import Fault
 
 OK = "_penstock_ok"
 MARK = "PENSTOCK_NEW_SCHEMA "

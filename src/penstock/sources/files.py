@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
-from penstock.sources import bad
-from penstock.sources.bad import BadPoint, BadRecords, split
+from penstock.sources import bad_record
+from penstock.sources.bad_record import BadPoint, BadRecords, split
 from penstock.sources.csv_record import WhyNotCsv
+from penstock.sources.decimal_text import lossy, narrowed, widened
 from penstock.sources.json_record import CORRUPT, PARSED, JsonDecoder
-from penstock.sources.number import lossy, narrowed, widened
-from penstock.spark.streaming import frames
+from penstock.spark.micro_batch import frames
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -70,7 +70,7 @@ def json_lines(
         small = F.when(~large, text)
     parsed = lines.withColumn(PARSED, decoder.parse(small)).withColumn(FILE, F.col("_metadata.file_path"))
     wrong = large | F.coalesce(decoder.is_bad(small, F.col(PARSED)), F.lit(False))
-    watched = parsed.select(PARSED, FILE, *folders.names, bad.column(wrong, text, file=F.col(FILE)))
+    watched = parsed.select(PARSED, FILE, *folders.names, bad_record.column(wrong, text, file=F.col(FILE)))
     good, point = split(watched, rule, place="file", why=decoder.why(rule.max_bytes))
     return good.select(*decoder.columns(F.col(PARSED)), *folders.names).select(
         *_order(wanted, folders)
@@ -107,7 +107,7 @@ def csv_rows(
         PARSED,
         FILE,
         *folders.names,
-        bad.column(wrong if loss is None else wrong | loss, raw, file=F.col(FILE)),
+        bad_record.column(wrong if loss is None else wrong | loss, raw, file=F.col(FILE)),
     )
     given = {name.lower(): value for name, value in options.items()}
     why = WhyNotCsv(

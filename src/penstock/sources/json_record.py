@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from penstock.sources.number import lossy, narrowed, wide_scale, widened
+from penstock.sources.decimal_text import lossy, narrowed, wide_scale, widened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import config
 from penstock.errors import ConfigError, suggest
-from penstock.sources import bad, kafka_group
+from penstock.sources import bad_record, kafka_group
 from penstock.sources.avro_record import AvroDecoder, with_writers
-from penstock.sources.bad import BadPoint, BadRecords, Evolving, Why, split
+from penstock.sources.bad_record import BadPoint, BadRecords, Evolving, Why, split
 from penstock.sources.json_record import JsonDecoder, WhyNotJson
 from penstock.sources.schema_registry import SchemaRegistry
 from penstock.spark.connectors import ensure_format
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
-from penstock.spark.streaming import plan
-from penstock.spark.streaming.frames import as_struct
+from penstock.spark.micro_batch import plan
+from penstock.spark.micro_batch.frames import as_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -193,7 +193,7 @@ def limited(frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]) -> t
 def _bad(condition: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return bad.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
+    return bad_record.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
 
 
 def pinned(spark: SparkSession, relation: Any, folder: str) -> dict[str, str]:

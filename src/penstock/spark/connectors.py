@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import Settings
 from penstock.errors import ConnectorError
-from penstock.spark import catalogs, jars
+from penstock.spark import catalogs
+from penstock.spark.boot import jars
 from penstock.spark.progress import Report, show
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def add_to_running(
     addition = _addition(name)
     if addition.extension is not None:
         raise needs_restart(name)
-    from penstock.spark import loader
+    from penstock.spark.boot import loader
 
     paths = jars.ensure([name], settings, progress=progress)
     loader.append(spark, paths)

@@ -58,9 +58,9 @@ class TaggedRun(Generic[T]):
             return
         self._cancelled.set()
         cancel_tag(self._spark, self.tag)
-        threading.Thread(target=self._insist, name=f"penstock cancel {self.tag}", daemon=True).start()
+        threading.Thread(target=self._retry, name=f"penstock cancel {self.tag}", daemon=True).start()
 
-    def _insist(self) -> None:
+    def _retry(self) -> None:
         while not self._done.wait(CANCEL_INTERVAL):
             cancel_tag(self._spark, self.tag)
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather
 from penstock.data.delta import Weights
 from penstock.data.ordering import Words, rank_rows
-from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.ordered import Entries, OrderedCounts
 from penstock.state.slots import Slots

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.column_view import Bools, Positions, null_mask, view
 from penstock.data.equality import equal_rows
-from penstock.data.view import Bools, Positions, null_mask, view
 from penstock.state.dense import Dense
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import gather
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
-from penstock.data.view import gather
 from penstock.state.run import make_run
 from penstock.state.spine import Reader, Spine
 

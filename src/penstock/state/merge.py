@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, ColumnView, Positions, null_mask, view
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes
-from penstock.data.view import Bools, Positions, View, null_mask, view
+from penstock.state.narrow import Small, narrow
 from penstock.state.run import TABLE_FROM, Run, TableBuilder, make_run
-from penstock.state.width import Small, narrow
 
 _CHUNK = 16_384  # rows of each run per chunk: small enough for the cache, large enough to hide the calls
 _LEAST_CHUNK = 512
@@ -104,7 +104,7 @@ class Merge:
 
 def _in_order(
     runs: Sequence[Run], parts: Sequence[slice]
-) -> tuple[Positions, Hashes, Small, tuple[View, ...]]:
+) -> tuple[Positions, Hashes, Small, tuple[ColumnView, ...]]:
     """Parts of runs in the order of their words: positions in the columns, words, weights of the rows that remain; the columns."""
     words: Hashes = np.concatenate([run.words[part] for run, part in zip(runs, parts, strict=True)])
     # This sort merges what is in order already.
@@ -121,7 +121,7 @@ def _in_order(
     return order, words, weights, columns
 
 
-def _joined(pieces: Sequence[View], parts: Sequence[slice]) -> View:
+def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
     """Parts of several columns of one type, end to end."""
     values = [
         piece.values[part]
@@ -129,12 +129,12 @@ def _joined(pieces: Sequence[View], parts: Sequence[slice]) -> View:
         if piece.values is not None and piece.bits is None
     ]
     if len(values) == len(pieces):
-        return View(pieces[0].array, np.concatenate(values), None, 0)
+        return ColumnView(pieces[0].array, np.concatenate(values), None, 0)
     return view(pa.concat_arrays([piece.array[part] for piece, part in zip(pieces, parts, strict=True)]))
 
 
 def _cancel(
-    columns: Sequence[View], order: Positions, words: Hashes, weights: Small, twins: Positions
+    columns: Sequence[ColumnView], order: Positions, words: Hashes, weights: Small, twins: Positions
 ) -> tuple[Bools, Small]:
     """Add up the weights of equal rows: (which rows remain, weights). `twins` are places whose word is that of the next one."""
     kept = np.ones(len(order), np.bool_)
@@ -163,14 +163,14 @@ def _cancel(
 class _Writer(Protocol):
     """One column of the result."""
 
-    def write(self, start: int, column: View, order: Positions) -> None: ...
+    def write(self, start: int, column: ColumnView, order: Positions) -> None: ...
 
     def finish(self, rows: int) -> pa.Array: ...
 
     def memory(self) -> int: ...
 
 
-def _writer(pieces: Sequence[View], capacity: int) -> _Writer:
+def _writer(pieces: Sequence[ColumnView], capacity: int) -> _Writer:
     kind = pieces[0].array.type
     if pieces[0].values is not None:
         return _FixedWriter(pieces, capacity)
@@ -184,7 +184,7 @@ class _Validity:
 
     __slots__ = ("_valid",)
 
-    def __init__(self, pieces: Sequence[View], capacity: int) -> None:
+    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
         has_nulls = any(piece.bits is not None for piece in pieces)
         self._valid: Bools | None = np.empty(capacity, np.bool_) if has_nulls else None
 
@@ -203,14 +203,14 @@ class _FixedWriter:
 
     __slots__ = ("_out", "_rows", "_type", "_validity")
 
-    def __init__(self, pieces: Sequence[View], capacity: int) -> None:
+    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
         assert pieces[0].values is not None
         self._type = pieces[0].array.type
         self._out: npt.NDArray[Any] = np.empty(capacity, pieces[0].values.dtype)
         self._validity = _Validity(pieces, capacity)
         self._rows = 0
 
-    def write(self, start: int, column: View, order: Positions) -> None:
+    def write(self, start: int, column: ColumnView, order: Positions) -> None:
         assert column.values is not None
         end = start + len(order)
         column.values.take(order, out=self._out[start:end], mode="clip")
@@ -230,14 +230,14 @@ class _TextWriter:
 
     __slots__ = ("_data", "_offsets", "_rows", "_type", "_validity")
 
-    def __init__(self, pieces: Sequence[View], capacity: int) -> None:
+    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
         self._type = pieces[0].array.type
         self._offsets = np.zeros(capacity + 1, np.int64)
         self._data = np.empty(sum(_text_bytes(piece.array) for piece in pieces), np.uint8)
         self._validity = _Validity(pieces, capacity)
         self._rows = 0
 
-    def write(self, start: int, column: View, order: Positions) -> None:
+    def write(self, start: int, column: ColumnView, order: Positions) -> None:
         piece = column.array.take(pa.array(order))
         end = start + len(order)
         if end > start:
@@ -265,10 +265,10 @@ class _PieceWriter:
 
     __slots__ = ("_pieces",)
 
-    def __init__(self, pieces: Sequence[View]) -> None:
+    def __init__(self, pieces: Sequence[ColumnView]) -> None:
         self._pieces: list[pa.Array] = [pieces[0].array.slice(0, 0)]
 
-    def write(self, start: int, column: View, order: Positions) -> None:
+    def write(self, start: int, column: ColumnView, order: Positions) -> None:
         self._pieces.append(column.array.take(pa.array(order)))
 
     def finish(self, rows: int) -> pa.Array:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather
 from penstock.data.ordering import (
     Key,
     Words,
@@ -26,7 +27,6 @@ from penstock.data.ordering import (
     sort_places,
     word_count,
 )
-from penstock.data.view import Positions, gather
 from penstock.errors import InternalError
 from penstock.state.dense import Dense
 from penstock.state.ordered import OrderedCounts

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.data.column_view import Bools, Positions
 from penstock.data.hashing import expand
 from penstock.data.ordering import Words, sort_places
-from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
+from penstock.state.narrow import all_one
 from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sum_equal
-from penstock.state.width import all_one
 
 Ints = npt.NDArray[np.int64]
 

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import ColumnView, Positions, gather, views
 from penstock.data.delta import Delta
 from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
 from penstock.data.sorting import order_words
-from penstock.data.view import Positions, View, gather, views
-from penstock.state.width import Small, all_one, narrow
+from penstock.state.narrow import Small, all_one, narrow
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
@@ -50,7 +50,7 @@ class Run:
     words: Hashes
     columns: tuple[pa.Array, ...]
     weights: Small
-    views: tuple[View, ...]
+    views: tuple[ColumnView, ...]
     table: OffsetTable | None = None
 
     def __len__(self) -> int:

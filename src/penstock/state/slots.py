@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes, hash_rows, tells_apart
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.data.sorting import order_words
-from penstock.data.view import Positions, gather
 from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
 from penstock.state.run import OffsetTable, TableBuilder, lookup

@@ -1,4 +1,4 @@
-"""Immutable sorted runs of plain NumPy columns, merged a little at a time (`penstock.state.tiers` says when).
+"""Immutable sorted runs of plain NumPy columns, merged a little at a time (`penstock.state.compaction` says when).
 
 A run is a tuple of arrays of one length, sorted by its first `keys` arrays.
 """
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.data.ordering import is_start, sort_places
-from penstock.state.tiers import Tiers
-from penstock.state.width import narrow
+from penstock.state.compaction import Compaction
+from penstock.state.narrow import narrow
 
 Column = npt.NDArray[Any]
 Run = tuple[Column, ...]
@@ -175,31 +175,31 @@ def _size(run: Run) -> int:
 class SortedRuns:
     """A logarithmic number of sorted runs, merged by `combine`."""
 
-    __slots__ = ("_tiers",)
+    __slots__ = ("_compaction",)
 
     def __init__(self, keys: int, combine: Combine) -> None:
-        self._tiers: Tiers[Run] = Tiers(
+        self._compaction: Compaction[Run] = Compaction(
             _size, lambda runs: _Merge(runs, keys, combine), lambda runs: _narrowed(combine(runs, keys))
         )
 
     @property
     def runs(self) -> Sequence[Run]:
         """All runs, the newest last."""
-        return self._tiers.runs
+        return self._compaction.runs
 
     def append(self, run: Run) -> None:
         """Add a sorted run; nothing is merged."""
         if len(run[0]):
-            self._tiers.runs.append(_narrowed(run))
+            self._compaction.runs.append(_narrowed(run))
 
     def drop_last(self) -> None:
         """Take back the last appended run."""
-        self._tiers.runs.pop()
+        self._compaction.runs.pop()
 
     def work(self, rows: int) -> None:
         """Merge, as much as `rows` changed rows pay for."""
-        self._tiers.work(rows)
+        self._compaction.work(rows)
 
     def memory(self) -> int:
         """Bytes held, with half-done merges."""
-        return sum(column.nbytes for run in self.runs for column in run) + self._tiers.merge_memory()
+        return sum(column.nbytes for run in self.runs for column in run) + self._compaction.merge_memory()

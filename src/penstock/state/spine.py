@@ -2,7 +2,7 @@
 
 A tick stages its delta as one more run (`stage`); readers see the rows before the tick or after it (`before`, `after`) until
 `commit` keeps the staged run or `rollback` drops it. Deletes are rows of negative weight, which meet what they delete when
-runs are merged (`penstock.state.tiers` says when). There are about log(rows) runs, and no tick pays for a large merge.
+runs are merged (`penstock.state.compaction` says when). There are about log(rows) runs, and no tick pays for a large merge.
 
 Cost: stage O(d log d) for d changed rows, commit O(d) amortised by a factor log(rows), a look-up O(log rows) per run.
 """
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import ColumnView, Positions, views
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows
 from penstock.data.ordering import run_lengths
 from penstock.data.sorting import order_words
-from penstock.data.view import Positions, View, views
+from penstock.state.compaction import Compaction
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
-from penstock.state.tiers import Tiers
 
 _PAIRS = 1_000_000  # matches given in one piece
 
@@ -100,7 +100,7 @@ class Reader:
         """How often the rows at some (ascending) positions of a run are there."""
         return self._count(run.views, rows, run.words[rows], True)
 
-    def _count(self, own: Sequence[View], rows: Positions, words: Hashes, as_rows: bool) -> Weights:
+    def _count(self, own: Sequence[ColumnView], rows: Positions, words: Hashes, as_rows: bool) -> Weights:
         """How often the rows at positions of columns are there; their words ascend."""
         counts = np.zeros(len(rows), np.int64)
         for run in self.runs:
@@ -139,12 +139,12 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 class Spine:
     """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
 
-    __slots__ = ("_keys", "_pending", "_runs", "_tiers", "_total", "_types")
+    __slots__ = ("_compaction", "_keys", "_pending", "_runs", "_total", "_types")
 
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
         self._types = tuple(types)
         self._keys = None if keys is None else tuple(keys)
-        self._tiers: Tiers[Run] = Tiers(len, Merge, merge_runs)
+        self._compaction: Compaction[Run] = Compaction(len, Merge, merge_runs)
         self._runs: tuple[Run, ...] = ()
         self._pending: Run | None = None
         self._total = 0
@@ -191,14 +191,14 @@ class Spine:
             return
         self._total += int(pending.weights.sum(dtype=np.int64))
         if len(pending):
-            self._tiers.runs.append(pending)
-            self._tiers.work(len(pending))
-            self._runs = tuple(self._tiers.runs)
+            self._compaction.runs.append(pending)
+            self._compaction.work(len(pending))
+            self._runs = tuple(self._compaction.runs)
 
     def compact(self) -> None:
         """Merge everything into one run. Cost: data."""
-        self._tiers.compact()
-        self._runs = tuple(self._tiers.runs)
+        self._compaction.compact()
+        self._runs = tuple(self._compaction.runs)
 
     @property
     def count(self) -> int:
@@ -207,7 +207,7 @@ class Spine:
 
     def memory(self) -> int:
         """Bytes held, with half-done merges."""
-        return sum(run.memory() for run in self._runs) + self._tiers.merge_memory()
+        return sum(run.memory() for run in self._runs) + self._compaction.merge_memory()
 
 
 def _pairs(

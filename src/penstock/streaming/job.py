@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
 from penstock.errors import PenstockError, StateError
-from penstock.streaming.diary import Diary
+from penstock.streaming.epoch_log import EpochLog
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -87,7 +87,7 @@ class QueryJob:
             on_request=lambda request: self._on_request(request),
             progress=self._last_progress,
         ).start()
-        self._diary = Diary(backend, self._lease)
+        self._epoch_log = EpochLog(backend, self._lease)
 
     def record(self, record: JobRecord) -> None:
         """Write down what is started."""
@@ -131,11 +131,11 @@ class QueryJob:
     def begin(self, epoch: int) -> None:
         """An epoch is about to be written; refused when the lease is not ours any more."""
         self._heartbeat.require()
-        self._diary.begin(epoch)
+        self._epoch_log.begin(epoch)
 
     def commit(self, epoch: int, rows: int | None) -> None:
         """An epoch is written."""
-        self._diary.commit(epoch, rows)
+        self._epoch_log.commit(epoch, rows)
 
     def note(self, text: str) -> None:
         """Write a line into the log of the query."""
@@ -165,7 +165,7 @@ class QueryJob:
     def release(self) -> None:
         """Give the lease back; a backend that is away ends it by itself."""
         self._heartbeat.stop()
-        self._diary.close()
+        self._epoch_log.close()
         with contextlib.suppress(PenstockError):
             self._backend.leases.release(self._lease)
         for handler in list(self._log.handlers):

@@ -17,8 +17,8 @@ from penstock.streaming.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
-    from penstock.streaming.intake import Point
     from penstock.streaming.query import StreamingQuery
+    from penstock.streaming.query_sources import Point
 
 STOP_SECONDS = 30.0
 """How long the end of a session waits for batches that run."""

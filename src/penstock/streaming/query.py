@@ -15,7 +15,7 @@ from penstock.backend import JobState
 from penstock.errors import ConnectorError, PenstockError, StateError
 from penstock.sinks.base import Sink
 from penstock.sinks.memory import MemorySink
-from penstock.sinks.patience import Patience
+from penstock.sinks.retry import RetryPolicy
 from penstock.streaming.listener import (
     Dispatcher,
     QueryIdleEvent,
@@ -30,7 +30,7 @@ from penstock.streaming.trigger import OutputMode, Trigger
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.spark.streaming.run import Run
+    from penstock.spark.micro_batch.run import Run
     from penstock.streaming.job import QueryJob
 
 
@@ -73,7 +73,7 @@ class QueryInfo:
     """Why it runs otherwise than asked for, if so."""
 
 
-PATIENCE = Patience(seconds=300.0, first=0.5, longest=15.0)
+PATIENCE = RetryPolicy(seconds=300.0, first=0.5, longest=15.0)
 """How a query waits for a source that is away, before it begins again from its checkpoint."""
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from penstock.errors import ConfigError
 from penstock.sources import files, kafka
-from penstock.sources.bad import BadPoint, BadRecords
-from penstock.spark.streaming import frames
+from penstock.sources.bad_record import BadPoint, BadRecords
+from penstock.spark.micro_batch import frames
 from penstock.streaming.stream import Stream
 
 if TYPE_CHECKING:

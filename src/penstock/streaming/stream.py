@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, PenstockError, suggest
-from penstock.spark.streaming import frames, side, window
-from penstock.streaming.aside import LatePoint
-from penstock.streaming.blame import calling_line, told
+from penstock.spark.micro_batch import frames, tap, window
+from penstock.streaming.call_site import calling_line, told
+from penstock.streaming.side_output import LateTap
 from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
@@ -247,8 +247,8 @@ class Stream:
         if self.late is None or not self.frame.isStreaming:
             return replace(self, late=None)
         name = f"late_{uuid.uuid4().hex[:12]}"
-        frame = _guard(lambda: side.named_rows(self.frame, name, self._time()))
-        self.queries.points[name] = LatePoint(
+        frame = _guard(lambda: tap.named_rows(self.frame, name, self._time()))
+        self.queries.points[name] = LateTap(
             name, self.late, until or partial(window.moment, self._time()), self.frame.schema
         )
         return replace(self, frame=frame, late=None)

@@ -15,14 +15,14 @@ from penstock.sinks.base import Sink, Target
 from penstock.sinks.flow import Flow, FlowSink
 from penstock.sinks.foreach import ForeachBatchSink
 from penstock.sinks.plugin import sink_of
+from penstock.spark.micro_batch import checkpoint, live, plan
+from penstock.spark.micro_batch.run import Settings
 from penstock.spark.reader import absolute
-from penstock.spark.streaming import checkpoint, live, plan
-from penstock.spark.streaming.run import Settings
-from penstock.streaming.blame import calling_line, told
-from penstock.streaming.course import BatchCourse, LiveCourse, OnceCourse, Work
-from penstock.streaming.intake import Intake
+from penstock.streaming.call_site import calling_line, told
+from penstock.streaming.epoch_writer import BatchCourse, LiveCourse, OnceCourse, Work
 from penstock.streaming.job import JobRecord, QueryJob
 from penstock.streaming.query import Course, QueryInfo, StreamingQuery
+from penstock.streaming.query_sources import QuerySources
 from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
 
 if TYPE_CHECKING:
@@ -181,16 +181,16 @@ class StreamWriter:
             stateful = any(kind == "state" for kind, _ in shape)
             evolves = checkpoint.evolves(shape)
             committed = checkpoint.committed(self._frame.sparkSession, checkpoint_at)
-        intake = _guarded(
-            lambda: Intake(
+        sources = _guarded(
+            lambda: QuerySources(
                 self._frame, self._queries.points, note=(lambda text: None) if job is None else job.note
             )
         )
         frame = self._frame
         if once and frame.isStreaming:
-            frame = _guarded(lambda: intake.as_batch(self._frame, self._queries.temporary_folder))
-        obstacle = self._obstacle(sink, intake)
-        query = self._query(query_id, name, sink, place, intake, note=_note(self._trigger, obstacle))
+            frame = _guarded(lambda: sources.as_batch(self._frame, self._queries.temporary_folder))
+        obstacle = self._obstacle(sink, sources)
+        query = self._query(query_id, name, sink, place, sources, note=_note(self._trigger, obstacle))
         target = replace(
             self._target(query_id, name),
             stateful=stateful,
@@ -198,11 +198,11 @@ class StreamWriter:
             state=None if job is None else job.values(),
         )
         _guarded(lambda: sink.check(target))
-        _guarded(lambda: intake.check(target))
+        _guarded(lambda: sources.check(target))
         if job is not None:
             job.record(self._record(query_id, sink, place))
         self._queries.add(query)
-        work = Work(query, sink, target, self._trigger, job=job, intake=intake)
+        work = Work(query, sink, target, self._trigger, job=job, sources=sources)
         course: Course
         if checkpoint_at is None:
             course = OnceCourse(frame, work, tag=f"penstock-stream-{query_id}")
@@ -221,7 +221,7 @@ class StreamWriter:
                 course = LiveCourse(frame, work, settings, interval_ms=self._trigger.interval_ms)
             else:
                 course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
-        query.launch(course, job, group_failures=lambda: intake.group_failures)
+        query.launch(course, job, group_failures=lambda: sources.group_failures)
         return query
 
     def _checkpoint_at(self, sink: Sink) -> str:
@@ -275,19 +275,26 @@ class StreamWriter:
             keys=self._keys,
         )
 
-    def _obstacle(self, sink: Sink, intake: Intake) -> str | None:
+    def _obstacle(self, sink: Sink, sources: QuerySources) -> str | None:
         """Why rows cannot go on as they come; None when they can, or need not."""
         if self._trigger.kind is not TriggerKind.CONTINUOUS:
             return None
         if not sink.is_live:
             return f"{sink.describe()} is written batch by batch"
         try:
-            return intake.needs_batches or live.obstacle(self._frame)
+            return sources.needs_batches or live.obstacle(self._frame)
         except Exception as error:
-            raise intake.told(error) from None
+            raise sources.told(error) from None
 
     def _query(
-        self, query_id: str, name: str, sink: Sink, place: str | None, intake: Intake, *, note: str | None
+        self,
+        query_id: str,
+        name: str,
+        sink: Sink,
+        place: str | None,
+        sources: QuerySources,
+        *,
+        note: str | None,
     ) -> StreamingQuery:
         info = QueryInfo(
             id=query_id,
@@ -306,7 +313,7 @@ class StreamWriter:
             self._queries.dispatcher,
             self._queries.metrics,
             ended=self._queries.remove,
-            told=intake.told,
+            told=sources.told,
             save=lambda at, path: checkpoint.save(spark, at, absolute(path)),
         )
 

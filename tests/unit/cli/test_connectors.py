@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
-from penstock.spark import jars
+from penstock.spark.boot import jars
 
 
 @pytest.fixture(autouse=True)

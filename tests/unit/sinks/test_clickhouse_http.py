@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse_http import Address, Refusal
+from penstock.sinks.clickhouse.http import Address, Refusal
 
 
 def test_addresses_in_all_their_forms() -> None:

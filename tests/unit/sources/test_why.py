@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from penstock.sources.csv_record import WhyNotCsv
+from penstock.sources.decimal_text import widened
 from penstock.sources.json_record import WhyNotJson
-from penstock.sources.number import widened
 
 ADDRESS = StructType().add("zip", IntegerType())
 SCHEMA = (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import archive, archive_build
-from penstock.spark.classpath import ClassPath, class_path, spark_home, spark_version
-from penstock.spark.java import Java
+from penstock.spark.boot import archive, archive_build
+from penstock.spark.boot.classpath import ClassPath, class_path, spark_home, spark_version
+from penstock.spark.boot.java import Java
 
 JAVA = Java(Path("/jdk/bin/java"), Path("/jdk"), "17.0.1", "PATH", "Acme 17.0.1+2")
 OPTIONS = ("--add-opens=a/b=ALL-UNNAMED", "-Xmx1g", "-Dx=y")

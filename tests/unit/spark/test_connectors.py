@@ -8,7 +8,8 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import catalogs, connectors, jars
+from penstock.spark import catalogs, connectors
+from penstock.spark.boot import jars
 
 ICEBERG = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark.defaults import GIBIBYTE, Machine, effective, local_cores, this_machine
-from penstock.spark.options import heap, java_options, user_options
+from penstock.spark.boot.defaults import GIBIBYTE, Machine, effective, local_cores, this_machine
+from penstock.spark.boot.options import heap, java_options, user_options
 
 MACHINE = Machine(cores=6, memory=16 * GIBIBYTE)
 

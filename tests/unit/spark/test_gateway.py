@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import gateway, scratch
+from penstock.spark.boot import gateway, scratch
 
 
 def test_a_long_log_is_moved_aside_while_it_is_written(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_settings_are_written_as_java_reads_them(text: str, expected: str) -> No
 
 def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:
     mine = scratch.make(tmp_path)
-    program = f"import os, pathlib; from penstock.spark import scratch; print(scratch.make(pathlib.Path({str(tmp_path)!r})).path); os._exit(0)"
+    program = f"import os, pathlib; from penstock.spark.boot import scratch; print(scratch.make(pathlib.Path({str(tmp_path)!r})).path); os._exit(0)"
     other = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert Path(other.stdout.strip()).exists()
     scratch.sweep(tmp_path)

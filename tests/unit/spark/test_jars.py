@@ -10,7 +10,7 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import jars
+from penstock.spark.boot import jars
 from penstock.spark.progress import Progress, show
 
 NAMES = ["kafka", "iceberg", "postgres", "avro", "delta", "s3", "adls", "gcs"]
@@ -57,7 +57,7 @@ def test_an_unknown_connector_suggests_the_nearest() -> None:
 
 
 def test_the_version_of_hadoop_is_pysparks() -> None:
-    from penstock.spark.classpath import spark_home
+    from penstock.spark.boot.classpath import spark_home
 
     (client,) = (spark_home() / "jars").glob("hadoop-client-api-*.jar")
     assert client.name == f"hadoop-client-api-{jars.CONNECTORS['s3'].version}.jar"

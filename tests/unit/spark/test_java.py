@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark import java
+from penstock.spark.boot import java
 
 
 def fake_java(home: Path, version: str | None, *, answer: str = "") -> Path:

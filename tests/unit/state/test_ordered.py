@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from penstock.state.narrow import narrow
 from penstock.state.ordered import OrderedCounts
 from penstock.state.sorted_runs import SortedRuns, merge_counts
-from penstock.state.width import narrow
 from twin.rows import small_state
 
 RANDOM = np.random.default_rng(5)

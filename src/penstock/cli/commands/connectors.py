@@ -10,7 +10,7 @@ from penstock import config
 from penstock.cli.main import DONE
 from penstock.cli.output import Format, Output, write_rows
 from penstock.errors import ConfigError
-from penstock.spark import jars
+from penstock.spark.boot import jars
 
 app = typer.Typer(help="List and install connector jars.", no_args_is_help=True)
 

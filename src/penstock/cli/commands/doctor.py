@@ -8,7 +8,7 @@ from penstock import config
 from penstock.cli.check import CHECKS, Finding, Status
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.output import Format, Output, write_rows
-from penstock.spark.defaults import Setting, effective
+from penstock.spark.boot.defaults import Setting, effective
 
 COLORS = {Status.OK: "32", Status.WARN: "33", Status.FAIL: "31"}
 

@@ -11,13 +11,13 @@ import typer
 
 from penstock.backend import Job, JobState
 from penstock.backend.address import hidden
-from penstock.cli.follow import read
-from penstock.cli.job import LIST, as_record, as_row, open_state, told, write_list, write_record
+from penstock.cli.job_rows import LIST, as_record, as_row, open_state, told, write_list, write_record
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.cli.restart import restart_job
 from penstock.cli.stop import stop_job
+from penstock.cli.tail import read
 from penstock.errors import StateError
 
 app = typer.Typer(help="List, stop and restart queries and pipelines.", no_args_is_help=True)

@@ -14,9 +14,9 @@ from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import __version__, config
+from penstock.cli.backslash import interpret
 from penstock.cli.complete import Catalog
 from penstock.cli.main import DONE, FAILED, show
-from penstock.cli.meta import interpret
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.output import Format, Output
 from penstock.cli.process import leave

@@ -10,7 +10,7 @@ import typer
 from penstock.backend import Heartbeat, this_process
 from penstock.backend.checkpoint import remove_checkpoint
 from penstock.backend.name import unknown
-from penstock.cli.job import open_state, write_list, write_record
+from penstock.cli.job_rows import open_state, write_list, write_record
 from penstock.cli.main import DONE
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output

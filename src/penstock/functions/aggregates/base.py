@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.view import Bools, Positions, null_mask, view
+from penstock.data.column_view import Bools, Positions, null_mask, view
 from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.data.view import Positions
+from penstock.data.column_view import Positions
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import count_of
 from penstock.functions.aggregates.result import Numbers

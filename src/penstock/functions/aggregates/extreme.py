@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import Bools, Positions
 from penstock.data.ordering import Words, decode, decode_values, run_lengths, run_starts
-from penstock.data.view import Bools, Positions
 from penstock.errors import InternalError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of

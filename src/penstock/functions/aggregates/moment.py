@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.view import Positions
+from penstock.data.column_view import Positions
 from penstock.functions.aggregates.base import Function, Parts, Rows, doubles, selection
 from penstock.functions.aggregates.parts import CountPart, FloatSumPart, count_of, float_sum_of
 from penstock.functions.exact import split_doubles

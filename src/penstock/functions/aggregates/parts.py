@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions
 from penstock.data.ordering import Key
-from penstock.data.view import Positions
 from penstock.functions.aggregates.base import Ints, Parts, Rows, Selection, doubles, integers
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
 from penstock.plan.node import SortKey

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.view import Positions, gather, view
+from penstock.data.column_view import Positions, gather, view
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of

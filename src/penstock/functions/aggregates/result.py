@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import PAIR, Bools, Positions, gather
 from penstock.data.equality import equal_rows
-from penstock.data.view import PAIR, Bools, Positions, gather
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, null_mask, view
 from penstock.data.ordering import Words, encode
-from penstock.data.view import Positions, null_mask, view
 from penstock.errors import DataError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame

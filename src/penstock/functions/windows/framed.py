@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions, gather, null_mask
 from penstock.data.hashing import expand
 from penstock.data.ordering import rank_rows
-from penstock.data.view import Positions, gather, null_mask
 from penstock.functions.aggregates import AGGREGATES
 from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers, is_true
 from penstock.functions.aggregates.collect import listed

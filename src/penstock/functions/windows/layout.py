@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.data.column_view import Positions
 from penstock.data.ordering import Key, run_lengths, run_starts
-from penstock.data.view import Positions
 
 
 @dataclass(frozen=True, slots=True)

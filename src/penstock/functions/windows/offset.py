@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.view import Positions, null_mask
+from penstock.data.column_view import Positions, null_mask
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import WindowCall

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark import janino
+from penstock.spark.boot import janino
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -45,7 +45,7 @@ _KINDS: dict[str, plan.JoinKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
+class _JoinInputs:
     """Both inputs of a join, with key columns appended, and the condition taken apart."""
 
     left: Placed
@@ -93,7 +93,7 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
     return project(joined, chosen)
 
 
-def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kind: str) -> _Sides:
+def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kind: str) -> _JoinInputs:
     pairs: list[tuple[Json, Json, bool]] = []
     residual: list[Json] = []
     null_aware = False
@@ -119,7 +119,7 @@ def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kin
     names = [f"key_{index}" for index in range(len(pairs))]
     left, left_positions = with_columns(left, left_keys, names)
     right, right_positions = with_columns(right, right_keys, names)
-    return _Sides(
+    return _JoinInputs(
         left,
         right,
         tuple(left_positions),
@@ -193,14 +193,14 @@ def _same(one: Json, two: Json) -> bool:
     )
 
 
-def _scope_of_both(sides: _Sides) -> Scope:
+def _scope_of_both(sides: _JoinInputs) -> Scope:
     width = len(sides.left.node.fields)
     scope = dict(sides.left.scope)
     scope.update({key: (index + width, item) for key, (index, item) in sides.right.scope.items()})
     return scope
 
 
-def _join(sides: _Sides, kind: plan.JoinKind) -> Placed:
+def _join(sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     scope = _scope_of_both(sides)
     residual = conjunction([translate(part, scope) for part in sides.residual]) if sides.residual else None
     if residual is not None:
@@ -243,7 +243,7 @@ def _filtered(context: Context, joined: Placed, conditions: list[Json]) -> Place
     return Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
 
 
-def _any_join(context: Context, sides: _Sides, kind: plan.JoinKind) -> Placed:
+def _any_join(context: Context, sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     """A join; one whose condition moves with time is taken apart, because a join keeps what it has matched.
 
     The matches are an inner join with a filter behind it, which knows time. Rows without a match are those for which no match
@@ -275,7 +275,7 @@ def _any_join(context: Context, sides: _Sides, kind: plan.JoinKind) -> Placed:
     return Placed(plan.Union(fields, tuple(parts)), inner.keys)
 
 
-def _columns_read(sides: _Sides) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _columns_read(sides: _JoinInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The columns of each side that decide whether two rows match."""
     scope = _scope_of_both(sides)
     width = len(sides.left.node.fields)
@@ -316,7 +316,7 @@ def _padded(fields: plan.Fields, rows: plan.Node, start: int) -> plan.Node:
     return plan.Project(fields, rows, expressions)
 
 
-def _existence(context: Context, node: Json, sides: _Sides) -> Placed:
+def _existence(context: Context, node: Json, sides: _JoinInputs) -> Placed:
     """Left rows with a flag that says whether the right side has a match: the matching ones and the others."""
     fields = fields_of(node)
     flagged = []
@@ -331,7 +331,7 @@ def _existence(context: Context, node: Json, sides: _Sides) -> Placed:
     return Placed(plan.Union(flagged[0].fields, tuple(flagged)), attribute_keys(node))
 
 
-def _single(context: Context, node: Json, sides: _Sides) -> Placed:
+def _single(context: Context, node: Json, sides: _JoinInputs) -> Placed:
     """A correlated scalar subquery: a left join in which a row with more than one match is an error.
 
     The right side becomes one row per key with a count, and the count is checked behind the join, where only the keys that

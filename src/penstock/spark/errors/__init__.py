@@ -10,10 +10,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, PenstockError, SqlError
+from penstock.spark.errors.cause import Fault, faults
 from penstock.spark.errors.condition import BY_CONDITION
 from penstock.spark.errors.shape import BY_SHAPE, connector_for, missing_source
 from penstock.spark.errors.wording import Question, sentence, where
-from penstock.spark.fault import Fault, faults
 from penstock.sql.files import rewrite_files
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import DataError, PenstockError, SqlError, StateError, suggest
+from penstock.spark.errors.cause import Fault
 from penstock.spark.errors.wording import Question, ask, names, nearest, plain_name, sentence, short, where
-from penstock.spark.fault import Fault
 
 _Teller = Callable[[Fault, Question], PenstockError]
 _KEYWORDS = frozenset(

@@ -16,8 +16,8 @@ from penstock.errors import (
     suggest,
 )
 from penstock.spark.connectors import ADDITIONS, connector_for_format, connector_for_path, needs_restart
+from penstock.spark.errors.cause import Fault
 from penstock.spark.errors.wording import Question, sentence, where
-from penstock.spark.fault import Fault
 
 
 def missing_source(fault: Fault) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.fault import Fault, Spot
+from penstock.spark.errors.cause import Fault, Spot
 from penstock.sql.files import Rewritten
 from penstock.sql.place import place
 

@@ -1,0 +1,1 @@
+"""The Kafka sink: plain and transactional."""

@@ -1,0 +1,135 @@
+"""Columns of a query as columns of a PostgreSQL table: types, what fits into a table that is there, and how values travel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError
+from penstock.sinks.column import as_json, column
+from penstock.sinks.errors import require_fit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+# Spark's name of a type -> ours there, and those in which its values fit without a loss.
+TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "boolean": ("boolean", ()),
+    "tinyint": ("smallint", ("integer", "bigint", "numeric", "real", "double precision")),
+    "smallint": ("smallint", ("integer", "bigint", "numeric", "real", "double precision")),
+    "int": ("integer", ("bigint", "numeric", "double precision")),
+    "bigint": ("bigint", ("numeric",)),
+    "float": ("real", ("double precision",)),
+    "double": ("double precision", ()),
+    "string": ("text", ("character varying", "character", "uuid", "json", "jsonb", "citext")),
+    "void": ("text", ("character varying", "character")),
+    "binary": ("bytea", ()),
+    "date": ("date", ()),
+    "timestamp": ("timestamp with time zone", ()),
+    "timestamp_ntz": ("timestamp without time zone", ()),
+    "time": ("time without time zone", ()),
+    "nested": ("jsonb", ("json", "text")),
+}
+_ARGUMENTS = re.compile(r"\((\d+)(?:,(\d+))?\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A column of a table that is there."""
+
+    name: str
+    kind: str
+    """As PostgreSQL writes it: numeric(10,2)."""
+    required: bool
+    """Without a value of its own, a row cannot be inserted."""
+
+
+def declared(kind: DataType, *, name: str) -> str:
+    """The type of the column that holds values of a Spark type."""
+    family = _family(kind)
+    if family == "decimal":
+        precision, scale = _arguments(kind.simpleString())
+        return f"numeric({precision},{scale})"
+    if family not in TYPES:
+        raise DataError(
+            f"column '{name}' is {kind.simpleString()}, which PostgreSQL has no type for",
+            code="SINK_TYPE",
+            hint="cast it in the query, to a string for example",
+        )
+    return TYPES[family][0]
+
+
+def sent(frame: DataFrame) -> DataFrame:
+    """Return the frame with values in a form that travels as text: bytes in hexadecimal, nested values as JSON."""
+    return frame.select(*[_sent(field.name, field.dataType) for field in frame.schema])
+
+
+def refuse_misfits(schema: StructType, there: Iterable[Existing], *, where: str, adds: bool) -> list[str]:
+    """Return the columns of the query that the table lacks; refuse what cannot be stored, before anything is."""
+    known = {each.name: each for each in there}
+    wrong = [
+        f"'{field.name}' is {field.dataType.simpleString()} in the query and {known[field.name].kind} in the table"
+        for field in schema
+        if field.name in known and not _fits(field.dataType, known[field.name].kind)
+    ]
+    missing = [field.name for field in schema if field.name not in known]
+    if missing and not adds:
+        wrong.append(f"the table has no column {', '.join(map(repr, missing))}")
+    names = set(schema.names)
+    wrong += [
+        f"the table wants a value for '{each.name}', which the query does not have"
+        for each in known.values()
+        if each.required and each.name not in names
+    ]
+    require_fit(wrong, where=where)
+    return missing
+
+
+def _fits(kind: DataType, stored: str) -> bool:
+    base = re.sub(r"\(.*?\)", "", stored)
+    family = _family(kind)
+    if family == "decimal":
+        if base != "numeric":
+            return False
+        if "(" not in stored:
+            return True
+        (precision, scale), (has_precision, has_scale) = _arguments(kind.simpleString()), _arguments(stored)
+        return has_scale >= scale and has_precision - has_scale >= precision - scale
+    if family not in TYPES:
+        return False
+    ours, wider = TYPES[family]
+    if base == "numeric" and "(" in stored:
+        return False
+    return base == ours or base in wider
+
+
+def _family(kind: DataType) -> str:
+    name = kind.simpleString()
+    if name.startswith(("array<", "map<", "struct<", "variant")):
+        return "nested"
+    if name.startswith("decimal"):
+        return "decimal"
+    return re.sub(r"[( ].*", "", name) if not name.startswith(("varchar", "char")) else "string"
+
+
+def _arguments(kind: str) -> tuple[int, int]:
+    found = _ARGUMENTS.search(kind)
+    assert found is not None, kind
+    return int(found[1]), int(found[2] or 0)
+
+
+def _sent(name: str, kind: DataType) -> Column:
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    value = column(name)
+    match _family(kind):
+        case "binary":
+            value = F.concat(F.lit("\\x"), F.hex(value))
+        case "nested":
+            value = as_json(value)
+        case "void" | "time":
+            value = value.cast("string")
+    return value.alias(name)

@@ -1,0 +1,100 @@
+"""Waiting for a server that is away: exponential back-off with jitter, bounded, visible, and over when the query is to end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.data.duration import milliseconds
+from penstock.errors import ConnectorError
+from penstock.sinks.base import Sink
+from penstock.spark.micro_batch.run import Drained
+
+T = TypeVar("T")
+
+RETRY_FOR = "5 minutes"
+START_SECONDS = 15.0
+"""How long a start waits: whoever starts a query is there to read that a server does not answer."""
+
+
+class RetryAfter(Exception):
+    """An answer that asks to come back later, perhaps with the time after which."""
+
+    def __init__(self, text: str, *, seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and for how long something is tried again.
+
+    >>> [RetryPolicy(jitter=0).pause(attempt) for attempt in (1, 2, 3, 20)]
+    [0.1, 0.2, 0.4, 10.0]
+    """
+
+    seconds: float = 300.0
+    first: float = 0.1
+    longest: float = 10.0
+    jitter: float = 0.5
+    """The part of each pause that is left to chance, so that many queries do not come back in the same moment."""
+
+    @classmethod
+    def of(cls, given: Any) -> RetryPolicy:
+        """The policy of a sink whose option `retry_for` says how long it waits in all."""
+        return cls(seconds=milliseconds(given, what="retry_for") / 1000)
+
+    def at_start(self) -> RetryPolicy:
+        """The policy while a query starts."""
+        return RetryPolicy(min(self.seconds, START_SECONDS), self.first, self.longest, self.jitter)
+
+    def pause(self, attempt: int) -> float:
+        """How long to wait after so many attempts."""
+        full = min(self.longest, self.first * 2.0 ** min(attempt - 1, 30))
+        return full * (1 - self.jitter * random.random())
+
+
+def retry(
+    action: Callable[[], T],
+    *,
+    sink: Sink,
+    policy: RetryPolicy,
+    passing: Callable[[Exception], str | None],
+) -> T:
+    """Return what the action returns, trying again after errors that pass; `passing` says what such an error means.
+
+    The sink's `message` tells what is waited for. A server that says when to come back is not asked before, unless the policy ends. An error that does not pass goes through at once; one that does not pass in
+    time is a ConnectorError.
+    """
+    began, attempt = time.monotonic(), 0
+    while True:
+        try:
+            done = action()
+        except Exception as error:
+            reason = passing(error)
+            if reason is None:
+                raise
+            attempt += 1
+            spent = time.monotonic() - began
+            if spent >= policy.seconds:
+                raise ConnectorError(
+                    f"{sink.describe()}: {reason}; gave up after {attempt} attempts in {spent:.0f} s",
+                    code="SINK_UNREACHABLE",
+                    hint="start the query again when the server answers: it goes on where it was; "
+                    'wait longer with .option("retry_for", "30 minutes")',
+                    retryable=True,
+                ) from error
+            asked = error.seconds if isinstance(error, RetryAfter) else 0.0
+            pause = min(max(policy.pause(attempt), asked), max(0.0, policy.seconds - spent))
+            sink.retries += 1
+            sink.message = (
+                f"waiting for {sink.describe()}: {reason} (attempt {attempt}, next in {pause:.1f} s)"
+            )
+            if sink.stopping.wait(pause):
+                raise Drained from error
+        else:
+            sink.message = None
+            return done

@@ -1,0 +1,1 @@
+"""Starting Spark: the JVM, its class path and class archive, the PySpark session."""

@@ -1,0 +1,239 @@
+"""Start and stop the PySpark session of this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import Settings
+from penstock.errors import ConfigError
+from penstock.spark.boot import archive, gateway, loader, ml, pyspark_session, startup
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXTENSIONS = "spark.sql.extensions"
+# A Unix socket's path has at most 107 bytes; Spark adds 42 to the folder's.
+SOCKET_FOLDER_LENGTH = 64
+
+
+@dataclass(slots=True)
+class _Running:
+    """Our JVM, its session, and how many callers of `start` have not called `stop`."""
+
+    jvm: gateway.Jvm
+    spark: SparkSession
+    orderly: bool
+    users: int = 1
+
+
+_lock = threading.RLock()
+_running: _Running | None = None
+_prepared: gateway.Jvm | None = None
+
+
+def prepare(settings: Settings) -> None:
+    """Let the JVM boot while the caller still does other things; `start` with the same settings takes it.
+
+    Only a command that will surely start a session gains by this.
+    """
+    global _prepared
+    with _lock:
+        if _running is None and _prepared is None and not _foreign():
+            plan = startup.decide(settings)
+            _prepared = gateway.start(plan.quick or plan.launch, home=settings.home)
+
+
+def start(
+    settings: Settings,
+    *,
+    app_name: str = "penstock",
+    jars: Sequence[Path] = (),
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a running PySpark session with penstock's defaults and the user's settings on top.
+
+    `jars` go on the class path and `conf` below the user's settings: what connectors and catalogs need. A session
+    that already runs in this process is returned again, with the settings that can change while it runs.
+    """
+    global _running
+    with _lock:
+        alive = _alive(settings, jars, conf or {})
+        if alive is not None:
+            return alive
+        plan = startup.decide(settings, app_name=app_name, jars=jars, conf=conf)
+        jvm, spark = _boot(settings.home, plan)
+        if plan.lean:
+            ml.register_on_import(spark)
+        _running = _Running(jvm, spark, plan.orderly)
+        loader.send(spark, jars)
+        return spark
+
+
+def stop(spark: SparkSession) -> None:
+    """Give back a session of `start`; the last one to do so ends Spark and its JVM.
+
+    A session that someone else started (plain PySpark, spark-submit) is left alone.
+    """
+    global _running
+    with _lock:
+        if _running is None or spark is not _running.spark:
+            return
+        _running.users -= 1
+        if _running.users <= 0:
+            ended, _running = _running, None
+            _end(ended)
+
+
+def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
+    """Make more jars known to a session that runs already, in every thread."""
+    if jars:
+        loader.append(spark, jars)
+
+
+def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) -> SparkSession | None:
+    """The session that this process has already, ours or another's."""
+    global _running
+    if _running is not None and (_running.spark._sc._jsc is None or not _running.jvm.alive):
+        # Stopped behind our back: by spark.stop(), or the JVM died.
+        ended, _running = _running, None
+        _end(ended)
+    wanted = {**conf, **settings.conf}
+    if settings.master:
+        wanted["spark.master"] = settings.master
+    if _running is not None:
+        missing = [jar for jar in jars if jar not in _running.jvm.launch.class_path.after]
+        _adapt(_running.spark, wanted, missing)
+        _running.users += 1
+        return _running.spark
+    if not _foreign():
+        return None
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession() or SparkSession.builder.config(map={**wanted}).getOrCreate()
+    _adapt(spark, wanted, list(jars))
+    return spark
+
+
+def _foreign() -> bool:
+    """Whether this process has a Spark that we did not start: plain PySpark's, or spark-submit's."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._active_spark_context is not None
+
+
+def _adapt(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path]) -> None:
+    """Give a running session the settings that can still change; the others must be as they are."""
+    from pyspark.errors import PySparkException
+
+    old: dict[str, str | None] = {}
+    fixed: list[str] = []
+    for key, value in wanted.items():
+        before = spark.conf.get(key, None)
+        if before == value or (key == EXTENSIONS and _words(value) <= _words(before or "")):
+            continue
+        try:
+            spark.conf.set(key, value)
+        except PySparkException:
+            fixed.append(f"{key} is {before!r}, asked for {value!r}")
+        else:
+            old[key] = before
+    if fixed:
+        for key, before in old.items():
+            spark.conf.unset(key) if before is None else spark.conf.set(key, before)
+        raise ConfigError(
+            "a Spark session is running in this process and these settings cannot change while it runs: "
+            + "; ".join(fixed),
+            code="SESSION_STATIC_CONF",
+            hint="stop the running session first, or leave these settings out; connectors with session extensions "
+            'belong to the first one: Session.embedded(connectors=("iceberg",))'
+            if EXTENSIONS in wanted
+            else "stop the running session first, or leave these settings out",
+        )
+    add_jars(spark, jars)
+    loader.set_hadoop_conf(spark, wanted)
+
+
+def _words(text: str) -> set[str]:
+    return {word.strip() for word in text.split(",") if word.strip()}
+
+
+def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
+    """Start the JVM, with the class archive when there is one, and a session in it."""
+    suspect = False
+    if plan.quick is not None:
+        try:
+            return _session(home, plan.quick, plan)
+        except gateway.JvmDied:
+            suspect = True  # if it does better without the archive, the archive was to blame
+    made = _session(home, plan.launch, plan)
+    if plan.place is not None:
+        from penstock.spark.boot import archive_build
+
+        if suspect:
+            archive.discard(plan.place)
+        archive_build.start(plan.place, plan.launch, home=home)
+    return made
+
+
+def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
+    jvm = _take(launch) or gateway.start(launch, home=home)
+    conf = dict(plan.conf)
+    if not plan.orderly:
+        conf["spark.local.dir"] = str(jvm.scratch.path)
+    if len(str(jvm.scratch.path)) > SOCKET_FOLDER_LENGTH:
+        conf["spark.python.unix.domain.socket.enabled"] = "false"
+    try:
+        return jvm, pyspark_session.session(jvm, conf)
+    except BaseException:
+        pyspark_session.release(seconds=0.2)
+        jvm.kill()
+        pyspark_session.forget()
+        raise
+
+
+def _take(launch: gateway.Launch) -> gateway.Jvm | None:
+    """The JVM that `prepare` started, if it is the one that is needed now; otherwise it is ended."""
+    global _prepared
+    jvm, _prepared = _prepared, None
+    if jvm is None or (jvm.launch == launch and jvm.alive):
+        return jvm
+    jvm.kill()
+    return None
+
+
+def _end(running: _Running) -> None:
+    """End Spark and its JVM, at once when nobody waits for a proper end."""
+    ml.forget()
+    alive = running.jvm.alive
+    waiting = alive and not pyspark_session.release(seconds=0.2)
+    if alive and (running.orderly or waiting):
+        pyspark_session.end(running.spark)
+        pyspark_session.release()
+    if running.orderly:
+        running.jvm.end()
+    else:
+        running.jvm.kill()
+    pyspark_session.forget()
+
+
+def _at_exit() -> None:
+    """No JVM outlives Python, whatever was forgotten."""
+    global _running
+    with _lock:
+        if _prepared is not None:
+            _prepared.kill()
+        if _running is not None:
+            ended, _running = _running, None
+            _end(ended)
+        gateway.kill_all()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,228 @@
+"""Streaming DataFrames: where they come from, and what a builder does with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.schema import to_arrow_schema, to_ddl
+from penstock.errors import ConfigError, DataError
+from penstock.spark import reader
+from penstock.spark.micro_batch import tap
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+STREAM = "stream"
+WATERMARK = "spark.watermarkDelayMs"
+_naming = threading.Lock()
+
+
+def of_files(
+    spark: SparkSession, form: str, path: str, *, schema: Any, options: Mapping[str, Any]
+) -> DataFrame:
+    """Files of a folder, a pattern or one file, and those that come later; types are inferred from what is there."""
+    place = reader.absolute(path)
+    if schema is None:
+        schema = _schema_of_files(spark, form, place, options)
+    elif not hasattr(schema, "fields"):
+        schema = to_ddl(to_arrow_schema(schema))
+    defaults = {key: value for key, value in reader.DEFAULTS.get(form, {}).items() if key != "inferSchema"}
+    made = spark.readStream.format(form).schema(schema).options(**{**defaults, **options})
+    if not reader.is_uri(place) and os.path.isfile(place):
+        # Spark watches folders: of this one, only the file.
+        folder, name = os.path.split(place)
+        return made.option("pathGlobFilter", re.sub(r"([*?\[\]{}\\])", r"\\\1", name)).load(folder)
+    return made.load(place)
+
+
+def columns_of_files(
+    spark: SparkSession, form: str, path: str, *, schema: Any, options: Mapping[str, Any]
+) -> StructType:
+    """Return the columns that the user gave, in any form, or else those of the files that are there."""
+    if schema is not None:
+        return as_struct(schema)
+    found = _schema_of_files(spark, form, reader.absolute(path), options)
+    # Spark adds a column for what it could not read when it looks at files.
+    return without(found, [str(spark.conf.get("spark.sql.columnNameOfCorruptRecord"))])
+
+
+def folders_of_files(
+    spark: SparkSession, path: str, wanted: StructType, options: Mapping[str, Any]
+) -> StructType:
+    """Return the columns that names of folders give (`day=2026-01-01/`), in the types that are wanted."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.types import StructType
+
+    place = reader.absolute(path)
+    plain = {
+        key: value for key, value in options.items() if key.lower() in ("basepath", "recursivefilelookup")
+    }
+    try:
+        found = spark.read.format("text").options(**plain).load(place).schema.fields[1:]
+    except AnalysisException:
+        return StructType()  # nothing is there yet
+    types = {field.name: field for field in wanted.fields}
+    return StructType([types.get(field.name, field) for field in found])
+
+
+def text_and(folders: StructType) -> StructType:
+    """Return the columns of text files in such folders."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType([StructField("value", StringType()), *folders.fields])
+
+
+def without(schema: StructType, names: Sequence[str]) -> StructType:
+    """Return a schema without some of its columns."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name not in names])
+
+
+def as_struct(schema: Any) -> StructType:
+    """Return columns that the user gave in any form as Spark's type."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    made = StructType.fromDDL(to_ddl(to_arrow_schema(schema)))
+    assert isinstance(made, StructType)
+    return made
+
+
+def before(frame: DataFrame, until: Column, watermark_ms: int) -> DataFrame:
+    """Return the rows that a watermark has passed."""
+    from pyspark.sql import functions
+
+    return frame.where(until <= functions.timestamp_millis(functions.lit(watermark_ms)))
+
+
+def _schema_of_files(spark: SparkSession, form: str, place: str, options: Mapping[str, Any]) -> Any:
+    plain = {
+        key: value
+        for key, value in options.items()
+        if key.lower() not in ("maxfilespertrigger", "latestfirst")
+    }
+    try:
+        return reader.read(spark, form, place, **plain).schema
+    except Exception as error:
+        if "UNABLE_TO_INFER_SCHEMA" in str(error):
+            raise DataError(
+                f"no {form} file in {place} to learn the columns from",
+                code="STREAM_SCHEMA_UNKNOWN",
+                hint='give them: schema="id BIGINT, amount DECIMAL(10,2)"',
+            ) from None
+        raise
+
+
+def of_table(spark: SparkSession, name: str) -> DataFrame:
+    """A table as a stream when it can be one, otherwise as it is now."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.readStream.table(name)
+    except AnalysisException:
+        return spark.table(name)
+
+
+def of_batch(frame: DataFrame, spool: str) -> DataFrame:
+    """The rows of a batch DataFrame, once, as a stream: through files, because Spark streams have offsets."""
+    frame.write.mode("overwrite").parquet(spool)
+    return frame.sparkSession.readStream.schema(frame.schema).parquet(spool)
+
+
+def with_timestamp(frame: DataFrame, column: str) -> DataFrame:
+    """Give an event time the one type that Spark's watermarks take."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
+
+    kind = frame.schema[column].dataType
+    if isinstance(kind, TimestampType):
+        return frame
+    if isinstance(kind, TimestampNTZType | DateType):
+        return frame.withColumn(column, functions.col(f"`{column}`").cast("timestamp"))
+    raise ConfigError(
+        f"the event time '{column}' is {kind.simpleString()}, not a time",
+        code="STREAM_EVENT_TIME",
+        hint=f'make it one: .with_column("{column}", F.to_timestamp("{column}"))'
+        if kind.simpleString() == "string"
+        else f'make it one: .with_column("{column}", F.timestamp_millis("{column}"))',
+    )
+
+
+def has_watermark(frame: DataFrame, column: str) -> bool:
+    """Whether a time has the watermark of an operator before that keeps state: Spark lets nobody give it another."""
+    return WATERMARK in frame.schema[column].metadata and tap.keeps(frame)
+
+
+def query(frame: DataFrame, sql: str) -> DataFrame:
+    """Run a query in which the frame is the table `stream`; a view of that name is back afterwards."""
+    spark = frame.sparkSession
+    with _naming:
+        old = spark.table(STREAM) if spark.catalog.tableExists(STREAM) else None
+        frame.createOrReplaceTempView(STREAM)
+        try:
+            return spark.sql(sql)
+        finally:
+            spark.catalog.dropTempView(STREAM)
+            if old is not None:
+                old.createOrReplaceTempView(STREAM)
+
+
+def interval_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str] | Column,
+    how: str,
+    *,
+    times: tuple[str, str],
+    within_ms: int,
+) -> DataFrame:
+    """Join rows whose times are at most `within_ms` apart; columns to join on by name appear once."""
+    from pyspark.sql import functions
+
+    span = functions.expr(f"INTERVAL {within_ms} MILLISECONDS")
+    near = right[times[1]].between(left[times[0]] - span, left[times[0]] + span)
+    if isinstance(on, str | Sequence):
+        names = [on] if isinstance(on, str) else list(on)
+        equal = reduce(lambda one, other: one & other, (left[name] == right[name] for name in names))
+        joined = left.join(right, on=equal & near, how=how)
+        if how.lower().replace("_", "") in ("leftsemi", "semi", "leftanti", "anti"):
+            return joined
+        return _keys_once(joined, left, right, names, how.lower())
+    return left.join(right, on=on & near, how=how)
+
+
+def _keys_once(
+    joined: DataFrame, left: DataFrame, right: DataFrame, names: Sequence[str], how: str
+) -> DataFrame:
+    """Columns to join on appear once, with a value also where only one side has a row, as in a join with USING."""
+    from pyspark.sql import functions
+
+    one = right if how.startswith("right") else left
+    full = how.startswith(("full", "outer"))
+    kept = [functions.coalesce(left[name], right[name]).alias(name) if full else one[name] for name in names]
+    rest = [side[name] for side in (left, right) for name in side.columns if name not in names]
+    return joined.select(*kept, *rest)
+
+
+def transform_with_state(
+    frame: DataFrame,
+    keys: Sequence[str],
+    processor: Any,
+    output_schema: Any,
+    output_mode: str,
+    time_mode: str,
+    initial_state: Any,
+) -> DataFrame:
+    """Run a stateful processor per key; the mode of time may be written in words: event_time, processing_time."""
+    schema = output_schema if hasattr(output_schema, "fields") else to_ddl(to_arrow_schema(output_schema))
+    return frame.groupBy(*keys).transformWithState(
+        processor, schema, output_mode, time_mode.replace("_", ""), initial_state
+    )

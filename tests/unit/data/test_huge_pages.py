@@ -1,0 +1,27 @@
+"""The kernel's arrays and the operating system's pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.data import huge_pages
+
+
+def test_the_switch_is_put_back() -> None:
+    assert huge_pages._switch is not None
+    before = huge_pages._switch(True)
+    try:
+        with huge_pages.plain_pages():
+            assert huge_pages._switch(False) is False
+        assert huge_pages._switch(True) is True
+        with pytest.raises(ValueError, match="wrong"), huge_pages.plain_pages():
+            raise ValueError("wrong")
+        assert huge_pages._switch(True) is True
+    finally:
+        huge_pages._switch(before)
+
+
+def test_without_a_switch_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge_pages, "_switch", None)
+    with huge_pages.plain_pages():
+        pass

@@ -1,0 +1,80 @@
+"""Waiting for servers: what is tried again, for how long, and who may end it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from penstock.errors import ConfigError, ConnectorError
+from penstock.sinks.blackhole import BlackholeSink
+from penstock.sinks.retry import RetryPolicy, retry
+from penstock.spark.micro_batch.run import Drained
+
+QUICK = RetryPolicy(seconds=5, first=0.001, longest=0.01)
+
+
+def _away(error: Exception) -> str | None:
+    return str(error) if isinstance(error, OSError) else None
+
+
+def test_errors_that_pass_are_tried_again() -> None:
+    sink, seen = BlackholeSink({}), []
+
+    def action() -> int:
+        seen.append(sink.message)
+        if len(seen) < 4:
+            raise OSError("refused")
+        return 7
+
+    assert retry(action, sink=sink, policy=QUICK, passing=_away) == 7
+    assert sink.retries == 3
+    assert sink.message is None
+    assert seen[0] is None
+    assert str(seen[3]).startswith("waiting for blackhole: refused (attempt 3, next in ")
+
+
+def test_other_errors_go_through_at_once() -> None:
+    sink = BlackholeSink({})
+    with pytest.raises(ZeroDivisionError):
+        retry(lambda: 1 // 0, sink=sink, policy=QUICK, passing=_away)
+    assert sink.retries == 0
+
+
+def test_patience_ends() -> None:
+    def action() -> None:
+        raise OSError("refused")
+
+    began = time.monotonic()
+    with pytest.raises(ConnectorError, match="blackhole: refused; gave up after") as told:
+        retry(action, sink=BlackholeSink({}), policy=RetryPolicy(0.2, 0.01, 0.05), passing=_away)
+    assert 0.2 <= time.monotonic() - began < 2
+    assert told.value.retryable
+    assert isinstance(told.value.__cause__, OSError)
+
+
+def test_a_query_that_is_to_end_does_not_wait() -> None:
+    sink = BlackholeSink({})
+
+    def action() -> None:
+        raise OSError("refused")
+
+    threading.Timer(0.1, sink.stopping.set).start()
+    began = time.monotonic()
+    with pytest.raises(Drained):
+        retry(action, sink=sink, policy=RetryPolicy(60, 30, 30), passing=_away)
+    assert time.monotonic() - began < 5
+
+
+def test_pauses_grow_and_differ() -> None:
+    pauses = [RetryPolicy().pause(attempt) for attempt in range(1, 30)]
+    assert all(pause <= 10 for pause in pauses)
+    assert 0.05 <= pauses[0] <= 0.1
+    assert all(pause >= 5 for pause in pauses[8:])
+    assert len(set(pauses[8:])) > 1
+    assert RetryPolicy.of("2 minutes").seconds == 120
+    assert RetryPolicy.of(1_000).at_start().seconds == 1
+    assert RetryPolicy.of("1 hour").at_start().seconds == 15
+    with pytest.raises(ConfigError, match="retry_for"):
+        RetryPolicy.of("soon")
