@@ -19,12 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
 from penstock.operators.aggregate import Aggregate
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan.node import AggregateCall as Call
 from penstock.plan.node import Frame, SortKey, WindowCall
+from penstock.state.limits import LIMITS
 
 TICK = Tick(1, 0)
 LONG = pa.int64()
@@ -115,6 +117,7 @@ def load(operator: Operator, rows: Rows) -> float:
     operator.initial(TICK)
     operator.step([delta], TICK)
     operator.commit()
+    operator.maintain(LIMITS.fuel)
     return time.process_time() - started
 
 
@@ -127,6 +130,7 @@ def ticks(
         cpu_started, started = time.process_time(), time.perf_counter()
         operator.step([delta], TICK)
         operator.commit()
+        operator.maintain(LIMITS.fuel)
         wall.append(time.perf_counter() - started)
         cpu.append(time.process_time() - cpu_started)
     return np.array(wall) * 1e3, np.array(cpu) * 1e3

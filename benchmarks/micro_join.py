@@ -21,13 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.delta import Delta, concat
+from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.join import Join
 from penstock.operators.output import Output
 from penstock.operators.semijoin import SemiJoin
 from penstock.operators.source import Source
 from penstock.state.arrangement import Arrangement
+from penstock.state.limits import LIMITS
 
 TICK = Tick(1, 0)
 Ids = npt.NDArray[np.int64]
@@ -101,6 +103,7 @@ def measure(case: Case, count: int, ticks: int, *, profile: bool) -> None:
         result = operator.step(deltas, TICK)
         for part in (*arranged, operator):
             part.commit()
+            part.maintain(LIMITS.fuel)
         return result
 
     loads = [feed.load() for feed in feeds]
@@ -139,7 +142,9 @@ def measure_source(count: int, ticks: int) -> None:
     def tick(delta: Delta) -> None:
         output.step([source.step([delta], TICK)], TICK)
         source.commit()
+        source.maintain(LIMITS.fuel)
         output.commit()
+        output.maintain(LIMITS.fuel)
 
     tick(feed.load())
     gc.collect()

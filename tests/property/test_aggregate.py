@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.functions.rounding import ratio, root
 from penstock.operators.aggregate import Aggregate
-from penstock.operators.base import Tick
 from penstock.plan.node import AggregateCall as Call
+from twin.tick import end_tick
 
 NAN, INF = math.nan, math.inf
 TICK = Tick(1, 0)
@@ -336,7 +337,7 @@ def run(rng: random.Random, keys: tuple[int, ...], calls: tuple[Call, ...], tick
     first = operator.initial(TICK)
     if first is not None:
         apply(view, first)
-    operator.commit()
+    end_tick(operator)
     check(operator, view, twin(rows, keys, calls))
     for _ in range(ticks):
         changes, after = draw_changes(rng, rows)
@@ -345,13 +346,13 @@ def run(rng: random.Random, keys: tuple[int, ...], calls: tuple[Call, ...], tick
             operator.rollback()
             check(operator, view, twin(rows, keys, calls))
         output = operator.step([delta_of(changes)], TICK)
-        operator.commit()
+        end_tick(operator)
         apply(view, output)
         rows = after
         check(operator, view, twin(rows, keys, calls))
     # Taking everything out again leaves nothing but the row of a global aggregate.
     apply(view, operator.step([delta_of([(row, -1) for row in rows])], TICK))
-    operator.commit()
+    end_tick(operator)
     check(operator, view, twin([], keys, calls))
 
 
@@ -409,5 +410,5 @@ def test_the_order_of_rows_does_not_matter() -> None:
         view: Counter[Any] = Counter()
         for start in range(0, len(rows), size):
             apply(view, operator.step([delta_of([(row, 1) for row in rows[start : start + size]])], TICK))
-            operator.commit()
+            end_tick(operator)
         check(operator, view, twin(rows, (0,), CALLS))

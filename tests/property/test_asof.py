@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.operators.asof import Asof, Direction
-from penstock.operators.base import Tick
 from twin.asof import asof
 from twin.rows import MASKS, Multiset, add, histories, multiset, pairs, small_state, types_of
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 # Time first: small integers with NULLs, so that ties, gaps and equal times are common.
@@ -66,7 +67,7 @@ def test_incremental_is_recomputed(
             made.step(inputs, TICK)
             made.rollback()
             change = made.step(inputs, TICK)
-            made.commit()
+            end_tick(made)
             total = add(total.items(), pairs(change))
             sums = [add(old.items(), multiset(new).items()) for old, new in zip(sums, inputs, strict=True)]
             assert total == asof(sums[0], sums[1], **options)
@@ -86,7 +87,7 @@ def test_a_change_reads_only_the_left_rows_up_to_the_next_right_row() -> None:
         return Delta(columns, np.full(len(times), weight, np.int64))
 
     made.step([rows(np.arange(count)), rows(np.arange(0, count, 100))], TICK)
-    made.commit()
+    end_tick(made)
     read = []
     between = made._left.between
 
@@ -97,12 +98,12 @@ def test_a_change_reads_only_the_left_rows_up_to_the_next_right_row() -> None:
 
     made._left.between = counted  # type: ignore[method-assign]  # counts what is read
     change = made.step([empty(TYPES), rows([250])], TICK)
-    made.commit()
+    end_tick(made)
     assert len(change) == 2 * 50
     assert read == [50]
     # A block of deletes is one interval, not one per row.
     change = made.step([empty(TYPES), rows(np.arange(1_000, 11_000, 100), -1)], TICK)
-    made.commit()
+    end_tick(made)
     assert len(change) == 2 * 10_000
     assert read == [50, 10_000]
 
@@ -125,7 +126,7 @@ def test_extreme_times() -> None:
                 [nothing, -delta.take(np.array([4]))],
             ):
                 change = made.step(inputs, TICK)
-                made.commit()
+                end_tick(made)
                 total = add(total.items(), pairs(change))
                 sums = [
                     add(old.items(), multiset(new).items()) for old, new in zip(sums, inputs, strict=True)

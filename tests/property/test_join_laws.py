@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.join import Join
 from penstock.operators.semijoin import SemiJoin, not_in
 from penstock.state.arrangement import Arrangement
@@ -32,6 +33,7 @@ from twin.rows import (
     small_state,
     types_of,
 )
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 LEFT, RIGHT = ("bigint", "double", "string"), ("double", "bigint")
@@ -70,7 +72,7 @@ class Rig:
 
     def commit(self, delta: Delta) -> None:
         for part in (*self.arranged, self.operator):
-            part.commit()
+            end_tick(part)
         self.total = add(self.total.items(), pairs(delta))
 
     def rollback(self) -> None:
@@ -181,7 +183,7 @@ def test_a_late_join_starts_with_all_rows(data: st.DataObject, kind: str, residu
         (d, right) for d in data.draw(histories(RIGHT, ticks=2))
     ]:
         side.apply(delta)
-        side.commit()
+        end_tick(side)
     left_total, right_total = multiset(left.before().rows()), multiset(right.before().rows())
     condition, naive_condition = (less, naive_less) if residual else (None, None)
 

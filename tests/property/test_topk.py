@@ -14,11 +14,12 @@ import pytest
 
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.errors import PenstockError
 from penstock.operators import topk
-from penstock.operators.base import Tick
 from penstock.operators.topk import TopK
 from penstock.plan.node import SortKey
+from twin.tick import end_tick
 
 NAN = math.nan
 TICK = Tick(1, 0)
@@ -129,7 +130,7 @@ def test_top_rows_follow_their_twin(
                 operator.step([delta_of(changes)], TICK)
                 operator.rollback()
             apply(view, operator.step([delta_of(changes)], TICK))
-            operator.commit()
+            end_tick(operator)
             rows = after
             expected = twin(rows, partition, order, bounds, rank)
             assert view == expected
@@ -173,7 +174,7 @@ def test_rows_come_and_go_around_the_last_place(
             operator.step([delta_of(changes)], TICK)
             operator.rollback()
         apply(view, operator.step([delta_of(changes)], TICK))
-        operator.commit()
+        end_tick(operator)
         rows = after
         assert view == twin(rows, partition, order, bounds, True)
 
@@ -189,13 +190,13 @@ def test_a_retraction_of_nothing_is_refused() -> None:
 def test_the_top_of_many_rows_is_deleted_again_and_again() -> None:
     operator = TopK([pa.int64()], (), (SortKey(0),), 10)
     operator.step([Delta((pa.array(np.arange(100_000)),), np.ones(100_000, np.int64))], TICK)
-    operator.commit()
+    end_tick(operator)
     for at in range(0, 20_000, 500):
         out = operator.step([Delta((pa.array(np.arange(at, at + 500)),), np.full(500, -1))], TICK)
         assert sorted(out.columns[0].to_pylist()) == [*range(at, at + 10), *range(at + 500, at + 510)]
-        operator.commit()
+        end_tick(operator)
     # A row that comes first and goes again does not uncover the dead ones.
     for weight in (1, -1):
         operator.step([Delta((pa.array([-5]),), np.array([weight]))], TICK)
-        operator.commit()
+        end_tick(operator)
     assert sorted(operator.contents().columns[0].to_pylist()) == list(range(20_000, 20_010))

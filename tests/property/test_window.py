@@ -16,10 +16,11 @@ import pytest
 
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.functions.rounding import ratio
-from penstock.operators.base import Tick
 from penstock.operators.window import Window
 from penstock.plan.node import Frame, SortKey, WindowCall
+from twin.tick import end_tick
 
 NAN = math.nan
 TICK = Tick(1, 0)
@@ -255,7 +256,7 @@ def run(
             operator.step([delta_of(changes)], TICK)
             operator.rollback()
         apply(view, operator.step([delta_of(changes)], TICK))
-        operator.commit()
+        end_tick(operator)
         rows = after
         assert view == twin(rows, partition, order, calls)
     apply(view, operator.step([delta_of([(row, -1) for row in rows])], TICK))

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.state import compaction, merge, run, sorted_runs
+from penstock.state.limits import LIMITS, Limits
 
 Row = tuple[Any, ...]
 Multiset = dict[Row, int]
@@ -127,19 +128,16 @@ def histories(draw: st.DrawFn, names: Sequence[str], *, ticks: int = 5, most: in
 @contextmanager
 def small_state() -> Iterator[None]:
     """Sizes so small that a few rows make runs, open merges and offset tables."""
-    sizes = [
-        (compaction, "_SMALL", 3),
-        (compaction, "_AT_ONCE", 6),
-        (compaction, "_FAN_IN", 3),
-        (compaction, "_FUEL", 2),
-    ]
-    sizes += [(compaction, "_CHUNK", 2), (merge, "_CHUNK", 4), (sorted_runs, "_CHUNK", 4)]
-    sizes += [(run, "TABLE_FROM", 6), (merge, "TABLE_FROM", 6), (merge, "_LEAST_CHUNK", 1)]
-    before = [getattr(module, name) for module, name, _ in sizes]
-    for module, name, size in sizes:
-        setattr(module, name, size)
+    before = replace(LIMITS)
+    _set(
+        Limits(fan_in=3, small=3, at_once=6, fuel=2, paid_chunk=2, merge_chunk=4, least_chunk=1, table_from=6)
+    )
     try:
         yield
     finally:
-        for (module, name, _), size in zip(sizes, before, strict=True):
-            setattr(module, name, size)
+        _set(before)
+
+
+def _set(limits: Limits) -> None:
+    for field in fields(Limits):
+        setattr(LIMITS, field.name, getattr(limits, field.name))

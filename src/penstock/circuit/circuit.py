@@ -9,8 +9,10 @@ from time import perf_counter
 import pyarrow as pa
 
 from penstock.data.delta import Delta, concat, empty
+from penstock.data.tick import Tick
 from penstock.errors import PenstockError
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
+from penstock.state.limits import LIMITS
 
 
 @dataclass(slots=True)
@@ -159,6 +161,8 @@ class Circuit:
             self.places[index].operator.commit()
         for index in self._gave:
             self.places[index].gave = True
+        for index in self._running:
+            self.places[index].operator.maintain(LIMITS.fuel)
         self._running, self._gave = [], []
 
     def rollback(self) -> None:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from penstock.circuit.circuit import Circuit
 from penstock.circuit.time import filter_operators, project_operator
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
 from penstock.functions import evaluate
 from penstock.functions.generate import compile_generator
 from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
 from penstock.operators.semijoin import SemiJoin, not_in

@@ -8,12 +8,12 @@ from penstock.circuit.circuit import Circuit
 from penstock.circuit.compile import Compiler, Fragment, Shared
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, empty
-from penstock.operators.base import Tick
-from penstock.operators.linear import Stateless
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.plan.node import View
 
 
-class Feed(Stateless):
+class Feed(Operator):
     """Gives what it is fed."""
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:

@@ -20,8 +20,9 @@ from penstock.circuit.recompute import Feed
 from penstock.circuit.time import depends_on_time
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
+from penstock.data.tick import Tick
 from penstock.errors import SqlError
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
 

@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.tick import Tick
 from penstock.functions import evaluate
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.linear import Filter, Project
 from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.plan import node as plan

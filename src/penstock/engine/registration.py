@@ -12,6 +12,7 @@ from penstock.circuit.compile import Compiler, Fragment, types_of
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
 from penstock.data.huge_pages import plain_pages
+from penstock.data.tick import Tick
 from penstock.engine.definition import needs_spark
 from penstock.engine.retention import first_retained, source_operator, whole_rows, widened
 from penstock.engine.session import Session
@@ -20,7 +21,6 @@ from penstock.engine.tick import Graph, SourceEntry, ViewEntry, source_owner, vi
 from penstock.errors import StateError
 from penstock.functions.scalars import zones
 from penstock.operators.arrange import Arrange
-from penstock.operators.base import Tick
 from penstock.operators.linear import Select
 from penstock.operators.output import Output
 from penstock.plan import node as plan

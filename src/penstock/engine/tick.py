@@ -15,11 +15,11 @@ from penstock.circuit.recompute import recompute
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.huge_pages import plain_pages
+from penstock.data.tick import Tick
 from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.source import SeenBatches, SourceSpec, content_digest
 from penstock.engine.summary import StepSummary, ViewStep
 from penstock.engine.upsert import replace_by_key
-from penstock.operators.base import Tick
 from penstock.operators.output import Output
 from penstock.operators.source import Source
 from penstock.plan.node import View

@@ -8,16 +8,19 @@ infinities are counted. A result is rounded once, when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.column_view import Positions
 from penstock.errors import DataError
 from penstock.functions.rounding import ratio
-from penstock.state.dense import Dense, Positions
+from penstock.state.slot_array import SlotArray
+from penstock.state.slot_numbers import SlotNumbers
+from penstock.state.state import Composite, State
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -30,50 +33,73 @@ _FEW = 100  # sums up to which Python's integers are faster
 _FINEST = 1074  # every finite double is an integer times 2**-1074
 
 
-class WideSums:
-    """Exact integers by slot."""
+class WideSums(Composite):
+    """Exact integers by slot, settled."""
 
     __slots__ = ("limbs", "rows")
 
     def __init__(self, limbs: int) -> None:
         self.limbs = limbs
-        self.rows = Dense(np.int64, limbs)
+        self.rows = SlotArray(np.int64, limbs)
 
-    def add(self, slots: Positions, limb: Ints | int, values: Ints) -> None:
-        """Add values times 2**(32*limb) at slots (which may repeat)."""
-        np.add.at(self.rows.data.reshape(-1), slots * self.limbs + limb, values)
-
-    def add_one(self, slot: int, value: int) -> None:
-        """Add one value of any size and settle; the way of weights that the limbs cannot take."""
-        here = np.array([slot])
-        total = self.integers(here)[0] + value
-        top = 32 * (self.limbs - 1)
-        if not -(1 << 63) <= total >> top < 1 << 63:
-            raise DataError(
-                "a sum overflows", code="DATA_OVERFLOW", hint=f"it needs {total.bit_length()} bits"
-            )
-        row = [(total >> (32 * limb)) & 0xFFFFFFFF for limb in range(self.limbs - 1)]
-        self.rows.data[slot] = [*row, total >> top]
-
-    def settle(self, touched: Positions) -> None:
-        """Carry, so that every limb but the highest is in [0, 2**32)."""
-        for start in range(0, len(touched), _CHUNK):
-            slots = touched[start : start + _CHUNK]
-            block = self.rows.data[slots]
-            for limb in range(self.limbs - 1):
-                block[:, limb + 1] += block[:, limb] >> _BITS
-                block[:, limb] &= _MASK
-            self.rows.data[slots] = block
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "limbs", self.rows
 
     def integers(self, slots: Positions) -> list[int]:
         """Return the sums as Python integers."""
-        block = self.rows.data[slots]
-        width = 4 * (self.limbs - 1)
-        packed = np.empty((len(block), width + 8), np.uint8)
-        packed[:, :width] = np.ascontiguousarray(block[:, :-1].astype("<u4")).view(np.uint8)
-        packed[:, width:] = np.ascontiguousarray(block[:, -1:].astype("<i8")).view(np.uint8)
-        raw, step = packed.tobytes(), width + 8
-        return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
+        return integers_of(self.rows.data[slots])
+
+    def change(self, touched: Positions, add: Callable[[Ints], None]) -> None:
+        """Let `add` change the rows of the touched slots, then settle them."""
+        old = self.rows.data[touched]
+        block = old.copy()
+        add(block)
+        settle(block)
+        self.rows.put(touched, block, old)
+
+    def merge(self, other: WideSums, slots: Positions, others: Positions) -> None:
+        """Add the sums of other slots to those at slots, pairwise; slots differ."""
+
+        def add(block: Ints) -> None:
+            block += other.rows.data[others]
+
+        self.change(slots, add)
+
+
+def add_limbs(block: Ints, groups: Positions, limb: int, values: Ints) -> None:
+    """Add values times 2**(32*limb) to rows (which may repeat)."""
+    np.add.at(block.reshape(-1), groups * block.shape[1] + limb, values)
+
+
+def add_one(block: Ints, row: int, value: int) -> None:
+    """Add one value of any size to a row and settle it; the way of weights that the limbs cannot take."""
+    settle(block[row : row + 1])
+    limbs = block.shape[1]
+    total = integers_of(block[row : row + 1])[0] + value
+    top = 32 * (limbs - 1)
+    if not -(1 << 63) <= total >> top < 1 << 63:
+        raise DataError("a sum overflows", code="DATA_OVERFLOW", hint=f"it needs {total.bit_length()} bits")
+    low = [(total >> (32 * limb)) & 0xFFFFFFFF for limb in range(limbs - 1)]
+    block[row] = [*low, total >> top]
+
+
+def settle(block: Ints) -> None:
+    """Carry, in place, so that every limb but the highest is in [0, 2**32)."""
+    for start in range(0, len(block), _CHUNK):
+        part = block[start : start + _CHUNK]
+        for limb in range(block.shape[1] - 1):
+            part[:, limb + 1] += part[:, limb] >> _BITS
+            part[:, limb] &= _MASK
+
+
+def integers_of(block: Ints) -> list[int]:
+    """Return settled sums as Python integers."""
+    width = 4 * (block.shape[1] - 1)
+    packed = np.empty((len(block), width + 8), np.uint8)
+    packed[:, :width] = np.ascontiguousarray(block[:, :-1].astype("<u4")).view(np.uint8)
+    packed[:, width:] = np.ascontiguousarray(block[:, -1:].astype("<i8")).view(np.uint8)
+    raw, step = packed.tobytes(), width + 8
+    return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
 
 
 def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
@@ -150,6 +176,11 @@ def split_doubles(values: Floats) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     return mantissa, np.maximum(exponent, 1) - 1075, bits < 0
 
 
+def _is_heavy(weights: Ints) -> bool:
+    """Whether weights are so large that limbs must be settled while they are added."""
+    return int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE // 8
+
+
 def _in_chunks(compute: Callable[[slice], Floats], count: int) -> Floats:
     """Put the results of a computation together that is made for some rows at a time."""
     if count <= _CHUNK:
@@ -158,88 +189,93 @@ def _in_chunks(compute: Callable[[slice], Floats], count: int) -> Floats:
     return np.concatenate(pieces, axis=-1)
 
 
-class FloatSums:
+class FloatSums(Composite):
     """Exact sums of doubles, or of products of two doubles, by slot.
 
     7 limbs from 2**-114 take every number between 2**-62 and 2**98; 14 limbs from 2**-228 take their products. `unit` is
     the power of two in which numbers outside of the window are counted.
     """
 
-    __slots__ = ("_outside", "_undo", "base", "sums", "unit")
+    __slots__ = ("_outside", "base", "sums", "unit")
 
     def __init__(self, *, products: bool = False) -> None:
         self.sums = WideSums(14 if products else 7)
         self.base = -228 if products else -114
         self.unit = 2 * _FINEST if products else _FINEST
-        self._outside: dict[int, int] = {}
-        self._undo: list[tuple[int, int]] = []
+        self._outside = SlotNumbers()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "sums", self.sums
+        yield "outside", self._outside
 
     def reserve(self, size: int) -> None:
         self.sums.rows.reserve(size)
 
-    def update(self, slots: Positions, touched: Positions, factors: Sequence[Floats], weights: Ints) -> None:
-        """Add weight * product of the factors (one or two arrays of finite doubles) at the slots."""
-        self.sums.rows.touch(touched)
-        heavy = int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE // 8
-        for start in range(0, len(slots), _CHUNK):
+    def add(self, touched: Positions, groups: Positions, factors: Sequence[Floats], weights: Ints) -> None:
+        """Add weight * product of the factors (one or two arrays of finite doubles) at the slots `touched[groups]`."""
+        self.sums.change(touched, lambda block: self._add_all(block, touched, groups, factors, weights))
+
+    def _add_all(
+        self, block: Ints, touched: Positions, groups: Positions, factors: Sequence[Floats], weights: Ints
+    ) -> None:
+        heavy = _is_heavy(weights)
+        for start in range(0, len(groups), _CHUNK):
             part = slice(start, start + _CHUNK)
-            self._add_chunk(slots[part], touched, [factor[part] for factor in factors], weights[part])
+            self._add_chunk(block, touched, groups[part], [factor[part] for factor in factors], weights[part])
             if heavy:
-                self.sums.settle(touched)
-        self.sums.settle(touched)
+                settle(block)
 
     def _add_chunk(
-        self, slots: Positions, touched: Positions, factors: Sequence[Floats], weights: Ints
+        self, block: Ints, touched: Positions, groups: Positions, factors: Sequence[Floats], weights: Ints
     ) -> None:
         parts = [split_doubles(factor) for factor in factors]
         mantissa, exponent, negative = parts[0]
         if len(parts) == 1:
-            self._add(slots, touched, [(mantissa, 0)], exponent, np.where(negative, -weights, weights))
+            signed = np.where(negative, -weights, weights)
+            self._add(block, touched, groups, [(mantissa, 0)], exponent, signed)
         else:
             other, other_exponent, other_negative = parts[1]
             half, mask = np.int64(27), np.int64((1 << 27) - 1)
             a, b, c, d = mantissa >> half, mantissa & mask, other >> half, other & mask
             pieces = [(b * d, 0), (a * d, 27), (b * c, 27), (a * c, 54)]
             signed = np.where(negative != other_negative, -weights, weights)
-            self._add(slots, touched, pieces, exponent + other_exponent, signed)
+            self._add(block, touched, groups, pieces, exponent + other_exponent, signed)
 
     def _add(
         self,
-        slots: Positions,
+        block: Ints,
         touched: Positions,
+        groups: Positions,
         pieces: list[tuple[Ints, int]],
         exponent: Ints,
         weights: Ints,
     ) -> None:
         """Add weights * (sum of piece * 2**shift) * 2**exponent; every piece is below 2**54."""
-        if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE // 8 and len(weights) > 1:
+        if _is_heavy(weights) and len(weights) > 1:
             middle = len(weights) // 2
             for half in (slice(0, middle), slice(middle, None)):
                 part = [(piece[half], shift) for piece, shift in pieces]
-                self._add(slots[half], touched, part, exponent[half], weights[half])
-                self.sums.settle(touched)
+                self._add(block, touched, groups[half], part, exponent[half], weights[half])
+                settle(block)
             return
         start = exponent - self.base
         zero = pieces[0][0] == 0
         for piece, _ in pieces[1:]:
             zero &= piece == 0
         start[zero] = 0
-        inside = (
-            (start >= 0)
-            & (start + pieces[-1][1] < 32 * (self.sums.limbs - 2))
-            & (np.abs(weights) < _SAFE // 8)
-        )
+        limbs = self.sums.limbs
+        inside = (start >= 0) & (start + pieces[-1][1] < 32 * (limbs - 2)) & (np.abs(weights) < _SAFE // 8)
         if not inside.all():
-            self._add_outside(slots, pieces, exponent, weights, (~inside).nonzero()[0])
-            slots, weights, start = slots[inside], weights[inside], start[inside]
+            self._add_outside(touched.take(groups), pieces, exponent, weights, (~inside).nonzero()[0])
+            groups, weights, start = groups[inside], weights[inside], start[inside]
             pieces = [(piece[inside], shift) for piece, shift in pieces]
+        flat = block.reshape(-1)
         for piece, shift in pieces:
             place = start + shift if shift else start
             offset = place & np.int64(31)
             low = (piece & _MASK) << offset
             high = (piece >> _BITS) << offset
-            index = slots * self.sums.limbs + (place >> np.int64(5))
-            flat = self.sums.rows.data.reshape(-1)
+            index = groups * limbs + (place >> np.int64(5))
             np.add.at(flat, index, (low & _MASK) * weights)
             np.add.at(flat, index + 1, ((low >> _BITS) + (high & _MASK)) * weights)
             np.add.at(flat, index + 2, (high >> _BITS) * weights)
@@ -250,29 +286,29 @@ class FloatSums:
         for row in rows.tolist():
             value = sum(int(piece[row]) << shift for piece, shift in pieces) * int(weights[row])
             slot = int(slots[row])
-            old = self._outside.get(slot, 0)
-            self._undo.append((slot, old))
-            self._put(slot, old + (value << (int(exponent[row]) + self.unit)))
+            self._outside.put(slot, (self.outside(slot) + (value << (int(exponent[row]) + self.unit)),))
 
-    def _put(self, slot: int, value: int) -> None:
-        if value:
-            self._outside[slot] = value
-        else:
-            self._outside.pop(slot, None)
-
-    def put(self, limbs: Ints, outside: dict[int, int]) -> None:
+    def put(self, limbs: Ints, outside: Mapping[int, int]) -> None:
         """Set the sums of the first slots: settled limbs, and by slot what lies outside of them."""
-        self.sums.rows.data[: len(limbs)] = limbs
-        self._outside = outside
+        self.sums.rows.append(0, limbs)
+        for slot, value in outside.items():
+            self._outside.put(slot, (value,))
+
+    def merge(self, other: FloatSums, slots: Positions, others: Positions) -> None:
+        """Add the sums of other slots to those at slots, pairwise; slots differ."""
+        self.sums.merge(other.sums, slots, others)
+        if other.crowded:
+            for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
+                self._outside.put(slot, (self.outside(slot) + other.outside(there),))
 
     def outside(self, slot: int) -> int:
         """What is held of a slot outside of its limbs, in units of 2**-unit."""
-        return self._outside.get(slot, 0)
+        return self._outside.at(slot)[0]
 
     @property
     def crowded(self) -> bool:
         """Whether numbers outside of the window are held."""
-        return bool(self._outside)
+        return len(self._outside) > 0
 
     def integers(self, slots: Positions, *, fine: bool = True) -> list[int]:
         """Return the sums as integers in units of 2**-unit, or, when it is not `crowded`, of 2**base."""
@@ -281,10 +317,8 @@ class FloatSums:
             return coarse
         shift = self.base + self.unit
         scaled = [value << shift for value in coarse]
-        if self._outside:
-            scaled = [
-                value + self._outside.get(slot, 0) for value, slot in zip(scaled, slots.tolist(), strict=True)
-            ]
+        if self.crowded:
+            scaled = [value + self.outside(slot) for value, slot in zip(scaled, slots.tolist(), strict=True)]
         return scaled
 
     def doubles(self, slots: Positions) -> Floats:
@@ -341,24 +375,12 @@ class FloatSums:
     def _slow(self, slots: Positions, divisors: Ints | None) -> Positions:
         """Which sums the limbs alone do not give."""
         odd = np.zeros(len(slots), np.bool_) if divisors is None else divisors >= 1 << 31
-        if self._outside:
-            odd |= np.isin(slots, np.fromiter(self._outside, np.int64, len(self._outside)))
+        if self.crowded:
+            odd |= np.isin(slots, np.array(self._outside.slots(), np.int64))
         return odd.nonzero()[0]
 
-    def commit(self) -> None:
-        self.sums.rows.commit()
-        self._undo.clear()
 
-    def rollback(self) -> None:
-        self.sums.rows.rollback()
-        while self._undo:
-            self._put(*self._undo.pop())
-
-    def memory(self) -> int:
-        return self.sums.rows.memory() + 128 * len(self._outside)
-
-
-class IntegerSums:
+class IntegerSums(Composite):
     """Exact sums of 64-bit integers by slot."""
 
     __slots__ = ("sums",)
@@ -366,26 +388,32 @@ class IntegerSums:
     def __init__(self) -> None:
         self.sums = WideSums(2)
 
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "sums", self.sums
+
     def reserve(self, size: int) -> None:
         self.sums.rows.reserve(size)
 
-    def update(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
-        """Add weight * value at the slots."""
-        self.sums.rows.touch(touched)
-        self._add(slots, touched, values, weights)
+    def add(self, touched: Positions, groups: Positions, values: Ints, weights: Ints) -> None:
+        """Add weight * value at the slots `touched[groups]`."""
+        self.sums.change(touched, lambda block: self._add(block, groups, values, weights))
 
-    def _add(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+    def _add(self, block: Ints, groups: Positions, values: Ints, weights: Ints) -> None:
         if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE:
             if len(weights) == 1:
-                self.sums.add_one(int(slots[0]), int(values[0]) * int(weights[0]))
+                add_one(block, int(groups[0]), int(values[0]) * int(weights[0]))
                 return
             middle = len(weights) // 2
             for half in (slice(0, middle), slice(middle, None)):
-                self._add(slots[half], touched, values[half], weights[half])
+                self._add(block, groups[half], values[half], weights[half])
+                settle(block)
             return
-        self.sums.add(slots, 0, (values & _MASK) * weights)
-        self.sums.add(slots, 1, (values >> _BITS) * weights)
-        self.sums.settle(touched)
+        add_limbs(block, groups, 0, (values & _MASK) * weights)
+        add_limbs(block, groups, 1, (values >> _BITS) * weights)
+
+    def merge(self, other: IntegerSums, slots: Positions, others: Positions) -> None:
+        """Add the sums of other slots to those at slots, pairwise; slots differ."""
+        self.sums.merge(other.sums, slots, others)
 
     def words(self, slots: Positions) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return the sums modulo 2**64, and where they do not fit into 64 bits."""
@@ -406,17 +434,8 @@ class IntegerSums:
             result[at] = ratio(value, int(divisors[at]))
         return result
 
-    def commit(self) -> None:
-        self.sums.rows.commit()
 
-    def rollback(self) -> None:
-        self.sums.rows.rollback()
-
-    def memory(self) -> int:
-        return self.sums.rows.memory()
-
-
-class DecimalSums:
+class DecimalSums(Composite):
     """Exact sums of unscaled decimals by slot: 2 limbs while the values fit into 64 bits, 4 beyond."""
 
     __slots__ = ("narrow", "sums")
@@ -425,31 +444,37 @@ class DecimalSums:
         self.narrow = IntegerSums() if precision <= 18 else None
         self.sums = self.narrow.sums if self.narrow else WideSums(4)
 
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "sums", self.sums
+
     def reserve(self, size: int) -> None:
         self.sums.rows.reserve(size)
 
-    def update(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+    def add(self, touched: Positions, groups: Positions, values: Ints, weights: Ints) -> None:
         """Add weight * value; `values` are rows of two words, low and high, of 128-bit integers."""
         if self.narrow:
-            self.narrow.update(slots, touched, values[:, 0], weights)
-            return
-        self.sums.rows.touch(touched)
-        self._add(slots, touched, values, weights)
+            self.narrow.add(touched, groups, values[:, 0], weights)
+        else:
+            self.sums.change(touched, lambda block: self._add(block, groups, values, weights))
 
-    def _add(self, slots: Positions, touched: Positions, values: Ints, weights: Ints) -> None:
+    def _add(self, block: Ints, groups: Positions, values: Ints, weights: Ints) -> None:
         if int(np.abs(weights).max(initial=0)) * len(weights) >= _SAFE and len(weights) > 1:
             middle = len(weights) // 2
             for half in (slice(0, middle), slice(middle, None)):
-                self._add(slots[half], touched, values[half], weights[half])
+                self._add(block, groups[half], values[half], weights[half])
+                settle(block)
             return
         if len(weights) == 1 and abs(int(weights[0])) >= _SAFE:
             value = (int(values[0, 1]) << 64) | (int(values[0, 0]) & ((1 << 64) - 1))
-            self.sums.add_one(int(slots[0]), value * int(weights[0]))
+            add_one(block, int(groups[0]), value * int(weights[0]))
             return
         low, high = values[:, 0], values[:, 1]
         for limb, part in enumerate((low & _MASK, (low >> _BITS) & _MASK, high & _MASK, high >> _BITS)):
-            self.sums.add(slots, limb, part * weights)
-        self.sums.settle(touched)
+            add_limbs(block, groups, limb, part * weights)
+
+    def merge(self, other: DecimalSums, slots: Positions, others: Positions) -> None:
+        """Add the sums of other slots to those at slots, pairwise; slots differ."""
+        self.sums.merge(other.sums, slots, others)
 
     def integers(self, slots: Positions) -> list[int]:
         return self.sums.integers(slots)
@@ -472,15 +497,6 @@ class DecimalSums:
         if len(near):
             wide[near] = [abs(value) >= limit for value in self.integers(slots[near])]
         return words, wide
-
-    def commit(self) -> None:
-        self.sums.rows.commit()
-
-    def rollback(self) -> None:
-        self.sums.rows.rollback()
-
-    def memory(self) -> int:
-        return self.sums.rows.memory()
 
 
 def decimal_words(column: pa.Array) -> Ints:

@@ -8,7 +8,7 @@ Cost: delta, and the touched groups for functions that read all values of a grou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +17,18 @@ import pyarrow as pa
 from penstock.data.column_view import Bools, Positions, gather, null_mask
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import normalized
+from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.functions.aggregates import AGGREGATES
 from penstock.functions.aggregates.base import Function, Parts, Rows, Selection, is_true
 from penstock.functions.aggregates.distinct import DistinctRows
 from penstock.functions.aggregates.result import Result, equal, picked, shown
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.sample import blamed
 from penstock.plan.node import AggregateCall
-from penstock.state.dense import Dense
+from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Resolved, Slots
+from penstock.state.state import State
 
 _ONLY = np.zeros(1, np.int64)
 
@@ -51,7 +53,7 @@ class Aggregate(Operator):
         self._names = tuple(names) if names else tuple(f"#{index}" for index in range(len(types)))
         self._key_types = tuple(types[key] for key in keys)
         self._index = Slots(self._key_types) if keys else None
-        self._weights = Dense(np.int64)
+        self._weights = SlotArray(np.int64)
         self._parts = Parts(types)
         self._functions: list[Function] = [
             AGGREGATES.load(call.function)(call, self._parts) for call in calls
@@ -62,8 +64,17 @@ class Aggregate(Operator):
             if chosen.distinct
         }
         self._reserve(1)
+        self.commit()
         none = np.zeros(0, np.int64)
         self.types = (*self._key_types, *(function.result(none).type for function in self._functions))
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        if self._index is not None:
+            yield "groups", self._index
+        yield "weights", self._weights
+        for chosen, distinct in self._distinct.items():
+            yield f"distinct {chosen.text()}", distinct
+        yield from self._parts.states()
 
     def initial(self, tick: Tick) -> Delta | None:
         """The one row of a global aggregate over nothing."""
@@ -77,9 +88,7 @@ class Aggregate(Operator):
         touched = groups.touched
         had = self._exists(touched)
         old = self._results(touched)
-        self._weights.touch(touched)
-        np.add.at(self._weights.data, groups.slots, delta.weights)
-        left = self._weights.data[touched]
+        _, left = self._weights.add(touched, groups.groups, delta.weights)
         if (left < 0).any():
             raise DataError(
                 "rows are retracted that were never inserted",
@@ -114,29 +123,6 @@ class Aggregate(Operator):
         keys = () if self._index is None else self._index.keys(slots)
         return Delta(self._rows(keys, slots), np.ones(len(slots), np.int64))
 
-    def commit(self) -> None:
-        self._weights.commit()
-        if self._index is not None:
-            self._index.commit()
-        for _, part in self._parts.all():
-            part.commit()
-        for distinct in self._distinct.values():
-            distinct.commit()
-
-    def rollback(self) -> None:
-        self._weights.rollback()
-        if self._index is not None:
-            self._index.rollback()
-        for _, part in self._parts.all():
-            part.rollback()
-        for distinct in self._distinct.values():
-            distinct.rollback()
-
-    def memory(self) -> int:
-        index = 0 if self._index is None else self._index.memory()
-        parts = sum(part.memory() for _, part in self._parts.all())
-        return index + self._weights.memory() + parts + sum(rows.memory() for rows in self._distinct.values())
-
     def _resolve(self, delta: Delta) -> Resolved:
         if self._index is None:
             return Resolved(_ONLY, np.zeros(len(delta), np.int64), _ONLY)
@@ -156,13 +142,12 @@ class Aggregate(Operator):
 
     def _update(self, delta: Delta, groups: Resolved) -> None:
         rows: dict[Selection, Rows] = {}
-        slots = groups.slots
         for chosen, part in self._parts.all():
             if chosen not in rows:
-                rows[chosen] = self._select(chosen, delta, slots, groups.touched)
+                rows[chosen] = self._select(chosen, delta, groups)
             part.update(rows[chosen])
 
-    def _select(self, chosen: Selection, delta: Delta, slots: Positions, touched: Positions) -> Rows:
+    def _select(self, chosen: Selection, delta: Delta, groups: Resolved) -> Rows:
         """The rows of a delta that pass a selection."""
         columns = tuple(delta.columns[index] for index in chosen.args)
         passes = None if chosen.filter is None else is_true(delta.columns[chosen.filter])
@@ -171,10 +156,10 @@ class Aggregate(Operator):
             if nulls is not None:
                 passes = ~nulls if passes is None else passes & ~nulls
         if passes is None or passes.all():
-            rows = Rows(slots, touched, delta.weights, columns)
+            rows = Rows(groups.touched, groups.groups, delta.weights, columns)
         else:
             places = passes.nonzero()[0]
-            rows = Rows(slots[places], touched, delta.weights[places], gather(columns, places))
+            rows = Rows(groups.touched, groups.groups[places], delta.weights[places], gather(columns, places))
         return self._distinct[chosen].change(rows) if chosen.distinct else rows
 
     def _results(self, slots: Positions) -> tuple[Result, ...]:

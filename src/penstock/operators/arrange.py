@@ -5,11 +5,13 @@ Rule: d(out) = dA; the arrangement holds A by key. Cost: delta.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.data.delta import Delta
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.state.arrangement import Arrangement
+from penstock.state.state import State
 
 
 class Arrange(Operator):
@@ -23,11 +25,5 @@ class Arrange(Operator):
         self.arrangement.apply(delta)
         return delta
 
-    def commit(self) -> None:
-        self.arrangement.commit()
-
-    def rollback(self) -> None:
-        self.arrangement.rollback()
-
-    def memory(self) -> int:
-        return self.arrangement.memory()
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self.arrangement

@@ -13,7 +13,7 @@ neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -23,11 +23,13 @@ import pyarrow as pa
 from penstock.data.column_view import Bools, Positions, null_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.ordering import Words, encode
-from penstock.operators.base import Operator, Tick
-from penstock.state.dense import Dense
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.state.history import History, Ids
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
-from penstock.state.sorted_runs import Run
+from penstock.state.state import State
 
 Direction = Literal["backward", "forward", "nearest"]
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -56,8 +58,15 @@ class Asof(Operator):
         self._tolerance = None if tolerance is None else np.uint64(tolerance)
         self._outer = outer
         self._groups = Slots([left[key] for key in left_keys]) if left_keys else None
-        self._held = Dense(np.int64)  # rows of both sides per group
+        self._members = SlotArray(np.int64)  # rows of both sides per group
         self._left, self._right = History(left), History(right)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        if self._groups is not None:
+            yield "groups", self._groups
+        yield "members", self._members
+        yield "left", self._left
+        yield "right", self._right
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         sides = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
@@ -67,7 +76,7 @@ class Asof(Operator):
         left_ids, _ = self._left.stage(groups[: len(left)], left_times, left.columns, left.weights)
         _, changed = self._right.stage(groups[len(left) :], right_times, right.columns, right.weights)
         parts = [self._joined(left_ids, self._matches(groups[: len(left)], left_times), left.weights)]
-        if len(changed[0]) and self._left.count:
+        if len(changed) and self._left.count:
             parts += self._moved(changed)
         if self._outer and not sides[0].all():
             alone = inputs[0].take(np.flatnonzero(~sides[0]))
@@ -75,21 +84,6 @@ class Asof(Operator):
             parts.append(Delta((*alone.columns, *nulls), alone.weights))
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty((*self._left_types, *self._right_types))
-
-    def commit(self) -> None:
-        for state in self._states():
-            state.commit()
-
-    def rollback(self) -> None:
-        for state in self._states():
-            state.rollback()
-
-    def memory(self) -> int:
-        return sum(state.memory() for state in self._states())
-
-    def _states(self) -> tuple[Slots | Dense | History, ...]:
-        own = (self._held, self._left, self._right)
-        return own if self._groups is None else (self._groups, *own)
 
     def _matchable(self, delta: Delta, side: int) -> Bools:
         """Which rows have neither a NULL key nor a NULL time."""
@@ -106,12 +100,12 @@ class Asof(Operator):
             return np.zeros(len(left) + len(right), np.int64)
         pairs = zip(*self._keys, strict=True)
         columns = [pa.concat_arrays([left.columns[one], right.columns[other]]) for one, other in pairs]
-        found = self._groups.resolve(columns, len(left) + len(right))
-        self._held.reserve(self._groups.size)
-        self._held.touch(found.touched)
-        np.add.at(self._held.data, found.slots, np.concatenate([left.weights, right.weights]))
-        self._groups.release(found.touched[self._held.data[found.touched] == 0])
-        return found.slots
+        resolved = self._groups.resolve(columns, len(left) + len(right))
+        self._members.reserve(self._groups.size)
+        weights = np.concatenate([left.weights, right.weights])
+        _, members = self._members.add(resolved.touched, resolved.groups, weights)
+        self._groups.release(resolved.touched[members == 0])
+        return resolved.slots
 
     def _words(self, delta: Delta, side: int) -> Words:
         (words,) = encode(delta.columns[self._times[side]])
@@ -147,9 +141,10 @@ class Asof(Operator):
 
     def _intervals(self, changed: Run) -> tuple[Positions, Words, Words]:
         """The groups and times, first to last, whose left rows may have another match; none overlap."""
-        fresh = (changed[0][1:] != changed[0][:-1]) | (changed[1][1:] != changed[1][:-1])
+        groups, times = changed.keys[0].astype(np.int64, copy=False), changed.keys[1]
+        fresh = (groups[1:] != groups[:-1]) | (times[1:] != times[:-1])
         first = np.flatnonzero(np.concatenate(([True], fresh)))
-        groups, times = changed[0][first], changed[1][first]
+        groups, times = groups[first], times[first]
         low, high = times, times
         if self._direction != "forward":
             high = self._reach(groups, times, later=True)

@@ -2,28 +2,22 @@
 
 A tick calls `step` once per dirty operator, in topological order. Nothing that `step` changes may be visible after
 `rollback`; `commit` makes it final. Between `step` and `commit` an operator's readers see the state before the tick, and the
-pending delta on top of it where they ask for it.
+pending delta on top of it where they ask for it. An operator names its states (`states`); what is done with them is done for all
+operators alike (`penstock.state.state`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
+from penstock.state.state import Composite
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """What an operator may know of the tick it runs in: its number and its time (microseconds since the epoch, UTC)."""
-
-    number: int
-    micros: int
-
-
-class Operator(Protocol):
-    """One node of the circuit. Subclass it for the defaults."""
+class Operator(Composite, ABC):
+    """One node of the circuit."""
 
     # Whether the last step gave every row at most once, and none of weight zero.
     consolidated: bool = False
@@ -39,18 +33,10 @@ class Operator(Protocol):
         """
         return None
 
+    @abstractmethod
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         """Return the change of the output for these changes of the inputs.
 
         Called at most once per tick. A delta, in or out, may hold the same row several times, with weights that cancel.
         Raising (DataError for bad data and ANSI errors) rejects the whole tick, after which `rollback` is called.
         """
-
-    def commit(self) -> None:
-        """Make the last step final; called once after every successful step."""
-
-    def rollback(self) -> None:
-        """Forget the last step; also called on operators that have not stepped in this tick."""
-
-    def memory(self) -> int:
-        """Bytes of state held."""

@@ -19,7 +19,8 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.data.delta import Delta, concat, empty
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.operators.matching import Matcher, Residual
 from penstock.operators.presence import Presence
 from penstock.state.arrangement import Arrangement
@@ -65,30 +66,21 @@ class Join(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         left, right = inputs
-        parts = self._inner(tick)
+        filling, self._filling = self._filling, False
+        parts = self._inner(tick, filling=filling)
         if self._left_lacking:
-            lacking = self._left_lacking.change(left, right, tick, filling=self._filling)
+            lacking = self._left_lacking.change(left, right, tick, filling=filling)
             parts += [_padded(part, self._matcher.other.types, at_end=True) for part in lacking]
         if self._right_lacking:
-            lacking = self._right_lacking.change(right, left, tick, filling=self._filling)
+            lacking = self._right_lacking.change(right, left, tick, filling=filling)
             parts += [_padded(part, self._matcher.own.types, at_end=False) for part in lacking]
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty([*self._matcher.own.types, *self._matcher.other.types])
 
-    def commit(self) -> None:
-        self._filling = False
-
-    def rollback(self) -> None:
-        self._filling = False
-
-    def memory(self) -> int:
-        """Nothing: the rows belong to the arrangements."""
-        return 0
-
-    def _inner(self, tick: Tick) -> list[Delta]:
+    def _inner(self, tick: Tick, *, filling: bool) -> list[Delta]:
         matcher = self._matcher
         left, right = matcher.own, matcher.other
-        if self._filling:
+        if filling:
             return [matcher.joined(run, right.after(), tick) for run in left.changed(filling=True)]
         parts = [matcher.joined(run, right.before(), tick) for run in left.changed(filling=False)]
         mirrored = matcher.mirrored()

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from penstock.data.column_view import Positions, gather, true_mask
 from penstock.data.delta import Delta, concat, empty
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 
 # A compiled expression: its value for each of so many rows.
 Scalar = Callable[[Sequence[pa.Array], int, Tick], pa.Array]
@@ -21,20 +22,7 @@ Scalar = Callable[[Sequence[pa.Array], int, Tick], pa.Array]
 Generator = Callable[[Sequence[pa.Array], int, Tick], tuple[Positions, Sequence[pa.Array]]]
 
 
-class Stateless(Operator):
-    """An operator with nothing to commit."""
-
-    def commit(self) -> None:
-        """Nothing is pending."""
-
-    def rollback(self) -> None:
-        """Nothing is pending."""
-
-    def memory(self) -> int:
-        return 0
-
-
-class Filter(Stateless):
+class Filter(Operator):
     """Rows for which the condition is TRUE: neither FALSE nor NULL."""
 
     def __init__(self, condition: Scalar) -> None:
@@ -48,7 +36,7 @@ class Filter(Stateless):
         return delta if passed.all() else delta.take(np.flatnonzero(passed))
 
 
-class Project(Stateless):
+class Project(Operator):
     """One expression per output column."""
 
     def __init__(self, expressions: Sequence[Scalar]) -> None:
@@ -59,7 +47,7 @@ class Project(Stateless):
         return Delta(_evaluate(self._expressions, delta, tick), delta.weights)
 
 
-class Select(Stateless):
+class Select(Operator):
     """Some of the input columns, by position."""
 
     def __init__(self, columns: Sequence[int]) -> None:
@@ -69,7 +57,7 @@ class Select(Stateless):
         return inputs[0].select(self._columns)
 
 
-class Union(Stateless):
+class Union(Operator):
     """All rows of all inputs: the weights of equal rows add up."""
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
@@ -77,7 +65,7 @@ class Union(Stateless):
         return concat(some or inputs[:1])
 
 
-class Expand(Stateless):
+class Expand(Operator):
     """Every input row once per projection (grouping sets)."""
 
     def __init__(self, projections: Sequence[Sequence[Scalar]]) -> None:
@@ -90,7 +78,7 @@ class Expand(Stateless):
         )
 
 
-class Generate(Stateless):
+class Generate(Operator):
     """The required columns of every input row, once per row that the generator makes of it, then the generated columns."""
 
     def __init__(self, generator: Generator, required: Sequence[int]) -> None:
@@ -104,7 +92,7 @@ class Generate(Stateless):
         return Delta((*kept, *generated), delta.weights[parents])
 
 
-class Values(Stateless):
+class Values(Operator):
     """Constant rows, given at registration."""
 
     def __init__(self, rows: Delta) -> None:

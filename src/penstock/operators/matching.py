@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.data.column_view import Bools, gather, join_pieces, null_mask, true_mask
 from penstock.data.delta import Delta, Weights
 from penstock.data.hashing import Hashes
-from penstock.operators.base import Tick
+from penstock.data.tick import Tick
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
 from penstock.state.spine import Match, Reader, collect

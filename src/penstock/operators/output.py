@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +11,13 @@ from penstock.data.column_view import gather
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.equality import equal_rows
+from penstock.data.tick import Tick
 from penstock.errors import InternalError
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
+from penstock.state.state import State
 
 
 class Output(Operator):
@@ -57,14 +59,8 @@ class Output(Operator):
         self.arrangement.apply_run(run)
         return self._shown(delta if len(run) == len(delta) else run.delta())
 
-    def commit(self) -> None:
-        self.arrangement.commit()
-
-    def rollback(self) -> None:
-        self.arrangement.rollback()
-
-    def memory(self) -> int:
-        return self.arrangement.memory()
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self.arrangement
 
     def keep(self) -> None:
         """Keep the rows from now on, because the operator below will not be stepped any more. Cost: data."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.data.column_view import Bools, Positions
 from penstock.data.delta import Delta, Weights
-from penstock.operators.base import Tick
+from penstock.data.tick import Tick
 from penstock.operators.matching import Matcher
 from penstock.state.run import Run
 from penstock.state.spine import collect
@@ -67,7 +67,7 @@ class Presence:
         matcher = self.matcher
         changes: dict[int, tuple[Run, list[Positions], list[Weights]]] = {}
         for match in matcher.mirrored().matches(other, matcher.own.before(), tick):
-            _, rows, weights = changes.setdefault(id(match.run), (match.run, [], []))
+            _, rows, weights = changes.setdefault(match.run.name, (match.run, [], []))
             rows.append(match.right)
             weights.append(other.weights[match.left])
         parts = []

@@ -17,7 +17,8 @@ import pyarrow as pa
 from penstock.data.column_view import Bools, null_mask, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.operators.matching import Matcher, Residual
 from penstock.operators.presence import Presence
 from penstock.state.arrangement import Arrangement
@@ -58,20 +59,11 @@ class SemiJoin(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         left, right = inputs
-        return _sum(self._change(left, right, tick), self._left.types)
+        filling, self._filling = self._filling, False
+        return _sum(self._change(left, right, tick, filling=filling), self._left.types)
 
-    def commit(self) -> None:
-        self._filling = False
-
-    def rollback(self) -> None:
-        self._filling = False
-
-    def memory(self) -> int:
-        """Nothing: the rows belong to the arrangements."""
-        return 0
-
-    def _change(self, left: Delta, right: Delta, tick: Tick) -> list[Delta]:
-        return self._presence.change(left, right, tick, filling=self._filling)
+    def _change(self, left: Delta, right: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
+        return self._presence.change(left, right, tick, filling=filling)
 
 
 def not_in(left: Arrangement, right: Arrangement, *, residual: Residual | None = None) -> SemiJoin:
@@ -96,9 +88,9 @@ class NotIn(SemiJoin):
     def __init__(self, left: Arrangement, right: Arrangement) -> None:
         super().__init__("anti", left, right)
 
-    def _change(self, left: Delta, right: Delta, tick: Tick) -> list[Delta]:
+    def _change(self, left: Delta, right: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
         after = self._regime(after=True)
-        if self._filling:
+        if filling:
             return self._alive(left, after, after=True)
         before = self._regime(after=False)
         if before != after:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
+from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
+from penstock.state.cell import RowCell
+from penstock.state.state import State
 
 _SHOWN = 3  # rows in a message
 
@@ -23,14 +26,16 @@ class Single(Operator):
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = tuple(types)
-        self._rows = empty(types)
-        self._pending: Delta | None = None
+        self._rows = RowCell(self._types)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self._rows
 
     def initial(self, tick: Tick) -> Delta | None:
         return self._shown(empty(self._types))
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        rows = consolidate(concat([self._rows, inputs[0]]))
+        rows = consolidate(concat([self._rows.value, inputs[0]]))
         count = int(rows.weights.sum())
         if count > 1:
             raise DataError(
@@ -38,18 +43,8 @@ class Single(Operator):
                 code="DATA_SCALAR_SUBQUERY",
                 hint="add LIMIT 1 or an aggregate such as max() to the subquery",
             )
-        self._pending = rows
-        return consolidate(concat([-self._shown(self._rows), self._shown(rows)]))
-
-    def commit(self) -> None:
-        if self._pending is not None:
-            self._rows, self._pending = self._pending, None
-
-    def rollback(self) -> None:
-        self._pending = None
-
-    def memory(self) -> int:
-        return int(sum(column.nbytes for column in self._rows.columns))
+        self._rows.stage(rows)
+        return consolidate(concat([-self._shown(self._rows.value), self._shown(rows)]))
 
     def _shown(self, rows: Delta) -> Delta:
         if len(rows):

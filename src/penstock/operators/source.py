@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,11 +13,13 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import hash_rows, hash_wide
+from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
 from penstock.state.narrow import all_one
+from penstock.state.state import State
 
 OnMissing = Literal["reject", "quarantine"]
 _MANY = 32_768
@@ -73,6 +75,7 @@ class Source(Operator):
             return None
         if self._key is None and self.arrangement.keys is None and self.arrangement.count == 0:
             self.arrangement = Arrangement(self.arrangement.types, columns)
+            self._pieces = (self.arrangement,)
         return self.arrangement if self.arrangement.keys == tuple(columns) else None
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
@@ -93,15 +96,12 @@ class Source(Operator):
         self.arrangement.apply(changed)
         return changed.select(range(len(self.columns)))
 
-    def commit(self) -> None:
-        self.arrangement.commit()
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self.arrangement
 
     def rollback(self) -> None:
-        self.arrangement.rollback()
+        super().rollback()
         self.missing = self._nothing
-
-    def memory(self) -> int:
-        return self.arrangement.memory()
 
     def rows(self) -> Delta:
         """All committed rows (their retained columns) with their multiplicity. Cost: data."""

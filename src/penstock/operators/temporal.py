@@ -9,7 +9,7 @@ bound]. Cost: delta and the rows that enter or leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,29 @@ import pyarrow.compute as pc
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
+from penstock.state.cell import Cell
 from penstock.state.spine import Spine
+from penstock.state.state import Image, State
 from penstock.state.time_index import TimeIndex
 
 Keys = npt.NDArray[np.int64]
+
+
+class LastTick(Cell[Tick | None]):
+    """The last tick in which an operator has stepped."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def save(self) -> Image:
+        last = self.value
+        return Image(values={"value": None if last is None else [last.number, last.micros]})
+
+    def load(self, image: Image) -> None:
+        last = image.values["value"]
+        self.value = self._staged = None if last is None else Tick(*last)
 
 
 class Timed(Operator):
@@ -31,31 +49,24 @@ class Timed(Operator):
     def __init__(self, types: Sequence[pa.DataType], evaluate: Callable[[Delta, Tick], Delta]) -> None:
         self._rows = Spine(types)
         self._evaluate = evaluate
-        self._last: Tick | None = None
-        self._now: Tick | None = None
+        self._last = LastTick()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self._rows
+        yield "last", self._last
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
-        self._now = tick
+        self._last.stage(tick)
         self._rows.stage(delta)
         changed = self._evaluate(delta, tick)
-        if self._last is None or self._last.micros == tick.micros:
+        last = self._last.value
+        if last is None or last.micros == tick.micros:
             return changed
         rows = self._rows.before().rows()
         if not len(rows):
             return changed
-        return consolidate(concat([changed, self._evaluate(rows, tick), -self._evaluate(rows, self._last)]))
-
-    def commit(self) -> None:
-        self._rows.commit()
-        self._last = self._now
-
-    def rollback(self) -> None:
-        self._rows.rollback()
-        self._now = self._last
-
-    def memory(self) -> int:
-        return self._rows.memory()
+        return consolidate(concat([changed, self._evaluate(rows, tick), -self._evaluate(rows, last)]))
 
 
 class TemporalFilter(Operator):
@@ -79,12 +90,15 @@ class TemporalFilter(Operator):
         self._key = key
         self._bound = bound
         self._passes = passes
-        self._last: Tick | None = None
-        self._now: Tick | None = None
+        self._last = LastTick()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self._rows
+        yield "last", self._last
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
-        self._now = tick
+        self._last.stage(tick)
         keys, there = self._key(delta.columns, len(delta), tick)
         held = np.flatnonzero(there)
         self._rows.stage(keys[held], delta.take(held))
@@ -94,15 +108,16 @@ class TemporalFilter(Operator):
 
     def _moved(self, tick: Tick) -> Delta | None:
         """The rows that enter or leave because the bound has moved."""
-        if self._last is None or self._last.micros == tick.micros:
+        last = self._last.value
+        if last is None or last.micros == tick.micros:
             return None
-        old, new = self._bound(self._last), self._bound(tick)
+        old, new = self._bound(last), self._bound(tick)
         if old == new or old is None or new is None:
             return None
         rows = self._rows.between(min(old, new), max(old, new))
         if not len(rows):
             return None
-        sides = self._mask(rows, tick).astype(np.int64) - self._mask(rows, self._last)
+        sides = self._mask(rows, tick).astype(np.int64) - self._mask(rows, last)
         crossing = np.flatnonzero(sides)
         chosen = rows.take(crossing)
         return Delta(chosen.columns, chosen.weights * sides[crossing])
@@ -111,14 +126,3 @@ class TemporalFilter(Operator):
         passed = self._passes(rows.columns, len(rows), tick)
         mask: npt.NDArray[np.bool_] = pc.fill_null(passed, False).to_numpy(zero_copy_only=False)
         return mask
-
-    def commit(self) -> None:
-        self._rows.commit()
-        self._last = self._now
-
-    def rollback(self) -> None:
-        self._rows.rollback()
-        self._now = self._last
-
-    def memory(self) -> int:
-        return self._rows.memory()

@@ -22,18 +22,21 @@ from penstock.data.column_view import Bools, Positions
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
 from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
+from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.operators.base import Operator, Tick
-from penstock.state.dense import Dense
+from penstock.operators.base import Operator
 from penstock.state.multiset import Ordered, OrderedRows
-from penstock.state.slots import Slots
-from penstock.state.sorted_runs import Run
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
+from penstock.state.slots import Resolved, Slots
+from penstock.state.state import State
 from penstock.state.top_ids import TopIds
 
 Ints = npt.NDArray[np.int64]
 
 _MOST_KEPT = 32  # places up to which the rows at them are kept per partition
 _SPARE = 2  # rows more that are kept at least
+_ONLY = np.zeros(1, np.int64)
 _LARGE = 50_000  # changed rows from which reading partitions in order is cheaper than arranging them anew
 
 
@@ -68,33 +71,45 @@ class TopK(Operator):
         self._rank = rank_field
         self._index = Slots([types[key] for key in partition]) if partition else None
         self._rows = OrderedRows(types, order)
-        self._total = Dense(np.int64)
+        self._total = SlotArray(np.int64)
         words = self._rows.counts.words
         # Per partition: the words of its first row, those of the last row that was looked at, and the places up to that one.
-        self._first = [Dense(np.uint64) for _ in range(words)]
-        self._last = [Dense(np.uint64) for _ in range(words)]
-        self._seen = Dense(np.int64)
+        self._first = [SlotArray(np.uint64) for _ in range(words)]
+        self._last = [SlotArray(np.uint64) for _ in range(words)]
+        self._seen = SlotArray(np.int64)
         self._reach, self._kept = self._end, None
         if self._end is not None and self._end <= _MOST_KEPT:
             self._reach = self._end + _SPARE + self._end // 4
             self._kept = TopIds(self._reach)
         self.types = (*types, pa.int32()) if rank_field else tuple(types)
+        self._reserve(1)
+        self.commit()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        if self._index is not None:
+            yield "partitions", self._index
+        yield "rows", self._rows
+        yield "total", self._total
+        yield "seen", self._seen
+        for at, (first, last) in enumerate(zip(self._first, self._last, strict=True)):
+            yield f"first {at}", first
+            yield f"last {at}", last
+        if self._kept is not None:
+            yield "top", self._kept
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         if len(delta) == 0 or self._end == self._offset:
             return empty(self.types)
-        slots, touched = self._resolve(delta)
-        run = self._rows.stage(slots, delta.columns, delta.weights)
-        before = self._total.data[touched]
-        self._total.touch(touched)
-        np.add.at(self._total.data, slots, delta.weights)
-        after = self._total.data[touched]
+        partitions = self._resolve(delta)
+        touched = partitions.touched
+        run = self._rows.stage(partitions.slots, delta.columns, delta.weights)
+        before, after = self._total.add(touched, partitions.groups, delta.weights)
         if (after < 0).any():
             raise DataError("rows are retracted that were never inserted", code="DATA_NEGATIVE_COUNT")
         if self._index is not None:
             self._index.release(touched[after == 0])
-        if len(run[0]) == 0:
+        if len(run) == 0:
             return empty(self.types)
         affected, held = self._affected(run, touched, before)
         if len(affected) == 0:
@@ -110,50 +125,31 @@ class TopK(Operator):
             return empty(self.types)
         return self._difference(_NOTHING, self._rows.ordered(slots, self._end))
 
-    def commit(self) -> None:
-        if self._index is not None:
-            self._index.commit()
-        self._rows.commit()
-        for dense in self._dense():
-            dense.commit()
-
-    def rollback(self) -> None:
-        if self._index is not None:
-            self._index.rollback()
-        self._rows.rollback()
-        for dense in self._dense():
-            dense.rollback()
-
-    def memory(self) -> int:
-        index = 0 if self._index is None else self._index.memory()
-        dense = sum(dense.memory() for dense in self._dense())
-        return index + self._rows.memory() + dense
-
-    def _dense(self) -> Iterator[Dense]:
-        yield from (self._total, self._seen, *self._first, *self._last)
+    def _reserve(self, size: int) -> None:
+        for array in (self._total, self._seen, *self._first, *self._last):
+            array.reserve(size)
         if self._kept is not None:
-            yield from self._kept.dense()
+            self._kept.reserve(size)
 
-    def _resolve(self, delta: Delta) -> tuple[Positions, Positions]:
+    def _resolve(self, delta: Delta) -> Resolved:
         if self._index is None:
-            return np.zeros(len(delta), np.int64), np.zeros(1, np.int64)
-        found = self._index.resolve([delta.columns[key] for key in self._partition], len(delta))
-        for dense in self._dense():
-            dense.reserve(self._index.size)
-        return found.slots, found.touched
+            return Resolved(_ONLY, np.zeros(len(delta), np.int64), _ONLY)
+        partitions = self._index.resolve([delta.columns[key] for key in self._partition], len(delta))
+        self._reserve(self._index.size)
+        return partitions
 
     def _affected(self, run: Run, touched: Positions, before: Ints) -> tuple[Positions, Ints]:
         """The partitions whose places may change, ascending, and how many rows they had."""
-        slots, words = run[0], run[1 : 1 + len(self._last)]
-        held = np.zeros(len(self._total.data), np.int64) if len(touched) * 8 > len(self._total.data) else None
-        if held is None:
+        slots, words = run.keys[0], run.keys[1 : 1 + len(self._last)]
+        if len(touched) * 8 > self._total.size:
+            totals = np.zeros(self._total.size, np.int64)
+            totals[touched] = before
+            old = totals[slots]
+        else:
             order = np.argsort(touched)
             old = before[order][np.searchsorted(touched[order], slots)]
-        else:
-            held[touched] = before
-            old = held[slots]
         concerned = (self._seen.data[slots] == old) | _not_after(
-            words, [dense.data[slots] for dense in self._last]
+            words, [array.data[slots] for array in self._last]
         )
         slots, old = slots[concerned], old[concerned]
         first = run_starts(slots)
@@ -161,7 +157,7 @@ class TopK(Operator):
 
     def _before_and_after(self, run: Run, affected: Positions, held: Ints) -> tuple[Ordered, Ordered]:
         """The first rows of partitions before and after the tick."""
-        first = [dense.data[affected] for dense in self._first]
+        first = [array.data[affected] for array in self._first]
         starts = self._starts(run, affected, first, held == 0)
         if self._kept is None:
             old = self._rows.ordered(affected, self._reach, starts=first, committed=True)
@@ -169,9 +165,9 @@ class TopK(Operator):
         changed = _changed(run, affected)
         groups, ids = self._kept.read(affected)
         at, hit = changed.find(ids)
-        counts = self._rows.held(ids)
+        counts = self._rows.copies(ids)
         old = Ordered(groups, ids, counts - np.where(hit, changed.weights.take(at, mode="clip"), 0), ())
-        if len(run[0]) > _LARGE:
+        if len(run) > _LARGE:
             return old, self._rows.ordered(affected, self._reach, starts=starts)
         fresh = changed.weights > 0
         fresh[at[hit]] = False
@@ -210,31 +206,32 @@ class TopK(Operator):
         self, run: Run, affected: Positions, first: Sequence[Words], was_empty: npt.NDArray[np.bool_]
     ) -> list[Words]:
         """Words before which nothing is alive after the tick: those of the first row, or of a changed row before it."""
-        nearest = np.searchsorted(run[0], affected)
-        changed = [word[nearest] for word in run[1 : 1 + len(first)]]
+        nearest = np.searchsorted(run.keys[0], affected)
+        changed = [word[nearest] for word in run.keys[1 : 1 + len(first)]]
         earlier = _not_after(changed, first) | was_empty
         return [np.where(earlier, one, other) for one, other in zip(changed, first, strict=True)]
 
     def _remember(self, affected: Positions, new: Ordered) -> None:
         """Note the first and the last row of partitions that was looked at, and those between them."""
-        for dense in (self._seen, *self._first, *self._last):
-            dense.touch(affected)
         begin, end = self._places(new)
         if self._reach is not None:
             near = (begin < self._reach).nonzero()[0]
             new, end = new.take(near), end[near]
         if self._kept is not None:
             self._kept.put(affected, new.groups, new.ids)
-        self._seen.data[affected] = 0
+        seen = np.zeros(len(affected), np.int64)
         if len(new) == 0:
+            self._seen.put(affected, seen)
             return
         starts = run_starts(new.groups)
-        owners = affected[new.groups[starts]]
+        groups = new.groups[starts]
         lasts = starts + run_lengths(starts, len(new)) - 1
-        self._seen.data[owners] = end[lasts]
+        seen[groups] = end[lasts]
+        self._seen.put(affected, seen)
+        owners = affected[groups]
         for first, last, word in zip(self._first, self._last, new.words, strict=True):
-            first.data[owners] = word[starts]
-            last.data[owners] = word[lasts]
+            first.put(owners, word[starts])
+            last.put(owners, word[lasts])
 
     def _places(self, read: Ordered) -> tuple[Ints, Ints]:
         """The places, from 0, that each row takes in its partition: first, and one behind the last."""
@@ -294,10 +291,11 @@ class _Changed:
 
 def _changed(run: Run, affected: Positions) -> _Changed:
     """The entries of a change that belong to affected partitions."""
-    at = affected.searchsorted(run[0])
-    inside = (affected.take(at, mode="clip") == run[0]).nonzero()[0]
-    inside = inside[np.argsort(run[-2][inside])]
-    return _Changed(at[inside], run[-2][inside], run[-1][inside])
+    partitions, ids = run.keys[0], run.keys[-1]
+    at = affected.searchsorted(partitions)
+    inside = (affected.take(at, mode="clip") == partitions).nonzero()[0]
+    inside = inside[np.argsort(ids[inside])]
+    return _Changed(at[inside], ids[inside], run.weights[inside])
 
 
 def _together(one: Ordered, other: Ordered) -> Ordered:

@@ -8,7 +8,7 @@ Cost: the touched partitions: a partition of a million rows is a million rows pe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,16 @@ from penstock.data.delta import Delta, concat, concat_columns, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_rows
 from penstock.data.ordering import Key, rank_classes, rank_rows, run_starts
+from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.functions.windows import PLACES_ONLY, WINDOWS
 from penstock.functions.windows.layout import lay_out
-from penstock.operators.base import Operator, Tick
+from penstock.operators.base import Operator
 from penstock.operators.sample import blamed
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
+from penstock.state.state import State
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,6 +61,10 @@ class Window(Operator):
         none = np.zeros(0, np.int64)
         self.types = (*types, *(column.type for column in self._computed(nothing, none, none)))
 
+    def states(self) -> Iterator[tuple[str, State]]:
+        if self._owned:
+            yield "rows", self._rows
+
     def initial(self, tick: Tick) -> Delta | None:
         # The arrangement may be older than the operator: for the operator, all of its rows are new in this tick.
         self._filling = True
@@ -66,12 +72,13 @@ class Window(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
+        filling, self._filling = self._filling, False
         if len(delta) == 0:
             return empty(self.types)
         keys = [delta.columns[index] for index in self._partition]
         leaders, groups = group_keys(keys, hash_rows(keys, len(delta)), as_rows=False)
         owners, before = np.zeros(0, np.int64), empty(self._rows.types)
-        if not self._filling:
+        if not filling:
             owners, before = self._rows.before().lookup(gather(keys, leaders), len(leaders))
         if self._owned:
             self._rows.apply(delta)
@@ -116,19 +123,6 @@ class Window(Operator):
         columns = gather(rows.columns, order[copies])
         results = self._computed(columns, partitions[order][copies], peers[copies])
         return Delta((*columns, *results), np.ones(len(copies), np.int64))
-
-    def commit(self) -> None:
-        self._filling = False
-        if self._owned:
-            self._rows.commit()
-
-    def rollback(self) -> None:
-        self._filling = False
-        if self._owned:
-            self._rows.rollback()
-
-    def memory(self) -> int:
-        return self._rows.memory() if self._owned else 0
 
     def _together(
         self, before: Delta, owners: Positions, delta: Delta, groups: Positions

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
+from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
 from penstock.errors import DataError
-from penstock.operators.base import Operator, Tick
-from penstock.operators.linear import Stateless
+from penstock.operators.base import Operator
 from penstock.operators.output import expanded
 from penstock.operators.sample import blamed
 from penstock.operators.temporal import Timed
 from penstock.plan import node as plan
 from penstock.spark.catalyst.planner import Planned
 from penstock.spark.fragment import Fragments
+from penstock.state.cell import RowCell
 from penstock.state.spine import Spine
+from penstock.state.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +53,7 @@ def operator_maker(view: plan.View, fragments: Callable[[], Fragments]) -> Maker
     return make
 
 
-class Mapped(Stateless):
+class Mapped(Operator):
     """Expressions or a generator that only Spark knows, row by row. Rule: d(out) = f(dA). Cost: delta, and a call to Spark."""
 
     def __init__(self, fragments: Callable[[], Fragments], node: plan.Spark) -> None:
@@ -79,8 +81,12 @@ class Recomputed(Operator):
         self._fragments = fragments
         self._node = node
         self._inputs = [Spine([kernel_type(field.type) for field in child.fields]) for child in node.inputs]
-        self._rows = empty([kernel_type(field.type) for field in node.fields])
-        self._pending: Delta | None = None
+        self._rows = RowCell(tuple(kernel_type(field.type) for field in node.fields))
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        for at, spine in enumerate(self._inputs):
+            yield f"input {at}", spine
+        yield "rows", self._rows
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         for spine, delta in zip(self._inputs, inputs, strict=True):
@@ -98,20 +104,6 @@ class Recomputed(Operator):
                     names = [field.name for field in child.fields]
                     raise blamed(error, delta, names, of="input") from None
             raise
-        self._pending = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
-        return consolidate(concat([self._pending, -self._rows]))
-
-    def commit(self) -> None:
-        for spine in self._inputs:
-            spine.commit()
-        if self._pending is not None:
-            self._rows, self._pending = self._pending, None
-
-    def rollback(self) -> None:
-        for spine in self._inputs:
-            spine.rollback()
-        self._pending = None
-
-    def memory(self) -> int:
-        held = int(sum(column.nbytes for column in self._rows.columns))
-        return sum(spine.memory() for spine in self._inputs) + held
+        result = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
+        self._rows.stage(result)
+        return consolidate(concat([result, -self._rows.value]))

@@ -5,17 +5,20 @@ A reader that needs only some of the columns reads them from the index of all (`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
-from penstock.state.run import Run, row_words, select_columns, sort_run
+from penstock.state.run import Run, select_columns
 from penstock.state.spine import Reader, Spine
+from penstock.state.state import Composite, Image, State
+
+_MOST_SELECTIONS = 64  # runs that are remembered; most of them are merged soon
 
 
-class Arrangement:
+class Arrangement(Composite):
     """The rows of one operator, by key. It is stepped once per tick, before its readers.
 
     `apply` stages the operator's delta. Readers then ask for the rows `before` or `after` it; an arrangement that is not stepped
@@ -28,6 +31,11 @@ class Arrangement:
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None) -> None:
         self._spine = Spine(types, keys)
         self._counts: KeyCounts | None = None
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self._spine
+        if self._counts is not None:
+            yield "counts", self._counts
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -51,16 +59,27 @@ class Arrangement:
     def count_keys(self) -> KeyCounts:
         """Count the rows of each key from now on. Cost of the first call: data."""
         if self._counts is None:
-            self._counts = KeyCounts([self.types[column] for column in self.key_columns])
+            counts = KeyCounts([self.types[column] for column in self.key_columns])
             rows = self._spine.before().rows()
             if len(rows):
-                self._counts.stage(self.key_of(rows), rows.weights)
-                self._counts.commit()
+                counts.stage(self.key_of(rows), rows.weights)
+                counts.commit()
+            self._counts = counts
+            self._pieces = (self._spine, counts)
         return self._counts
+
+    def load(self, image: Image) -> None:
+        """Be what `save` gave; counts that were not saved are made from the rows."""
+        self._spine.load(image.parts["rows"])
+        if self._counts is not None and "counts" in image.parts:
+            self._counts.load(image.parts["counts"])
+        elif self._counts is not None:
+            self._counts = None
+            self.count_keys()
 
     def sorted(self, delta: Delta) -> Run:
         """A change as a run of this arrangement."""
-        return sort_run(row_words(delta.columns, self.keys, len(delta)), delta)
+        return self._spine.sorted(delta)
 
     def apply(self, delta: Delta) -> None:
         """Stage a change; called at most once per tick."""
@@ -88,23 +107,7 @@ class Arrangement:
         if filling:
             return self._spine.after().runs
         staged = self._spine.staged()
-        return () if staged is None or len(staged) == 0 else (staged,)
-
-    def commit(self) -> None:
-        """Make the change of this tick final."""
-        self._spine.commit()
-        if self._counts is not None:
-            self._counts.commit()
-
-    def rollback(self) -> None:
-        """Forget the change of this tick."""
-        self._spine.rollback()
-        if self._counts is not None:
-            self._counts.rollback()
-
-    def memory(self) -> int:
-        """Bytes held."""
-        return self._spine.memory() + (self._counts.memory() if self._counts else 0)
+        return () if staged is None else (staged,)
 
     @property
     def count(self) -> int:
@@ -118,7 +121,7 @@ class Selected(Arrangement):
     `columns` are positions in the other one; the columns of its key must be among them. A row may be there several times.
     """
 
-    __slots__ = ("_base", "_columns", "_known")
+    __slots__ = ("_base", "_columns", "_selections")
 
     def __init__(self, base: Arrangement, columns: Sequence[int]) -> None:
         assert base.keys is not None
@@ -127,7 +130,11 @@ class Selected(Arrangement):
         )
         self._base = base
         self._columns = tuple(columns)
-        self._known: dict[int, tuple[Run, Run]] = {}
+        self._selections: dict[int, Run] = {}  # by the name of the run
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        """Nothing: the rows belong to the other arrangement."""
+        return iter(())
 
     def count_keys(self) -> KeyCounts:
         return self._base.count_keys()
@@ -141,17 +148,18 @@ class Selected(Arrangement):
     def changed(self, *, filling: bool) -> tuple[Run, ...]:
         return self._selected(self._base.changed(filling=filling))
 
-    def memory(self) -> int:
-        """Nothing: the rows belong to the other arrangement."""
-        return 0
-
     @property
     def count(self) -> int:
         return self._base.count
 
     def _selected(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        # A run is selected from once, and forgotten with the run.
-        if any(id(run) not in self._known for run in runs):
-            known = [self._known.get(id(run)) or (run, select_columns(run, self._columns)) for run in runs]
-            self._known = {id(run): (run, selected) for run, selected in known}
-        return tuple(self._known[id(run)][1] for run in runs)
+        return tuple(self._selection(run) for run in runs)
+
+    def _selection(self, run: Run) -> Run:
+        # A run is selected from once. The run of a tick that was rolled back leaves its name to another one.
+        selection = self._selections.get(run.name)
+        if selection is None or selection.weights is not run.weights:
+            if len(self._selections) >= _MOST_SELECTIONS:
+                self._selections.clear()
+            selection = self._selections[run.name] = select_columns(run, self._columns)
+        return selection

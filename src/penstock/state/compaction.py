@@ -11,17 +11,23 @@ and it goes on when a whole chunk is paid for, since small chunks cost more call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-R = TypeVar("R")
-Product = TypeVar("Product", covariant=True)
+from penstock.state.limits import LIMITS
 
-_FAN_IN = 4  # runs of similar size that are merged together
-_SMALL = 8_192  # rows of a run up to which its size does not matter
-_AT_ONCE = 32_768  # rows that are merged at once
-_MOST_DEAD = 4  # the largest run is merged with the others when they are this part of it
-_FUEL = 32  # rows merged per changed row in an open merge: what it needs is _MOST_DEAD + 1, and more means fewer runs
-_CHUNK = 32_768  # rows that must be paid for before a merge goes on
+
+class Named(Protocol):
+    """What is merged: it has a name among the others, and a size."""
+
+    @property
+    def name(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
+R = TypeVar("R", bound=Named)
+Product = TypeVar("Product", covariant=True)
 
 
 class Merging(Protocol[Product]):
@@ -30,90 +36,105 @@ class Merging(Protocol[Product]):
     def advance(self, rows: int) -> bool:
         """Merge at least so many more rows if there are as many, and say whether all are done."""
 
-    def result(self) -> Product:
+    def result(self, name: int) -> Product:
         """The merged run, once all are done."""
 
     def memory(self) -> int:
         """Bytes written so far."""
 
 
-class _Open(Generic[R]):
-    __slots__ = ("merge", "paid", "runs")
+@dataclass(slots=True)
+class Open(Generic[R]):
+    """A merge that is under way, and the rows of it that are paid for."""
 
-    def __init__(self, merge: Merging[R], runs: Sequence[R]) -> None:
-        self.merge = merge
-        self.runs = runs
-        self.paid = 0
+    merge: Merging[R]
+    names: tuple[int, ...]
+    paid: int = 0
 
 
 class Compaction(Generic[R]):
     """A logarithmic number of runs, the newest last."""
 
-    __slots__ = ("_begin", "_merged", "_open", "_size", "runs")
+    __slots__ = ("_begin", "_merged", "next_name", "open", "runs")
 
     def __init__(
-        self,
-        size: Callable[[R], int],
-        begin: Callable[[Sequence[R]], Merging[R]],
-        merged: Callable[[Sequence[R]], R],
+        self, begin: Callable[[Sequence[R]], Merging[R]], merged: Callable[[Sequence[R], int], R]
     ) -> None:
-        self.runs: list[R] = []
-        self._size = size
+        self.runs: tuple[R, ...] = ()
+        self.next_name = 0
+        self.open: list[Open[R]] = []
         self._begin = begin  # a merge in steps
-        self._merged = merged  # a merge at once
-        self._open: list[_Open[R]] = []
+        self._merged = merged  # a merge at once, into a run of a name
 
-    def work(self, rows: int) -> None:
-        """Merge, as much as `rows` changed rows pay for."""
-        while len(self.runs) > 2 and self._start():
-            pass
-        if not self._open:
+    def append(self, runs: Sequence[R]) -> None:
+        """Take runs behind the others; they have the next names."""
+        self.runs = (*self.runs, *runs)
+        self.next_name += len(runs)
+
+    def work(self, rows: int, fuel: int) -> None:
+        """Merge, `fuel` rows for each of `rows` changed rows. When it raises, the runs are what they were."""
+        try:
+            while len(self.runs) > 2 and self._start():
+                pass
+            self._advance_all(rows, fuel)
+        except BaseException:
+            self.open.clear()  # half-done merges begin again
+            raise
+
+    def _advance_all(self, rows: int, fuel: int) -> None:
+        if not self.open:
             return
-        for entry in self._open:
-            entry.paid += _FUEL * rows
-        budget = max(_CHUNK, 2 * _FUEL * rows)
-        for entry in sorted(self._open, key=lambda entry: -entry.paid):
-            if entry.paid < _CHUNK or budget <= 0:
+        for entry in self.open:
+            entry.paid += fuel * rows
+        budget = max(LIMITS.paid_chunk, 2 * fuel * rows)
+        for entry in sorted(self.open, key=lambda entry: -entry.paid):
+            if entry.paid < LIMITS.paid_chunk or budget <= 0:
                 break
             budget -= entry.paid
-            self._advance(entry)
+            done = entry.merge.advance(entry.paid)
+            entry.paid = 0
+            if done:
+                self.open.remove(entry)
+                self._replace(entry.names, entry.merge.result(self.next_name))
 
     def merge_memory(self) -> int:
         """Bytes of half-done merges."""
-        return sum(entry.merge.memory() for entry in self._open)
+        return sum(entry.merge.memory() for entry in self.open)
 
     def compact(self) -> None:
         """Merge everything into one run. Cost: data."""
-        self._open.clear()
+        self.open.clear()
         if len(self.runs) > 1:
-            self._put(list(self.runs), self._merged(self.runs))
+            self._merge(self.runs)
 
-    def _advance(self, entry: _Open[R]) -> None:
-        done = entry.merge.advance(entry.paid)
-        entry.paid = 0
-        if done:
-            self._open.remove(entry)
-            self._put(entry.runs, entry.merge.result())
+    def begin(self, names: Sequence[int], paid: int = 0) -> Open[R]:
+        """Open a merge of the runs with these names."""
+        entry = Open(self._begin([run for run in self.runs if run.name in names]), tuple(names), paid)
+        self.open.append(entry)
+        return entry
 
-    def _put(self, runs: Sequence[R], merged: R) -> None:
-        """Let a run stand where the first of those that it replaces stood."""
-        gone = {id(run) for run in runs}
-        place = next(at for at, run in enumerate(self.runs) if id(run) in gone)
-        kept = [run for run in self.runs if id(run) not in gone]
-        self.runs[:] = kept[:place] + ([merged] if self._size(merged) else []) + kept[place:]
+    def _merge(self, runs: Sequence[R]) -> None:
+        self._replace([run.name for run in runs], self._merged(runs, self.next_name))
+
+    def _replace(self, names: Sequence[int], merged: R) -> None:
+        """Let a merged run stand where the first of those that it replaces stood."""
+        place = next(at for at, run in enumerate(self.runs) if run.name in names)
+        others = [run for run in self.runs if run.name not in names]
+        self.runs = (*others[:place], *((merged,) if len(merged) else ()), *others[place:])
+        self.next_name += 1
 
     def _start(self) -> bool:
         """Begin the next merge that is due, and say whether there was one."""
-        busy = {id(run) for entry in self._open for run in entry.runs}
-        free = sorted((run for run in self.runs if id(run) not in busy), key=self._size)
-        count = due([self._size(run) for run in free], sum(map(self._size, self.runs)))
+        busy = {name for entry in self.open for name in entry.names}
+        free = sorted((run for run in self.runs if run.name not in busy), key=len)
+        count = due([len(run) for run in free], sum(map(len, self.runs)))
         if count == 0:
             return False
         chosen = free[:count]
-        if sum(map(self._size, chosen)) <= _AT_ONCE:
-            self._put(chosen, self._merged(chosen))
+        if sum(map(len, chosen)) <= LIMITS.at_once:
+            self._merge(chosen)
         else:
-            self._open.append(_Open(self._begin(chosen), chosen))
+            self.begin([run.name for run in chosen])
         return True
 
 
@@ -130,8 +151,8 @@ def due(sizes: Sequence[int], total: int) -> int:
         size = sizes[place]
         below -= size
         if 2 * size > total:
-            if _MOST_DEAD * below >= size:
+            if LIMITS.most_dead * below >= size:
                 return place + 1
-        elif place + 1 >= _FAN_IN and (size < _SMALL or 2 * below >= 3 * size):
+        elif place + 1 >= LIMITS.fan_in and (size < LIMITS.small or 2 * below >= 3 * size):
             return place + 1
     return 0

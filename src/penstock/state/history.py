@@ -6,7 +6,7 @@ order of the times. A tick stages its changes once, reads the rows before and af
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,37 +15,47 @@ import pyarrow as pa
 from penstock.data.column_view import Positions, gather
 from penstock.data.delta import Weights
 from penstock.data.ordering import Words, rank_rows
-from penstock.state.dense import Dense
+from penstock.state.cell import Cell
 from penstock.state.ordered import Entries, OrderedCounts
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
-from penstock.state.sorted_runs import Run
+from penstock.state.state import Composite, State
 
 Ids = npt.NDArray[np.int64]
 _PIECE = 65_536  # look-ups at a time: each reads several entries of every run
 
 
-class History:
+class History(Composite):
     """Rows of the given types by group and time."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._rows = Slots(types, as_rows=True)
-        self._held = Dense(np.int64)
+        self._copies = SlotArray(np.int64)  # how often each row is there
         self._counts = OrderedCounts(1, ids=True)
-        self.count = 0  # committed rows, with their multiplicity
-        self._change = 0
+        self._total = Cell(0)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self._rows
+        yield "copies", self._copies
+        yield "counts", self._counts
+        yield "total", self._total
+
+    @property
+    def count(self) -> int:
+        """The number of committed rows, counting multiplicity."""
+        return self._total.value
 
     def stage(
         self, groups: Positions, times: Words, columns: Sequence[pa.Array], weights: Weights
     ) -> tuple[Ids, Run]:
-        """Add rows with weights: the id of each row, and the changed entries (group, time, id, weight) in order."""
-        found = self._rows.resolve(columns, len(weights))
-        ids = found.slots
-        self._change += int(weights.sum())
-        self._held.reserve(self._rows.size)
-        self._held.touch(found.touched)
-        np.add.at(self._held.data, ids, weights)
-        self._rows.release(found.touched[self._held.data[found.touched] == 0])
-        return ids, self._counts.stage((groups, times, ids), weights)
+        """Add rows with weights: the id of each row, and the changed entries (group, time, id) in order."""
+        resolved = self._rows.resolve(columns, len(weights))
+        self._total.stage(self._total.staged + int(weights.sum()))
+        self._copies.reserve(self._rows.size)
+        _, copies = self._copies.add(resolved.touched, resolved.groups, weights)
+        self._rows.release(resolved.touched[copies == 0])
+        return resolved.slots, self._counts.stage((groups, times, resolved.slots), weights)
 
     def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ids, Words]:
         """For each group and time the row at that time or, of those before it (`later`: behind it), the nearest; id -1 for none.
@@ -98,21 +108,3 @@ class History:
         found = self._rows.keys(ids[there])
         padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in found]
         return gather(padded, np.where(place < 0, len(there), place))
-
-    def commit(self) -> None:
-        """Keep what was staged."""
-        self.count, self._change = self.count + self._change, 0
-        self._held.commit()
-        self._rows.commit()
-        self._counts.commit()
-
-    def rollback(self) -> None:
-        """Forget what was staged."""
-        self._change = 0
-        self._held.rollback()
-        self._rows.rollback()
-        self._counts.rollback()
-
-    def memory(self) -> int:
-        """Bytes held."""
-        return self._rows.memory() + self._held.memory() + self._counts.memory()

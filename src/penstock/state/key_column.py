@@ -1,11 +1,8 @@
-"""Columns of keys by slot: written when a slot is taken, compared when a hash is met again, read when rows are given out.
-
-A slot that is written is dead or new, so nothing here needs to be taken back when a tick fails.
-"""
+"""Columns of keys by slot: written when a slot is taken, compared when a hash is met again, read when rows are given out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,18 +12,27 @@ import pyarrow.compute as pc
 
 from penstock.data.column_view import Bools, Positions, null_mask, view
 from penstock.data.equality import equal_rows
-from penstock.state.dense import Dense
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, Image, State
 
 
-class KeyColumn(Protocol):
+class KeyColumn(State, Protocol):
     """One column of keys."""
 
-    def reserve(self, size: int) -> None: ...
-    def put(self, slots: Positions, column: pa.Array) -> None: ...
-    def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools: ...
-    def take(self, slots: Positions) -> pa.Array: ...
-    def compact(self, live: Callable[[], Positions], count: int) -> None: ...
-    def memory(self) -> int: ...
+    def reserve(self, size: int) -> None:
+        """Make room for slots below `size`."""
+
+    def put(self, slots: Positions, column: pa.Array, reused: int) -> None:
+        """Write one key per slot; the first `reused` slots had other keys before, the others are new and ascend one by one."""
+
+    def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
+        """Compare the keys at slots with rows of a column, pairwise."""
+
+    def take(self, slots: Positions) -> pa.Array:
+        """Return the keys at slots."""
+
+    def compact(self, live: Callable[[], Positions], count: int) -> None:
+        """Give up the room of dead keys; `live` gives the slots that have a key, `count` of them. Called between ticks."""
 
 
 def key_column(kind: pa.DataType, *, as_rows: bool) -> KeyColumn:
@@ -36,7 +42,7 @@ def key_column(kind: pa.DataType, *, as_rows: bool) -> KeyColumn:
     return HeapColumn(kind, as_rows=as_rows)
 
 
-class FixedColumn:
+class FixedColumn(Composite):
     """Keys of one width, in an array by slot."""
 
     __slots__ = ("_as_rows", "_kind", "_nulls", "_values")
@@ -46,8 +52,12 @@ class FixedColumn:
         self._as_rows = as_rows
         probe = np.zeros(0, np.uint8) if pa.types.is_boolean(kind) else view(pa.array([], kind)).values
         assert probe is not None
-        self._values = Dense(probe.dtype)
-        self._nulls: Dense | None = None
+        self._values = SlotArray(probe.dtype)
+        self._nulls = SlotArray(np.bool_)  # as long as the values once there was a NULL, else empty
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "values", self._values
+        yield "nulls", self._nulls
 
     def _plain(self, column: pa.Array, rows: Positions | None) -> npt.NDArray[Any]:
         if pa.types.is_boolean(self._kind):
@@ -63,21 +73,18 @@ class FixedColumn:
 
     def reserve(self, size: int) -> None:
         self._values.reserve(size)
-        if self._nulls is not None:
+        if self._nulls.size:
             self._nulls.reserve(size)
 
-    def put(self, slots: Positions, column: pa.Array) -> None:
-        """Write one key per slot."""
+    def put(self, slots: Positions, column: pa.Array, reused: int) -> None:
         nulls = null_mask(column)
         values = self._plain(column, None)
         if nulls is not None:
             values = np.where(nulls, np.zeros(1, values.dtype), values)
-            if self._nulls is None:
-                self._nulls = Dense(np.bool_)
-                self._nulls.reserve(len(self._values.data))
-        if self._nulls is not None:
-            self._nulls.data[slots] = False if nulls is None else nulls
-        self._values.data[slots] = values
+            self._nulls.reserve(self._values.size)
+        self._values.assign(slots, values, reused)
+        if self._nulls.size:
+            self._nulls.assign(slots, np.zeros(len(slots), np.bool_) if nulls is None else nulls, reused)
 
     def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
         """Compare the keys at slots with rows of a column, pairwise."""
@@ -88,10 +95,10 @@ class FixedColumn:
                 equal &= np.signbit(mine) == np.signbit(other)
             equal |= (mine != mine) & (other != other)
         nulls = null_mask(column)
-        if nulls is None and self._nulls is None:
+        if nulls is None and not self._nulls.size:
             return equal
         none = np.zeros(len(rows), np.bool_)
-        here = none if self._nulls is None else self._nulls.data[slots]
+        here = self._nulls.data[slots] if self._nulls.size else none
         there = none if nulls is None else nulls[rows]
         both: Bools = (equal | here) & (here == there)
         return both
@@ -99,7 +106,7 @@ class FixedColumn:
     def take(self, slots: Positions) -> pa.Array:
         """Return the keys at slots."""
         values = self._values.data[slots]
-        valid = None if self._nulls is None else ~self._nulls.data[slots]
+        valid = ~self._nulls.data[slots] if self._nulls.size else None
         mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
         if pa.types.is_boolean(self._kind):
             data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
@@ -110,45 +117,77 @@ class FixedColumn:
     def compact(self, live: Callable[[], Positions], count: int) -> None:
         """Nothing is left behind by dead keys."""
 
-    def memory(self) -> int:
-        return self._values.memory() + (0 if self._nulls is None else self._nulls.memory())
 
-
-class HeapColumn:
+class HeapColumn(Composite):
     """Keys of any width: a place by slot in a heap of Arrow arrays that only grows, until most of it is dead."""
 
-    __slots__ = ("_as_rows", "_chunks", "_kind", "_places", "_size", "_starts")
+    __slots__ = ("_as_rows", "_heap", "_kind", "_places")
 
     def __init__(self, kind: pa.DataType, *, as_rows: bool) -> None:
         self._kind = kind
         self._as_rows = as_rows
-        self._places = Dense(np.int64)
-        self._chunks: list[pa.Array] = []
-        self._starts: list[int] = []
-        self._size = 0
+        self._places = SlotArray(np.int64)
+        self._heap = Heap(kind)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "places", self._places
+        yield "heap", self._heap
 
     def reserve(self, size: int) -> None:
         self._places.reserve(size)
 
-    def put(self, slots: Positions, column: pa.Array) -> None:
-        """Write one key per slot."""
-        if len(slots) == 0:
-            return
-        self._places.data[slots] = np.arange(self._size, self._size + len(column))
-        self._chunks.append(column)
-        self._starts.append(self._size)
-        self._size += len(column)
-        # Adjacent chunks join without moving any place.
-        while len(self._chunks) > 1 and len(self._chunks[-1]) * 8 >= len(self._chunks[-2]):
-            newest = self._chunks.pop()
-            self._starts.pop()
-            self._chunks[-1] = pa.concat_arrays([self._chunks[-1], newest])
+    def put(self, slots: Positions, column: pa.Array, reused: int) -> None:
+        if len(slots):
+            start = self._heap.append(column)
+            self._places.assign(slots, np.arange(start, start + len(column)), reused)
 
     def take(self, slots: Positions) -> pa.Array:
-        """Return the keys at slots."""
-        if len(slots) == 0:
+        return self._heap.take(self._places.data[slots])
+
+    def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
+        mine = self.take(slots)
+        if pa.types.is_nested(self._kind):
+            return equal_rows([mine], np.arange(len(mine)), [column], rows, as_rows=self._as_rows)
+        other = column.take(pa.array(rows))
+        equal = pc.equal(mine, other)
+        if equal.null_count == 0:
+            return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
+        both = pc.and_(pc.is_null(mine), pc.is_null(other))
+        decided = pc.fill_null(pc.or_kleene(equal, both), False)
+        return np.asarray(decided.to_numpy(zero_copy_only=False), np.bool_)
+
+    def compact(self, live: Callable[[], Positions], count: int) -> None:
+        if self._heap.size > 2 * count + 4096:
+            slots = live()
+            values = self.take(slots)
+            self._heap.replace(values)
+            self._places.put(slots, np.arange(len(values)))
+            self._places.commit()
+
+
+class Heap:
+    """Values in the order in which they came, in chunks; those of a tick that fails go again."""
+
+    __slots__ = ("_before", "_chunks", "_kind", "_starts", "size")
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._chunks: tuple[pa.Array, ...] = ()
+        self._starts: tuple[int, ...] = ()
+        self.size = 0
+        self._before: tuple[tuple[pa.Array, ...], tuple[int, ...], int] = ((), (), 0)
+
+    def append(self, values: pa.Array) -> int:
+        """Put values behind the others, and return the place of the first one."""
+        start = self.size
+        self._chunks, self._starts = (*self._chunks, values), (*self._starts, start)
+        self.size += len(values)
+        return start
+
+    def take(self, places: Positions) -> pa.Array:
+        """The values at places."""
+        if len(places) == 0:
             return pa.array([], self._kind)
-        places = self._places.data[slots]
         if len(self._chunks) == 1:
             return self._chunks[0].take(pa.array(places))
         owner = np.searchsorted(np.array(self._starts), places, "right") - 1
@@ -164,26 +203,39 @@ class HeapColumn:
         back[order] = np.arange(len(order))
         return joined.take(pa.array(back))
 
-    def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
-        """Compare the keys at slots with rows of a column, pairwise."""
-        mine = self.take(slots)
-        if pa.types.is_nested(self._kind):
-            return equal_rows([mine], np.arange(len(mine)), [column], rows, as_rows=self._as_rows)
-        other = column.take(pa.array(rows))
-        equal = pc.equal(mine, other)
-        if equal.null_count == 0:
-            return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
-        both = pc.and_(pc.is_null(mine), pc.is_null(other))
-        known = pc.fill_null(pc.or_kleene(equal, both), False)
-        return np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+    def replace(self, values: pa.Array) -> None:
+        """Hold these values instead of all others; called between ticks."""
+        self._chunks, self._starts = ((values,), (0,)) if len(values) else ((), ())
+        self.size = len(values)
+        self.commit()
 
-    def compact(self, live: Callable[[], Positions], count: int) -> None:
-        """Rewrite the heap when most of it is dead."""
-        if self._size > 2 * count + 4096:
-            slots = live()
-            kept = self.take(slots)
-            self._chunks, self._starts, self._size = ([kept], [0], len(kept)) if len(kept) else ([], [], 0)
-            self._places.data[slots] = np.arange(len(kept))
+    def commit(self) -> None:
+        self._before = (self._chunks, self._starts, self.size)
+
+    def rollback(self) -> None:
+        self._chunks, self._starts, self.size = self._before
+
+    def maintain(self, fuel: int) -> None:
+        """Join adjacent chunks of similar size, which moves no place: there are a logarithmic number of them."""
+        chunks, starts = list(self._chunks), list(self._starts)
+        while len(chunks) > 1 and len(chunks[-1]) * 8 >= len(chunks[-2]):
+            newest = chunks.pop()
+            starts.pop()
+            chunks[-1] = pa.concat_arrays([chunks[-1], newest])
+        if len(chunks) < len(self._chunks):
+            self._chunks, self._starts = tuple(chunks), tuple(starts)
+            self.commit()
 
     def memory(self) -> int:
-        return self._places.memory() + sum(int(chunk.nbytes) for chunk in self._chunks)
+        return sum(int(chunk.nbytes) for chunk in self._chunks)
+
+    def save(self) -> Image:
+        return Image(arrays={f"chunk {at}": chunk for at, chunk in enumerate(self._before[0])})
+
+    def load(self, image: Image) -> None:
+        chunks = [image.arrays[f"chunk {at}"] for at in range(len(image.arrays))]
+        self._chunks, self._starts, self.size = (), (), 0
+        for chunk in chunks:
+            assert isinstance(chunk, pa.Array)
+            self.append(chunk)
+        self.commit()

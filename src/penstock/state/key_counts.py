@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +13,21 @@ from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
 from penstock.state.run import make_run
 from penstock.state.spine import Reader, Spine
+from penstock.state.state import Composite, State
 
 
-class KeyCounts:
+class KeyCounts(Composite):
     """Key -> number of rows, before and after the tick. Keys are compared as keys: NULL-safe, -0.0 equals 0.0."""
 
-    __slots__ = ("_change", "_flipped", "_spine")
+    __slots__ = ("_change", "_flipped", "_nothing", "_spine")
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._spine = Spine(types)
-        self._change = empty(types)
+        self._change = self._nothing = empty(types)
         self._flipped: Delta | None = None
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "keys", self._spine
 
     def stage(self, keys: Sequence[pa.Array], weights: Weights) -> None:
         """Add rows of the given keys; called at most once per tick."""
@@ -32,11 +36,13 @@ class KeyCounts:
         if len(order) == 0:
             return
         sums = np.add.reduceat(weights[order], starts)
-        kept = np.flatnonzero(sums)
-        first = order[starts[kept]]
-        self._change = Delta(gather(keys, first), sums[kept])
+        remaining = np.flatnonzero(sums)
+        first = order[starts[remaining]]
+        self._change = Delta(gather(keys, first), sums[remaining])
         # Groups come in the order of their hash, which is the word of a key: they are a run.
-        self._spine.stage_run(make_run(hashes[first], self._change.columns, sums[kept]))
+        self._spine.stage_run(
+            make_run(hashes[first], self._change.columns, sums[remaining], self._spine.next_name)
+        )
 
     def before(self, keys: Sequence[pa.Array], rows: int) -> Weights:
         """The rows of each of these keys without the change of this tick."""
@@ -61,21 +67,15 @@ class KeyCounts:
         return self._flipped
 
     def commit(self) -> None:
-        """Make the change of this tick final."""
-        self._spine.commit()
+        super().commit()
         self._forget()
 
     def rollback(self) -> None:
-        """Forget the change of this tick."""
-        self._spine.rollback()
+        super().rollback()
         self._forget()
 
-    def memory(self) -> int:
-        """Bytes held."""
-        return self._spine.memory()
-
     def _forget(self) -> None:
-        self._change = empty(self._spine.types)
+        self._change = self._nothing
         self._flipped = None
 
 

@@ -1,124 +1,243 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
-Fixed-width values and text are written into memory reserved for the whole result, so that the last step copies nothing. Other
-types (booleans, nested values) are kept as pieces and put together at the end.
+Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values and text are written into memory
+reserved for the whole result, so that the last step copies nothing. Other types (booleans, nested values) are kept as pieces
+and put together at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, ColumnView, Positions, null_mask, view
+from penstock.data.column_view import Bools, ColumnView, Positions, null_mask, view, views
 from penstock.data.equality import equal_rows, group_rows
-from penstock.data.hashing import Hashes
+from penstock.data.ordering import is_start, sort_places
+from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
-from penstock.state.run import TABLE_FROM, Run, TableBuilder, make_run
+from penstock.state.run import Numbers, Run, TableBuilder, has_table, table_of
 
-_CHUNK = 16_384  # rows of each run per chunk: small enough for the cache, large enough to hide the calls
-_LEAST_CHUNK = 512
+Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
+"""Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
 
 
-def merge_runs(runs: Sequence[Run]) -> Run:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows in order, of which the columns are still to be gathered."""
+
+    keys: Sequence[Numbers]
+    numbers: Sequence[Numbers]
+    weights: Small
+    columns: Sequence[ColumnView]
+    order: Positions  # where the rows are in the columns
+
+    def take(self, places: Positions | Bools, weights: Small) -> _Rows:
+        """Some of the rows, with their weights."""
+        return _Rows(
+            [key[places] for key in self.keys],
+            [number[places] for number in self.numbers],
+            weights,
+            self.columns,
+            self.order[places],
+        )
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -> Run:
     """Return runs, at least one, as one, at once."""
-    some = [run for run in runs if len(run)]
-    if len(some) < 2:
-        return some[0] if some else runs[0]
+    some = [run for run in runs if len(run)] or list(runs[:1])
     total = sum(map(len, some))
-    if total <= _CHUNK:
-        order, words, weights, columns = _in_order(some, [slice(0, len(run)) for run in some])
-        return make_run(words, [column.gather(order) for column in columns], weights)
-    merge = Merge(some)
-    merge.advance(total)
-    return merge.result()
+    if total > LIMITS.merge_chunk:
+        merge = Merge(some, alive)
+        merge.advance(total)
+        return merge.result(name)
+    rows = _in_order(some, [slice(0, len(run)) for run in some], alive)
+    columns = tuple(column.gather(rows.order) for column in rows.columns)
+    return Run(
+        name,
+        tuple(map(_narrowed, rows.keys)),
+        rows.weights if rows.weights.strides == (0,) else narrow(rows.weights),
+        columns,
+        views(columns),
+        tuple(map(_narrowed, rows.numbers)),
+        table_of(rows.keys[0]) if has_table(rows.keys) else None,
+    )
 
 
 class Merge:
     """Runs on their way into one; they stay readable until `result` replaces them."""
 
-    __slots__ = ("_at", "_done", "_runs", "_table", "_weights", "_words", "_writers")
+    __slots__ = ("_alive", "_columns", "_done", "_keys", "_numbers", "_runs", "_table", "_weights", "at")
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], alive: Alive | None = None) -> None:
         self._runs = tuple(runs)
+        self._alive = alive
         capacity = sum(map(len, runs))
         self._done = 0
-        self._at = [0] * len(runs)
-        self._words: Hashes = np.empty(capacity, np.uint64)
-        self._weights: Small = np.empty(capacity, np.result_type(*(run.weights.dtype for run in runs)))
-        self._writers = [
+        self.at = [0] * len(runs)  # rows of each run that are merged
+        self._keys = [_NumberWriter(key.dtype, capacity) for key in runs[0].keys]
+        self._numbers = [_NumberWriter(number.dtype, capacity) for number in runs[0].numbers]
+        self._weights = None if _all_one(runs) else _NumberWriter(np.dtype(np.int8), capacity)
+        self._columns = [
             _writer(column, capacity) for column in zip(*(run.views for run in runs), strict=True)
         ]
-        self._table = TableBuilder(capacity) if capacity >= TABLE_FROM else None
+        # Many runs may become few: the table of the result is made while it is written.
+        large = capacity >= LIMITS.table_from and len(runs[0].keys) == 1
+        self._table = TableBuilder(capacity) if large else None
 
     def advance(self, rows: int) -> bool:
         """Merge at least this many more rows if there are as many, and say whether all are done."""
-        size = max(min(rows, _CHUNK), _LEAST_CHUNK)
+        size = max(min(rows, LIMITS.merge_chunk), LIMITS.least_chunk)
         while rows > 0 and not self.finished:
-            rows -= self._chunk(size)
+            rows -= self._chunk(size, None)
         return self.finished
+
+    def advance_to(self, at: Sequence[int]) -> None:
+        """Merge just the rows before some places, at which a merge of the same runs has once paused."""
+        while self.at != list(at):
+            self._chunk(LIMITS.merge_chunk, at)
 
     @property
     def finished(self) -> bool:
-        return all(at == len(run) for at, run in zip(self._at, self._runs, strict=True))
+        return all(at == len(run) for at, run in zip(self.at, self._runs, strict=True))
 
-    def result(self) -> Run:
+    def result(self, name: int) -> Run:
         """The merged run, once it is finished."""
         done = self._done
-        columns = [writer.finish(done) for writer in self._writers]
+        columns = tuple(writer.finish(done) for writer in self._columns)
+        weights = _ones(done) if self._weights is None else narrow(self._weights.finish(done))
+        keys = tuple(writer.finish(done) for writer in self._keys)
         table = self._table.finish(done) if self._table else None
-        return make_run(self._words[:done], columns, narrow(self._weights[:done]), table)
+        numbers = tuple(writer.finish(done) for writer in self._numbers)
+        return Run(name, keys, weights, columns, views(columns), numbers, table)
 
     def memory(self) -> int:
         """Bytes written so far."""
-        return self._done * (8 + self._weights.itemsize) + sum(writer.memory() for writer in self._writers)
+        writers: list[_NumberWriter | _Writer] = [*self._keys, *self._numbers, *self._columns]
+        if self._weights is not None:
+            writers.append(self._weights)
+        return sum(writer.memory() for writer in writers)
 
-    def _chunk(self, size: int) -> int:
-        # The chunk ends with the smallest of the words a chunk away, so that equal words are never parted.
-        here = list(zip(self._runs, self._at, strict=True))
-        heads = [run.words[at + size - 1] for run, at in here if at + size <= len(run)]
-        if heads:
-            bound = min(heads)
-            ends = [at + int(run.words[at:].searchsorted(bound, "right")) for run, at in here]
-        else:
-            ends = [len(run) for run in self._runs]
-        some = [(run, slice(at, end)) for (run, at), end in zip(here, ends, strict=True) if end > at]
-        taken = sum(ends) - sum(self._at)
-        self._at = ends
-        order, words, weights, columns = _in_order([run for run, _ in some], [part for _, part in some])
-        start, end = self._done, self._done + len(order)
-        self._words[start:end] = words
-        if self._table:
-            self._table.extend(words, start)
-        if not np.can_cast(weights.dtype, self._weights.dtype):
-            self._weights = self._weights.astype(weights.dtype)
-        self._weights[start:end] = weights
-        for writer, column in zip(self._writers, columns, strict=True):
-            writer.write(start, column, order)
-        self._done = end
+    def _chunk(self, size: int, until: Sequence[int] | None) -> int:
+        ends = self._ends(size)
+        if until is not None:
+            ends = [min(end, last) for end, last in zip(ends, until, strict=True)]
+        here = zip(self._runs, self.at, ends, strict=True)
+        some = [(run, slice(at, end)) for run, at, end in here if end > at]
+        rows = _in_order([run for run, _ in some], [part for _, part in some], self._alive)
+        self._write(rows)
+        taken = sum(ends) - sum(self.at)
+        self.at = ends
         return taken
 
+    def _ends(self, size: int) -> list[int]:
+        """Where the next chunk ends: behind the smallest of the keys a chunk away, so that equal keys are never parted."""
+        here = list(zip(self._runs, self.at, strict=True))
+        heads = [tuple(key[at + size - 1] for key in run.keys) for run, at in here if at + size <= len(run)]
+        if not heads:
+            return [len(run) for run in self._runs]
+        bound = min(heads)
+        return [behind(run.keys, bound, at) for run, at in here]
 
-def _in_order(
-    runs: Sequence[Run], parts: Sequence[slice]
-) -> tuple[Positions, Hashes, Small, tuple[ColumnView, ...]]:
-    """Parts of runs in the order of their words: positions in the columns, words, weights of the rows that remain; the columns."""
-    words: Hashes = np.concatenate([run.words[part] for run, part in zip(runs, parts, strict=True)])
+    def _write(self, rows: _Rows) -> None:
+        start, self._done = self._done, self._done + len(rows)
+        for writers, columns in ((self._keys, rows.keys), (self._numbers, rows.numbers)):
+            for number_writer, column in zip(writers, columns, strict=True):
+                number_writer.write(start, column)
+        if self._weights is not None:
+            self._weights.write(start, rows.weights)
+        if self._table:
+            self._table.extend(rows.keys[0], start)
+        for writer, view_ in zip(self._columns, rows.columns, strict=True):
+            writer.write(start, view_, rows.order)
+
+
+def behind(keys: Sequence[Numbers], bound: Sequence[Any], start: int = 0) -> int:
+    """The first place, from `start` on, whose keys are greater than the bound."""
+    low, high = start, len(keys[0])
+    for key, value in zip(keys, bound, strict=True):
+        part = key[low:high]
+        last = low + int(part.searchsorted(value, "right"))
+        low, high = low + int(part.searchsorted(value, "left")), last
+    return high
+
+
+def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) -> _Rows:
+    """Parts of runs in the order of their keys, equal rows together, without those that cancel."""
+    pairs = list(zip(runs, parts, strict=True))
+    keys = [
+        np.concatenate(pieces) for pieces in zip(*([k[p] for k in r.keys] for r, p in pairs), strict=True)
+    ]
     # This sort merges what is in order already.
-    order: Positions = words.argsort(kind="stable")
-    words = words.take(order)
-    weights: Small = np.concatenate([run.weights[part] for run, part in zip(runs, parts, strict=True)]).take(
-        order
-    )
+    order = sort_places(keys, merging=True)
+    keys = [key.take(order) for key in keys]
+    numbers = [
+        np.concatenate(pieces).take(order)
+        for pieces in zip(*([n[p] for n in r.numbers] for r, p in pairs), strict=True)
+    ]
     columns = tuple(_joined(column, parts) for column in zip(*(run.views for run in runs), strict=True))
-    twins = (words[1:] == words[:-1]).nonzero()[0]
-    if len(twins):
-        kept, weights = _cancel(columns, order, words, weights, twins)
-        order, words, weights = order[kept], words[kept], weights[kept]
-    return order, words, weights, columns
+    if _all_one(runs) and alive is not None:
+        rows = _Rows(keys, numbers, _ones(len(order)), columns, order)
+        valid = alive(keys, numbers)
+        return rows if valid.all() else rows.take(valid, _ones(int(valid.sum())))
+    weights: Small = np.concatenate([run.weights[part] for run, part in pairs]).take(order)
+    rows = _Rows(keys, numbers, weights, columns, order)
+    return _cancelled(rows) if columns else _summed(rows)
+
+
+def _summed(rows: _Rows) -> _Rows:
+    """Add up the weights of rows with equal keys, which are all that they have."""
+    if len(rows) == 0:
+        return rows
+    fresh = is_start(*rows.keys)
+    if not fresh.all():
+        weights = np.add.reduceat(rows.weights, fresh.nonzero()[0], dtype=np.int64)
+        rows = rows.take(fresh, weights)
+    if not rows.weights.all():
+        remaining = rows.weights.nonzero()[0]
+        rows = rows.take(remaining, rows.weights[remaining])
+    return rows
+
+
+def _cancelled(rows: _Rows) -> _Rows:
+    """Add up the weights of equal rows."""
+    same = rows.keys[0][1:] == rows.keys[0][:-1]
+    for key in rows.keys[1:]:
+        same &= key[1:] == key[:-1]
+    twins = same.nonzero()[0]  # places whose keys are those of the next one
+    if len(twins) == 0:
+        return rows
+    columns, order = rows.columns, rows.order
+    remains = np.ones(len(order), np.bool_)
+    sums = rows.weights.astype(np.int64)
+    equal = equal_rows(columns, order[twins], columns, order[twins + 1], as_rows=True)
+    if not (twins[1:] - twins[:-1] == 1).any():
+        first = twins if equal.all() else twins[equal]
+        sums[first] += sums[first + 1]
+        remains[first + 1] = False
+    else:
+        near = np.zeros(len(order), np.bool_)
+        near[twins] = True
+        near[twins + 1] = True
+        places = near.nonzero()[0]
+        # Rows of different keys are told apart by the number of keys before them.
+        block = np.concatenate(([0], np.cumsum(~same))).astype(np.uint64)[places]
+        grouped, starts = group_rows(
+            block, [column.gather(order[places]) for column in columns], as_rows=True
+        )
+        first = places[grouped[starts]]
+        sums[first] = np.add.reduceat(sums[places[grouped]], starts)
+        remains[places] = False
+        remains[first] = True
+    remains[first] = sums[first] != 0
+    return rows.take(remains, sums[remains])
 
 
 def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
@@ -133,31 +252,45 @@ def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
     return view(pa.concat_arrays([piece.array[part] for piece, part in zip(pieces, parts, strict=True)]))
 
 
-def _cancel(
-    columns: Sequence[ColumnView], order: Positions, words: Hashes, weights: Small, twins: Positions
-) -> tuple[Bools, Small]:
-    """Add up the weights of equal rows: (which rows remain, weights). `twins` are places whose word is that of the next one."""
-    kept = np.ones(len(order), np.bool_)
-    summed = weights.astype(np.int64)
-    same = equal_rows(columns, order[twins], columns, order[twins + 1], as_rows=True)
-    if not (twins[1:] - twins[:-1] == 1).any():
-        first = twins if same.all() else twins[same]
-        summed[first] += summed[first + 1]
-        kept[first + 1] = False
-    else:
-        near = np.zeros(len(order), np.bool_)
-        near[twins] = True
-        near[twins + 1] = True
-        rows = near.nonzero()[0]
-        grouped, starts = group_rows(
-            words[rows], [column.gather(order[rows]) for column in columns], as_rows=True
-        )
-        first = rows[grouped[starts]]
-        summed[first] = np.add.reduceat(summed[rows[grouped]], starts)
-        kept[rows] = False
-        kept[first] = True
-    kept[first] = summed[first] != 0
-    return kept, narrow(summed)
+def _ones(count: int) -> Small:
+    """Weights that are all one, in the memory of one."""
+    return np.broadcast_to(np.int8(1), count)
+
+
+def _all_one(runs: Sequence[Run]) -> bool:
+    return all(run.weights.strides == (0,) for run in runs)
+
+
+def _narrowed(numbers: Numbers) -> Numbers:
+    return narrow(numbers) if numbers.dtype.kind == "i" else numbers
+
+
+class _NumberWriter:
+    """A NumPy column of the result; integers take as few bytes as the rows that have come need."""
+
+    __slots__ = ("_out", "_rows")
+
+    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
+        self._out: Numbers = np.empty(capacity, np.int8 if dtype.kind == "i" else dtype)
+        self._rows = 0
+
+    def write(self, start: int, values: Numbers) -> None:
+        if values.dtype != self._out.dtype:
+            values = narrow(values)
+            if not np.can_cast(values.dtype, self._out.dtype):
+                wider = np.empty(len(self._out), values.dtype)
+                wider[:start] = self._out[:start]
+                self._out = wider
+        self._rows = start + len(values)
+        self._out[start : self._rows] = values
+
+    def finish(self, rows: int) -> Numbers:
+        # The memory that was reserved for rows that are gone is given back.
+        self._out.resize(rows, refcheck=False)
+        return self._out
+
+    def memory(self) -> int:
+        return self._rows * self._out.itemsize
 
 
 class _Writer(Protocol):

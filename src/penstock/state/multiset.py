@@ -6,7 +6,7 @@ id and is kept once; the order words are a prefix of it, and rows whose prefixes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,10 +28,11 @@ from penstock.data.ordering import (
     word_count,
 )
 from penstock.errors import InternalError
-from penstock.state.dense import Dense
 from penstock.state.ordered import OrderedCounts
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
-from penstock.state.sorted_runs import Run
+from penstock.state.state import Composite, State
 
 Ints = npt.NDArray[np.int64]
 
@@ -68,14 +69,14 @@ class Ordered:
         return Ordered(self.groups[places], self.ids[places], self.counts[places], words)
 
 
-class Multiset(Protocol):
+class Multiset(State, Protocol):
     """Counted rows per group."""
 
     @property
     def counts(self) -> OrderedCounts: ...
 
     def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
-        """Add rows with weights; return the changed entries (slot, words..., [id], weight) in order."""
+        """Add rows with weights; return the changed entries (slot, words..., [id]) in order."""
 
     def read(
         self,
@@ -88,10 +89,6 @@ class Multiset(Protocol):
     ) -> Read:
         """Return the first rows of each slot, as `OrderedCounts.scan` does."""
 
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
-    def memory(self) -> int: ...
-
 
 def multiset(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> Multiset:
     """Return the cheapest multiset for columns of these types in the order of the keys, then of the whole row."""
@@ -99,12 +96,15 @@ def multiset(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> Multiset:
     return OrderedValues(kinds[0]) if plain else OrderedRows(kinds, keys)
 
 
-class OrderedValues:
+class OrderedValues(Composite):
     """Counted values of one fixed-width column per group, without NULL; -0.0 comes before 0.0."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
         self.counts = OrderedCounts(word_count(kind), ids=False)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "counts", self.counts
 
     def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
         return self.counts.stage((slots, *encode(columns[0], merge_zeros=False)), weights)
@@ -122,38 +122,31 @@ class OrderedValues:
         words: tuple[Words, ...] = found.keys
         return Read(found.groups, (decode(words, self.kind),), found.counts, words, np.zeros(0, np.int64))
 
-    def commit(self) -> None:
-        self.counts.commit()
 
-    def rollback(self) -> None:
-        self.counts.rollback()
-
-    def memory(self) -> int:
-        return self.counts.memory()
-
-
-class OrderedRows:
+class OrderedRows(Composite):
     """Counted rows per group in the order of some keys, the whole row breaking ties."""
 
     def __init__(self, kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> None:
         self.kinds = tuple(kinds)
         self._order = tuple(keys)
         self.rows = Slots(kinds, as_rows=True)
-        self._held = Dense(np.int64)
+        self._copies = SlotArray(np.int64)  # how often each row is there
         self.counts = OrderedCounts(prefix_words(kinds, keys), ids=True)
 
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "rows", self.rows
+        yield "copies", self._copies
+        yield "counts", self.counts
+
     def stage(self, slots: Positions, columns: Sequence[pa.Array], weights: Ints) -> Run:
-        found = self.rows.resolve(columns, len(weights))
-        self._held.reserve(self.rows.size)
-        self._held.touch(found.touched)
-        ids = found.slots
-        np.add.at(self._held.data, ids, weights)
-        left = self._held.data[found.touched]
-        if (left < 0).any():
+        resolved = self.rows.resolve(columns, len(weights))
+        self._copies.reserve(self.rows.size)
+        _, copies = self._copies.add(resolved.touched, resolved.groups, weights)
+        if (copies < 0).any():
             raise InternalError("a row is retracted more often than it was inserted")
-        self.rows.release(found.touched[left == 0])
-        words = prefix(gather(columns, found.leaders), self._order)
-        return self.counts.stage((slots, *(word[found.groups] for word in words), ids), weights)
+        self.rows.release(resolved.touched[copies == 0])
+        words = prefix(gather(columns, resolved.leaders), self._order)
+        return self.counts.stage((slots, *(word[resolved.groups] for word in words), resolved.slots), weights)
 
     def read(
         self,
@@ -185,12 +178,12 @@ class OrderedRows:
     def arranged(self, groups: Positions, ids: Ints) -> Ordered:
         """Put rows of groups in order, as they are in this tick."""
         words = prefix(self.rows.keys(ids), self._order)
-        found = Ordered(groups, ids, self._held.data[ids], words)
+        found = Ordered(groups, ids, self._copies.data[ids], words)
         return self._untied(found.take(sort_places((groups, *words))), False)
 
-    def held(self, ids: Ints) -> Ints:
+    def copies(self, ids: Ints) -> Ints:
         """How often rows are there, with the change of this tick."""
-        counts: Ints = self._held.data[ids]
+        counts: Ints = self._copies.data[ids]
         return counts
 
     def _untied(self, found: Ordered, reverse: bool) -> Ordered:
@@ -212,16 +205,3 @@ class OrderedRows:
         order = np.arange(len(found))
         order[places] = places[inner[::-1] if reverse else inner]
         return Ordered(found.groups, found.ids[order], found.counts[order], found.words)
-
-    def commit(self) -> None:
-        self._held.commit()
-        self.rows.commit()
-        self.counts.commit()
-
-    def rollback(self) -> None:
-        self._held.rollback()
-        self.rows.rollback()
-        self.counts.rollback()
-
-    def memory(self) -> int:
-        return self.rows.memory() + self._held.memory() + self.counts.memory()

@@ -8,7 +8,7 @@ Cost: a change is appended in the order of its rows; a scan reads as many entrie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from penstock.data.column_view import Bools, Positions
 from penstock.data.hashing import expand
-from penstock.data.ordering import Words, sort_places
+from penstock.data.ordering import Words, is_start, sort_places
 from penstock.errors import InternalError
 from penstock.state.narrow import all_one
-from penstock.state.sorted_runs import Run, SortedRuns, lower_bounds, merge_counts, sum_equal
+from penstock.state.run import Numbers, Run
+from penstock.state.runs import Runs, narrowed
+from penstock.state.state import Composite, State
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,43 +56,25 @@ class _Range:
         return _Range(self.run, place[self.owners[kept]], self.low[kept], self.high[kept])
 
 
-class OrderedCounts:
+class OrderedCounts(Composite):
     """Signed counts of (slot, words..., ids) in order."""
 
     def __init__(self, words: int, *, ids: bool) -> None:
         self.words = words
         self._keys = 1 + words + ids
-        self._runs = SortedRuns(self._keys, merge_counts)
-        self._staged = 0
-        self._changed = 0
+        self._runs = Runs()
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "runs", self._runs
 
     def stage(self, columns: Sequence[npt.NDArray[Any]], weights: Ints) -> Run:
         """Add entries (slot, words..., [ids]) with weights; return them sorted and added up. `rollback` takes them back."""
         order = sort_places(columns)
-        ones = all_one(weights)
-        run = sum_equal(
-            (*(column.take(order) for column in columns), weights if ones else weights.take(order))
-        )
-        if len(run[0]):
-            self._runs.append(run)
-            self._staged += 1
-            self._changed += len(run[0])
-        return run
-
-    def commit(self) -> None:
-        self._staged = 0
-        if self._changed:
-            self._runs.work(self._changed)
-            self._changed = 0
-
-    def rollback(self) -> None:
-        while self._staged:
-            self._runs.drop_last()
-            self._staged -= 1
-        self._changed = 0
-
-    def memory(self) -> int:
-        return self._runs.memory()
+        sorted_weights = weights if all_one(weights) else weights.take(order)
+        keys, counts = sum_equal([column.take(order) for column in columns], sorted_weights)
+        changed = Run(self._runs.next_name, tuple(keys), counts)
+        self._runs.stage(narrowed(changed))
+        return changed
 
     def scan(
         self,
@@ -159,22 +143,22 @@ class OrderedCounts:
 
     def _ranges(self, slots: Positions, committed: bool) -> list[_Range]:
         """Where the entries of slots lie, in the runs that have any: most of the small ones have none."""
-        count = len(self._runs.runs) - (self._staged if committed else 0)
         ranges = []
-        for run in self._runs.runs[:count]:
+        for run in self._runs.before if committed else self._runs.after:
             # Searching for numbers of another width would copy the run. A slot beyond the width of the run finds nothing.
-            wanted = slots.astype(run[0].dtype, copy=False)
-            low = run[0].searchsorted(wanted)
-            owners = (run[0].take(low, mode="clip") == slots).nonzero()[0]
+            slot = run.keys[0]
+            wanted = slots.astype(slot.dtype, copy=False)
+            low = slot.searchsorted(wanted)
+            owners = (slot.take(low, mode="clip") == slots).nonzero()[0]
             if len(owners) < len(slots):
                 low = low[owners]
             if len(owners):
-                ranges.append(_Range(run, owners, low, run[0].searchsorted(wanted[owners], "right")))
+                ranges.append(_Range(run, owners, low, slot.searchsorted(wanted[owners], "right")))
         return ranges
 
     def _narrow(self, part: _Range, limit: Sequence[Words], reverse: bool) -> _Range:
         """Leave out what lies before the limit of each slot (behind it, with `reverse`)."""
-        words = part.run[1 : 1 + self.words]
+        words = part.run.keys[1 : 1 + self.words]
         limits = [word[part.owners] for word in limit]
         cut = lower_bounds(words, limits, part.low, part.high, after=reverse)
         low, high = (part.low, cut) if reverse else (cut, part.high)
@@ -198,7 +182,7 @@ class OrderedCounts:
             for part in ranges:
                 cut = (part.high - part.low > window).nonzero()[0]
                 last = part.high[cut] - window if reverse else part.low[cut] + window - 1
-                ends = [word[last] ^ flip for word in part.run[1 : 1 + self.words]]
+                ends = [word[last] ^ flip for word in part.run.keys[1 : 1 + self.words]]
                 self._lower_limit(limit, limited, part.owners[cut], ends)
         # Runs differ only in where values are taken from: everything else is done once for all of them.
         place, _ = expand(sizes)
@@ -210,7 +194,8 @@ class OrderedCounts:
         pieces, done, entry = [], 0, 0
         for part in ranges:
             length = int(sizes[done : done + len(part.owners)].sum())
-            pieces.append([column.take(at[entry : entry + length]) for column in part.run[1:]])
+            columns_of_run = (*part.run.keys[1:], part.run.weights)
+            pieces.append([column.take(at[entry : entry + length]) for column in columns_of_run])
             done, entry = done + len(part.owners), entry + length
         columns = [
             piece[0] if len(piece) == 1 else np.concatenate(piece) for piece in zip(*pieces, strict=True)
@@ -221,7 +206,7 @@ class OrderedCounts:
         if len(ranges) > 1:
             order = sort_places(joined[: self._keys])
             joined = tuple(column[order] for column in joined)
-        groups, *keys, counts = sum_equal(joined)
+        (groups, *keys), counts = sum_equal(joined[:-1], joined[-1])
         return Entries(groups, tuple(keys), counts), limit, limited
 
     def _lower_limit(
@@ -264,3 +249,45 @@ class OrderedCounts:
             keys = tuple(key ^ every for key in whole.keys[: self.words]) + whole.keys[self.words :]
             return Entries(whole.groups, keys, whole.counts)
         return whole
+
+
+def lower_bounds(
+    columns: Sequence[Numbers], keys: Sequence[Numbers], low: Positions, high: Positions, *, after: bool
+) -> Positions:
+    """For each key find the first place in [low, high) that is not before it (or, with `after`, that is behind it)."""
+    low, high = low.copy(), high.copy()
+    steps = int((high - low).max(initial=0)).bit_length()
+    last = len(columns[0]) - 1
+    for _ in range(steps):
+        middle = (low + high) >> 1
+        probe = np.minimum(middle, last)
+        before = _precedes(columns, keys, probe, after)
+        before &= low < high
+        low = np.where(before, middle + 1, low)
+        high = np.where(before, high, np.maximum(middle, low))
+    return low
+
+
+def _precedes(
+    columns: Sequence[Numbers], keys: Sequence[Numbers], places: Positions, after: bool
+) -> npt.NDArray[np.bool_]:
+    here = columns[-1][places]
+    before: npt.NDArray[np.bool_] = here <= keys[-1] if after else here < keys[-1]
+    for column, key in zip(columns[-2::-1], keys[-2::-1], strict=True):
+        here = column[places]
+        before = (here < key) | ((here == key) & before)
+    return before
+
+
+def sum_equal(keys: Sequence[Numbers], counts: Numbers) -> tuple[Sequence[Numbers], Numbers]:
+    """Add up the counts of equal neighbours and drop zeros."""
+    if len(counts) == 0:
+        return keys, counts
+    fresh = is_start(*keys)
+    if not fresh.all():
+        counts = np.add.reduceat(counts, fresh.nonzero()[0], dtype=np.int64)
+        keys = [key[fresh] for key in keys]
+    if not counts.all():
+        remaining = counts.nonzero()[0]
+        keys, counts = [key[remaining] for key in keys], counts[remaining]
+    return keys, counts

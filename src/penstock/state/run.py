@@ -1,15 +1,19 @@
-"""A run: immutable rows sorted by one 64-bit word, with a weight each, and the search for words in it.
+"""A run: immutable rows in the order of their keys, with a weight each; it has a name among the runs of its state.
 
-The word of a row is its hash when the whole row is the key. In an index by some columns it is the high 40 bits of the key's hash
-and the high 24 bits of the row's hash: rows of one key are neighbours, equal rows are neighbours within them, so that even the
-merge of one huge key can be cut into small steps and finds what cancels. Words may meet by chance; whoever matters compares
-the rows themselves.
+Keys are NumPy columns, the first one most significant. Behind them a row may carry more numbers, and Arrow columns. Spines, indexes of
+slots, ordered counts and time indexes are made of such runs: one layout, one merge (`penstock.state.merge`).
+
+In a spine the key of a row is one 64-bit word: its hash when the whole row is the key. In an index by some columns it is the high 40 bits
+of the key's hash and the high 24 bits of the row's hash: rows of one key are neighbours, equal rows are neighbours within them, so
+that even the merge of one huge key can be cut into small steps and finds what cancels. Words may meet by chance: a reader
+compares the rows themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +24,17 @@ from penstock.data.delta import Delta
 from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
 from penstock.data.sorting import order_words
+from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, all_one, narrow
+from penstock.state.state import Image, numpy_array
+
+Numbers = npt.NDArray[Any]
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
 _ROW_SHIFT = np.uint64(40)
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ONE = np.uint64(1)
-TABLE_FROM = 200_000  # rows from which the table of high bits pays
 _ROWS_PER_BUCKET = 4
 _CHUNK = 32_768  # words looked at together, so that they stay in the cache
 _LOOKUP_BELOW = 50_000  # searches from which plain binary search is faster, because neighbours share its path
@@ -43,25 +50,33 @@ class OffsetTable:
     steps: tuple[np.int64, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Distinct rows in the order of their words, none of weight zero."""
+    """Rows in the order of their keys. Rows of a spine are distinct, and none has the weight zero."""
 
-    words: Hashes
-    columns: tuple[pa.Array, ...]
+    name: int
+    keys: tuple[Numbers, ...]
     weights: Small
-    views: tuple[ColumnView, ...]
+    columns: tuple[pa.Array, ...] = ()
+    views: tuple[ColumnView, ...] = ()
+    numbers: tuple[Numbers, ...] = ()
     table: OffsetTable | None = None
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.keys[0])
+
+    @property
+    def words(self) -> Hashes:
+        """The first key."""
+        return self.keys[0]
 
     def memory(self) -> int:
         """Bytes held."""
         table = self.table.starts.nbytes if self.table else 0
-        return int(
-            self.words.nbytes + self.weights.nbytes + table + sum(column.nbytes for column in self.columns)
-        )
+        numbers = sum(column.nbytes for column in (*self.keys, *self.numbers))
+        # Weights that are all one are a single number in memory.
+        weights = self.weights.nbytes if self.weights.strides != (0,) else 0
+        return int(numbers + weights + table + sum(column.nbytes for column in self.columns))
 
     def delta(self) -> Delta:
         """All rows."""
@@ -71,6 +86,32 @@ class Run:
         """The rows at some positions."""
         columns = tuple(view.gather(positions) for view in self.views)
         return Delta(columns, self.weights.take(positions).astype(np.int64))
+
+    def save(self) -> Image:
+        """The run at rest."""
+        arrays: dict[str, Any] = {f"key {at}": key for at, key in enumerate(self.keys)}
+        arrays |= {f"number {at}": number for at, number in enumerate(self.numbers)}
+        arrays |= {f"column {at}": column for at, column in enumerate(self.columns)}
+        return Image(arrays={**arrays, "weights": self.weights})
+
+
+def load_run(name: int, image: Image) -> Run:
+    """The run that was saved."""
+
+    def listed(role: str) -> tuple[Any, ...]:
+        count = sum(array.startswith(role) for array in image.arrays)
+        return tuple(image.arrays[f"{role} {at}"] for at in range(count))
+
+    keys, columns = listed("key"), listed("column")
+    return Run(
+        name,
+        keys,
+        numpy_array(image, "weights"),
+        columns,
+        views(columns),
+        listed("number"),
+        table_of(keys[0]) if has_table(keys) else None,
+    )
 
 
 def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int) -> Hashes:
@@ -107,45 +148,50 @@ def key_starts(words: Hashes, whole_row: bool) -> Positions:
     return fresh.nonzero()[0]
 
 
-def sort_run(words: Hashes, delta: Delta) -> Run:
+def sort_run(words: Hashes, delta: Delta, name: int = 0) -> Run:
     """Return the consolidated rows of a delta as a run."""
     if len(words) == 0:
-        return make_run(words, delta.columns, delta.weights)
+        return make_run(words, delta.columns, delta.weights, name)
     order, ordered = order_words(words)
     fresh = group_ordered(order, ordered, delta.columns, as_rows=True)
     distinct = bool(fresh.all())
     if distinct and all_one(delta.weights):
-        return make_run(ordered, gather(delta.columns, order), np.ones(len(order), np.int8))
+        return make_run(ordered, gather(delta.columns, order), np.ones(len(order), np.int8), name)
     weights = delta.weights.take(order)
     if not distinct:
         weights = np.add.reduceat(weights, np.flatnonzero(fresh))
         order, ordered = order[fresh], ordered[fresh]
     if not weights.all():
-        kept = np.flatnonzero(weights)
-        order, ordered, weights = order[kept], ordered[kept], weights[kept]
-    return make_run(ordered, gather(delta.columns, order), weights)
+        remaining = np.flatnonzero(weights)
+        order, ordered, weights = order[remaining], ordered[remaining], weights[remaining]
+    return make_run(ordered, gather(delta.columns, order), weights, name)
 
 
-def make_run(
-    words: Hashes, columns: Sequence[pa.Array], weights: Small, table: OffsetTable | None = None
-) -> Run:
-    """Return a run of rows that are in order and distinct."""
-    if table is None and len(words) >= TABLE_FROM:
-        builder = TableBuilder(len(words))
-        builder.extend(words, 0)
-        table = builder.finish(len(words))
-    return Run(words, tuple(columns), narrow(weights), views(columns), table)
+def make_run(words: Hashes, columns: Sequence[pa.Array], weights: Small, name: int = 0) -> Run:
+    """Return a run of a spine, of rows that are in order and distinct."""
+    table = table_of(words) if has_table((words,)) else None
+    return Run(name, (words,), narrow(weights), tuple(columns), views(columns), (), table)
 
 
 def select_columns(run: Run, columns: Sequence[int]) -> Run:
     """Return the same rows with other columns; rows may then be equal."""
-    return Run(
-        run.words,
-        tuple(run.columns[column] for column in columns),
-        run.weights,
-        tuple(run.views[column] for column in columns),
-        run.table,
+    return replace(
+        run,
+        columns=tuple(run.columns[column] for column in columns),
+        views=tuple(run.views[column] for column in columns),
     )
+
+
+def has_table(keys: Sequence[Numbers]) -> bool:
+    """Whether a search in a run begins with a table: when its only key is a hash, and there are many."""
+    return len(keys) == 1 and len(keys[0]) >= LIMITS.table_from
+
+
+def table_of(words: Hashes) -> OffsetTable:
+    """Return the offset table of ascending words."""
+    builder = TableBuilder(len(words))
+    builder.extend(words, 0)
+    return builder.finish(len(words))
 
 
 class TableBuilder:

@@ -8,25 +8,25 @@ Cost: one hash per row, a look-up per distinct key in a logarithmic number of so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.column_view import Bools, Positions, gather
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes, hash_rows, tells_apart
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.data.sorting import order_words
-from penstock.state.dense import Dense
 from penstock.state.key_column import key_column
-from penstock.state.run import OffsetTable, TableBuilder, lookup
-from penstock.state.sorted_runs import Column, Run, SortedRuns, merge_sorted
+from penstock.state.run import Numbers, Run, lookup
+from penstock.state.runs import Runs, index_run
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, Image, State, numpy_array
 
 _ENCODE_FROM = 8192  # rows from which grouping by a hash table is faster than by sorting, if keys repeat
 _SAMPLE = 2048
 _DISTINCT = 0.95
-_TABLE_FROM = 500_000  # keys in a run from which an offset table pays
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -111,34 +111,35 @@ def _mostly_distinct(hashes: Hashes) -> bool:
     return len(np.unique(sample)) > _DISTINCT * len(sample)
 
 
-class Slots:
+class Slots(Composite):
     """Keys and their slots."""
 
     def __init__(self, types: Sequence[pa.DataType], *, as_rows: bool = False) -> None:
         self._as_rows = as_rows
         self._columns = [key_column(kind, as_rows=as_rows) for kind in types]
-        self._hashes = Dense(np.uint64)
-        self._live = Dense(np.bool_)
-        self._index = SortedRuns(1, self._merge)
-        self._tables: dict[int, tuple[Hashes, OffsetTable]] = {}
+        self._hashes = SlotArray(np.uint64)
+        self._live = SlotArray(np.bool_)
+        self._index = Runs(self._alive)
         self._free: list[int] = []
-        self._next = 0
-        self._pending: list[Positions] = []
+        self.size = 0
+        """All slots are below this."""
+        self._size_before = 0
         self._reused: list[Positions] = []
-        self._before: int | None = None
         self._dying: list[Positions] = []
 
-    @property
-    def size(self) -> int:
-        """All slots are below this."""
-        return self._next
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "hashes", self._hashes
+        yield "live", self._live
+        yield "index", self._index
+        for at, column in enumerate(self._columns):
+            yield f"key {at}", column
 
     def __len__(self) -> int:
-        return self._next - len(self._free)
+        return self.size - len(self._free)
 
     def live(self) -> Positions:
         """All slots that have a key."""
-        return (self._live.data[: self._next]).nonzero()[0]
+        return (self._live.data[: self.size]).nonzero()[0]
 
     def resolve(self, columns: Sequence[pa.Array], rows: int | None = None) -> Resolved:
         """Find the slot of every row's key; keys not seen before get one, until `rollback`."""
@@ -166,73 +167,66 @@ class Slots:
         return self._columns[column].take(slots)
 
     def release(self, slots: Positions) -> None:
-        """Give up slots when the tick commits."""
+        """Give up slots; their keys can be read until the tick commits."""
         if len(slots):
             self._dying.append(slots)
+            self._live.put(slots, False)
+            # Entries of the index that still lead to a dead slot find another hash there.
+            hashes = self._hashes.data[slots]
+            self._hashes.put(slots, hashes ^ _ALL, hashes)
 
     def commit(self) -> None:
-        changed = sum(len(slots) for slots in self._pending)
-        self._pending.clear()
+        super().commit()
+        self._size_before = self.size
         self._reused.clear()
-        self._before = None
         if self._dying:
-            dead = np.concatenate(self._dying)
+            for slots in self._dying:
+                self._free.extend(slots.tolist())
             self._dying.clear()
-            self._bury(dead)
-            self._free.extend(dead.tolist())
-            for column in self._columns:
-                column.compact(self.live, len(self))
-        self._index.work(changed)
-        if self._tables:
-            present = {id(run[0]) for run in self._index.runs}
-            self._tables = {key: table for key, table in self._tables.items() if key in present}
 
     def rollback(self) -> None:
-        for slots in self._pending:
-            self._bury(slots)
-            self._index.drop_last()
-        self._pending.clear()
+        super().rollback()
+        self.size = self._size_before
         self._dying.clear()
         while self._reused:
             self._free.extend(self._reused.pop().tolist())
-        if self._before is not None:
-            self._next, self._before = self._before, None
+
+    def maintain(self, fuel: int) -> None:
+        super().maintain(fuel)
+        for column in self._columns:
+            column.compact(self.live, len(self))
 
     def memory(self) -> int:
         """Bytes held."""
-        tables = sum(table.starts.nbytes for _, table in self._tables.values())
-        keys = sum(column.memory() for column in self._columns)
-        return (
-            keys
-            + tables
-            + self._index.memory()
-            + self._hashes.memory()
-            + self._live.memory()
-            + 8 * len(self._free)
-        )
+        return super().memory() + 8 * len(self._free)
 
-    def _bury(self, slots: Positions) -> None:
-        self._live.data[slots] = False
-        # Entries of the index that still lead to a dead slot find another hash there.
-        self._hashes.data[slots] ^= _ALL
+    def save(self) -> Image:
+        return Image({"size": self.size}, {"free": np.array(self._free, np.int64)}, super().save().parts)
 
-    def _merge(self, parts: Sequence[Sequence[Column]], keys: int) -> Run:
-        """Merge index entries, without those whose slot has died or has another key by now."""
-        hashes, slots = merge_sorted(parts, keys)
-        valid = self._hashes.data[slots] == hashes
+    def load(self, image: Image) -> None:
+        super().load(image)
+        self.size = self._size_before = image.values["size"]
+        self._free = numpy_array(image, "free").tolist()
+        self._reused.clear()
+        self._dying.clear()
+
+    def _alive(self, keys: Sequence[Numbers], numbers: Sequence[Numbers]) -> Bools:
+        """Which index entries lead to a slot that still has their key."""
+        hashes, slots = keys[0], numbers[0]
+        valid: Bools = self._hashes.data[slots] == hashes
         # A key that died and came back into the same slot has two entries.
         valid[1:] &= (hashes[1:] != hashes[:-1]) | (slots[1:] != slots[:-1])
-        return (hashes, slots) if valid.all() else (hashes[valid], slots[valid])
+        return valid
 
     def _find(self, wanted: Hashes, columns: Sequence[pa.Array], leaders: Positions) -> Positions:
         """Look up distinct keys, which come in hash order."""
         found = np.full(len(wanted), -1, np.int64)
-        for run in self._index.runs:
-            hashes, slots = run
+        for run in self._index.after:
+            hashes, slots = run.words, run.numbers[0]
             rows = (found < 0).nonzero()[0]
             if len(rows) == 0:
                 break
-            at = self._first(hashes, wanted if len(rows) == len(wanted) else wanted[rows])
+            at = _first(run, wanted if len(rows) == len(wanted) else wanted[rows])
             while len(rows):
                 inside = at < len(hashes)
                 rows, at = rows[inside], at[inside]
@@ -248,19 +242,7 @@ class Slots:
                 rows, at = rows[~match], at[~match] + 1
         return found
 
-    def _first(self, hashes: Hashes, wanted: Hashes) -> Positions:
-        if len(hashes) < _TABLE_FROM or len(wanted) * 64 > len(hashes):
-            return hashes.searchsorted(wanted)
-        known = self._tables.get(id(hashes))
-        if known is None:
-            builder = TableBuilder(len(hashes))
-            builder.extend(hashes, 0)
-            known = self._tables[id(hashes)] = (hashes, builder.finish(len(hashes)))
-        return lookup(known[1], hashes, wanted)
-
     def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
-        if self._before is None:
-            self._before = self._next
         count = len(hashes)
         reused = min(count, len(self._free))
         slots = np.empty(count, np.int64)
@@ -268,15 +250,22 @@ class Slots:
             slots[:reused] = self._free[-reused:]
             del self._free[-reused:]
             self._reused.append(slots[:reused])
-        slots[reused:] = np.arange(self._next, self._next + count - reused)
-        self._next += count - reused
-        self._hashes.reserve(self._next)
-        self._live.reserve(self._next)
-        self._hashes.data[slots] = hashes
-        self._live.data[slots] = True
-        for stored, column in zip(self._columns, gather(columns, rows), strict=True):
-            stored.reserve(self._next)
-            stored.put(slots, column)
-        self._index.append((hashes, slots))
-        self._pending.append(slots)
+        start = self.size
+        self.size += count - reused
+        slots[reused:] = np.arange(start, self.size)
+        keys = gather(columns, rows)
+        for array, values in ((self._hashes, hashes), (self._live, np.ones(count, np.bool_))):
+            array.reserve(self.size)
+            array.assign(slots, values, reused)
+        for stored, column in zip(self._columns, keys, strict=True):
+            stored.reserve(self.size)
+            stored.put(slots, column, reused)
+        self._index.stage(index_run(hashes, slots, self._index.next_name))
         return slots
+
+
+def _first(run: Run, wanted: Hashes) -> Positions:
+    """The first entries of a run that are not before the hashes."""
+    if run.table is None or len(wanted) * 64 > len(run):
+        return run.words.searchsorted(wanted)
+    return lookup(run.table, run.words, wanted)

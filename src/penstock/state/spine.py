@@ -1,10 +1,10 @@
 """A spine: a growing multiset of rows as a few sorted runs, indexed by some of its columns, and versioned by tick.
 
 A tick stages its delta as one more run (`stage`); readers see the rows before the tick or after it (`before`, `after`) until
-`commit` keeps the staged run or `rollback` drops it. Deletes are rows of negative weight, which meet what they delete when
+`commit` makes the staged run final or `rollback` drops it. Deletes are rows of negative weight, which meet what they delete when
 runs are merged (`penstock.state.compaction` says when). There are about log(rows) runs, and no tick pays for a large merge.
 
-Cost: stage O(d log d) for d changed rows, commit O(d) amortised by a factor log(rows), a look-up O(log rows) per run.
+Cost: stage O(d log d) for d changed rows, maintain O(d) amortised by a factor log(rows), a look-up O(log rows) per run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows
 from penstock.data.ordering import run_lengths
 from penstock.data.sorting import order_words
-from penstock.state.compaction import Compaction
-from penstock.state.merge import Merge, merge_runs
+from penstock.state.merge import merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
+from penstock.state.runs import Runs
+from penstock.state.state import Image
 
 _PAIRS = 1_000_000  # matches given in one piece
 
@@ -139,15 +140,15 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 class Spine:
     """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
 
-    __slots__ = ("_compaction", "_keys", "_pending", "_runs", "_total", "_types")
+    __slots__ = ("_keys", "_runs", "_staged_total", "_types", "count")
 
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
         self._types = tuple(types)
         self._keys = None if keys is None else tuple(keys)
-        self._compaction: Compaction[Run] = Compaction(len, Merge, merge_runs)
-        self._runs: tuple[Run, ...] = ()
-        self._pending: Run | None = None
-        self._total = 0
+        self._runs = Runs()
+        self.count = 0
+        """The sum of the weights of all committed rows."""
+        self._staged_total = 0
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -157,57 +158,65 @@ class Spine:
     def keys(self) -> tuple[int, ...] | None:
         return self._keys
 
+    @property
+    def next_name(self) -> int:
+        """The name for the next run that is staged."""
+        return self._runs.next_name
+
+    def sorted(self, delta: Delta) -> Run:
+        """A delta as a run of this spine."""
+        return sort_run(row_words(delta.columns, self._keys, len(delta)), delta, self.next_name)
+
     def stage(self, delta: Delta) -> None:
         """Put a delta on top of the committed rows, visible to `after` only; at most one per tick."""
-        self.stage_run(sort_run(row_words(delta.columns, self._keys, len(delta)), delta))
+        self.stage_run(self.sorted(delta))
 
     def stage_run(self, run: Run) -> None:
-        """Stage rows that are a run already."""
-        assert self._pending is None, "the last delta is neither committed nor rolled back"
-        self._pending = run
+        """Stage rows that are a run already, by the name that comes next."""
+        assert not self._runs.staged, "the last delta is neither committed nor rolled back"
+        self._runs.stage(run)
+        self._staged_total = int(run.weights.sum(dtype=np.int64))
 
     def staged(self) -> Run | None:
-        """The staged delta, if there is one."""
-        return self._pending
+        """The staged delta, if it has rows."""
+        return self._runs.staged[0] if self._runs.staged else None
 
     def before(self) -> Reader:
         """The rows without the staged delta."""
-        return Reader(self._types, self._keys, self._runs)
+        return Reader(self._types, self._keys, self._runs.before)
 
     def after(self) -> Reader:
         """The rows with the staged delta."""
-        if self._pending is None or len(self._pending) == 0:
-            return self.before()
-        return Reader(self._types, self._keys, (*self._runs, self._pending))
+        return Reader(self._types, self._keys, self._runs.after)
+
+    def commit(self) -> None:
+        """Make the staged delta final."""
+        self._runs.commit()
+        self.count += self._staged_total
+        self._staged_total = 0
 
     def rollback(self) -> None:
         """Drop the staged delta."""
-        self._pending = None
+        self._runs.rollback()
+        self._staged_total = 0
 
-    def commit(self) -> None:
-        """Keep the staged delta, and spend this tick's share of the merges."""
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        self._total += int(pending.weights.sum(dtype=np.int64))
-        if len(pending):
-            self._compaction.runs.append(pending)
-            self._compaction.work(len(pending))
-            self._runs = tuple(self._compaction.runs)
+    def maintain(self, fuel: int) -> None:
+        self._runs.maintain(fuel)
 
     def compact(self) -> None:
         """Merge everything into one run. Cost: data."""
-        self._compaction.compact()
-        self._runs = tuple(self._compaction.runs)
-
-    @property
-    def count(self) -> int:
-        """The sum of the weights of all committed rows."""
-        return self._total
+        self._runs.compact()
 
     def memory(self) -> int:
         """Bytes held, with half-done merges."""
-        return sum(run.memory() for run in self._runs) + self._compaction.merge_memory()
+        return self._runs.memory()
+
+    def save(self) -> Image:
+        return self._runs.save()
+
+    def load(self, image: Image) -> None:
+        self._runs.load(image)
+        self.count = sum(int(run.weights.sum(dtype=np.int64)) for run in self._runs.before)
 
 
 def _pairs(

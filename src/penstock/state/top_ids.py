@@ -10,30 +10,35 @@ import numpy.typing as npt
 from penstock.data.column_view import Positions
 from penstock.data.hashing import expand
 from penstock.data.ordering import run_lengths, run_starts
-from penstock.state.dense import Dense
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, State
 
 Ints = npt.NDArray[np.int64]
 
 
-class TopIds:
+class TopIds(Composite):
     """Up to `most` ids per slot, in order. It can be made again from the groups at any time."""
 
     def __init__(self, most: int) -> None:
-        self._ids = Dense(np.int64, most)  # id + 1; 0 behind the last one
+        self._most = most
+        self._ids = SlotArray(np.int64, most)  # id + 1; 0 behind the last one
 
-    def dense(self) -> Iterator[Dense]:
-        """What is kept by slot."""
-        yield self._ids
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "ids", self._ids
+
+    def reserve(self, size: int) -> None:
+        """Make room for slots below `size`."""
+        self._ids.reserve(size)
 
     def read(self, slots: Positions) -> tuple[Positions, Ints]:
         """The ids at slots: for each the index of its slot, and the id."""
-        held = self._ids.data[slots]
-        groups, place = held.nonzero()
-        return groups, held[groups, place] - 1
+        ids = self._ids.data[slots]
+        groups, place = ids.nonzero()
+        return groups, ids[groups, place] - 1
 
     def put(self, slots: Positions, groups: Positions, ids: Ints) -> None:
         """Replace what is kept at slots by ids in order; `groups` are the ascending indexes of their slots."""
-        self._ids.touch(slots)
-        self._ids.data[slots] = 0
+        rows = np.zeros((len(slots), self._most), np.int64)
         place, _ = expand(run_lengths(run_starts(groups), len(groups)))
-        self._ids.data[slots[groups], place] = ids + 1
+        rows[groups, place] = ids + 1
+        self._ids.put(slots, rows)

@@ -12,6 +12,7 @@ from penstock.errors import DataError
 from penstock.functions import exact
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, integer_words
 from penstock.functions.rounding import half_up, ratio, root
+from twin.tick import end_tick
 
 GROUPS = 7
 
@@ -48,11 +49,11 @@ def test_float_sums_are_rounded_once_and_give_bits_back(kind: str) -> None:
         slots = rng.integers(0, GROUPS, 50)
         values, weights = _doubles(rng, 50, kind), rng.integers(-3, 4, 50)
         before = sums.doubles(everyone)
-        sums.update(slots, np.unique(slots), [values], weights)
+        sums.add(*np.unique(slots, return_inverse=True), [values], weights)
         sums.rollback()
         assert sums.doubles(everyone).tobytes() == before.tobytes()
-        sums.update(slots, np.unique(slots), [values], weights)
-        sums.commit()
+        sums.add(*np.unique(slots, return_inverse=True), [values], weights)
+        end_tick(sums)
         kept.append((slots, values, weights))
         for slot, value, weight in zip(slots, values, weights, strict=True):
             truth[slot] += Fraction(float(value)) * int(weight)
@@ -63,7 +64,7 @@ def test_float_sums_are_rounded_once_and_give_bits_back(kind: str) -> None:
         assert sums.means(everyone, divisors).tolist() == means
         assert sums.both(everyone, divisors).tolist() == [expected, means]
     for slots, values, weights in reversed(kept):
-        sums.update(slots, np.unique(slots), [values], -weights)
+        sums.add(*np.unique(slots, return_inverse=True), [values], -weights)
     assert not sums.sums.rows.data.any()
     assert sums.integers(everyone) == [0] * GROUPS
 
@@ -71,9 +72,9 @@ def test_float_sums_are_rounded_once_and_give_bits_back(kind: str) -> None:
 def test_exact_ties_go_to_even() -> None:
     sums = FloatSums()
     here = np.zeros(2, np.int64)
-    sums.update(here, here[:1], [np.array([1.0, 2.0**-53])], np.array([1, 1]))
+    sums.add(here[:1], np.zeros(len(here), np.int64), [np.array([1.0, 2.0**-53])], np.array([1, 1]))
     assert sums.doubles(here[:1])[0] == 1.0
-    sums.update(here[:1], here[:1], [np.array([2.0**-60])], np.array([1]))
+    sums.add(here[:1], np.zeros(1, np.int64), [np.array([2.0**-60])], np.array([1]))
     assert sums.doubles(here[:1])[0] == math.nextafter(1.0, 2.0)
     assert math.copysign(1, FloatSums().doubles(here[:1])[0]) == 1
 
@@ -85,7 +86,7 @@ def test_products_are_exact(kind: str) -> None:
     for _ in range(10):
         slots = rng.integers(0, GROUPS, 40)
         left, right, weights = _doubles(rng, 40, kind), _doubles(rng, 40, kind), rng.integers(-2, 3, 40)
-        sums.update(slots, np.unique(slots), [left, right], weights)
+        sums.add(*np.unique(slots, return_inverse=True), [left, right], weights)
         for slot, a, b, weight in zip(slots, left, right, weights, strict=True):
             truth[slot] += Fraction(float(a)) * Fraction(float(b)) * int(weight)
         unit = Fraction(1, 1 << sums.unit)
@@ -97,14 +98,14 @@ def test_sums_of_many_rows_with_large_weights() -> None:
     slots, touched = np.zeros(4, np.int64), np.zeros(1, np.int64)
     weights = np.array([1 << 40, 5, -(1 << 30), 3])
     values = np.array([0.1, 1e10, -7.25, 1e-300])
-    sums.update(slots, touched, [values], weights)
+    sums.add(touched, np.searchsorted(touched, slots), [values], weights)
     exact = sum(Fraction(float(v)) * int(w) for v, w in zip(values, weights, strict=True))
     assert sums.doubles(touched)[0] == _nearest(exact)
     whole = np.array([-5, 1 << 62, 12345678901, 3])
-    integers.update(slots, touched, whole, weights)
+    integers.add(touched, np.searchsorted(touched, slots), whole, weights)
     total = sum(int(v) * int(w) for v, w in zip(whole, weights, strict=True))
     assert integers.integers(touched) == [total]
-    decimals.update(slots, touched, integer_words(whole.tolist()), weights)
+    decimals.add(touched, np.searchsorted(touched, slots), integer_words(whole.tolist()), weights)
     assert decimals.integers(touched) == [total]
 
 
@@ -115,7 +116,7 @@ def test_integer_sums_and_means() -> None:
     for _ in range(30):
         slots = rng.integers(0, GROUPS, 30)
         values, weights = rng.integers(-(1 << 63), (1 << 63) - 1, 30), rng.integers(-3, 4, 30)
-        sums.update(slots, np.unique(slots), values, weights)
+        sums.add(*np.unique(slots, return_inverse=True), values, weights)
         for slot, value, weight in zip(slots, values, weights, strict=True):
             truth[slot] += int(value) * int(weight)
         words, wide = sums.words(everyone)
@@ -139,7 +140,7 @@ def test_decimal_sums(precision: int) -> None:
         raw = [int(rng.integers(0, 1 << 62)) * int(rng.integers(0, 1 << 62)) * 10 for _ in slots]
         values = [value % 10**precision * int(rng.choice([-1, 1])) for value in raw]
         weights = rng.integers(-3, 4, 30)
-        sums.update(slots, np.unique(slots), integer_words(values), weights)
+        sums.add(*np.unique(slots, return_inverse=True), integer_words(values), weights)
         for slot, value, weight in zip(slots, values, weights, strict=True):
             truth[slot] += value * int(weight)
         assert sums.integers(everyone) == truth
@@ -156,7 +157,7 @@ def test_a_sum_beyond_all_limbs_is_an_overflow() -> None:
     sums = IntegerSums()
     here = np.zeros(1, np.int64)
     with pytest.raises(DataError) as error:
-        sums.update(here, here, np.array([1 << 62]), np.array([1 << 62]))
+        sums.add(here, np.zeros(len(here), np.int64), np.array([1 << 62]), np.array([1 << 62]))
     assert error.value.code == "DATA_OVERFLOW"
     sums.rollback()
     assert sums.integers(here) == [0]

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
 from penstock.functions.generate import compile_generator
-from penstock.operators.base import Tick
 from penstock.plan.expression import Call, Column, Literal
 
 TICK = Tick(1, 0)

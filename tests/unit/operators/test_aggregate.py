@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.functions.aggregates import AGGREGATES, cost, known
 from penstock.operators.aggregate import Aggregate
-from penstock.operators.base import Tick
 from penstock.plan.node import AggregateCall as Call
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 LONG, DOUBLE = pa.int64(), pa.float64()
@@ -30,7 +31,7 @@ def one(kind: pa.DataType, values: list[Any], *calls: Call) -> list[Any]:
     """The row of a global aggregate over one column."""
     operator = Aggregate([kind], [], calls)
     operator.step([delta([kind], [(value,) for value in values])], TICK)
-    operator.commit()
+    end_tick(operator)
     return [column[0].as_py() for column in operator.contents().columns]
 
 
@@ -46,7 +47,7 @@ def test_a_global_aggregate_has_one_row_from_the_start_to_the_end() -> None:
     assert first is not None
     assert rows_of(first) == [(1, 0, None)]
     assert rows_of(operator.step([delta([LONG], [(None,), (5,)])], TICK)) == [(-1, 0, None), (1, 2, 5)]
-    operator.commit()
+    end_tick(operator)
     gone = operator.step([delta([LONG], [(None,), (5,)], [-1, -1])], TICK)
     assert rows_of(gone) == [(-1, 2, 5), (1, 0, None)]
 
@@ -55,9 +56,9 @@ def test_a_change_that_cancels_gives_nothing() -> None:
     operator = Aggregate([LONG, LONG], [0], [Call("Max", (1,), "bigint")])
     kinds = [LONG, LONG]
     operator.step([delta(kinds, [(1, 5), (1, 7)])], TICK)
-    operator.commit()
+    end_tick(operator)
     assert len(operator.step([delta(kinds, [(1, 6), (2, 1), (2, 1)], [1, 1, -1])], TICK)) == 0
-    operator.commit()
+    end_tick(operator)
     assert len(operator.step([delta(kinds, [])], TICK)) == 0
 
 
@@ -72,7 +73,7 @@ def test_keys_group_as_spark_groups_them() -> None:
 def test_a_sum_beyond_bigint_rejects_the_tick_and_changes_nothing() -> None:
     operator = Aggregate([LONG], [], [Call("Sum", (0,), "bigint")])
     operator.step([delta([LONG], [(2**63 - 1,)])], TICK)
-    operator.commit()
+    end_tick(operator)
     with pytest.raises(DataError) as error:
         operator.step([delta([LONG], [(1,)])], TICK)
     assert error.value.code == "DATA_OVERFLOW"
@@ -126,7 +127,7 @@ def test_intervals_sum_and_average() -> None:
 def test_corr_without_spread_is_an_error_and_of_one_row_null() -> None:
     operator = Aggregate([DOUBLE, DOUBLE], [], [Call("Corr", (0, 1), "double")])
     operator.step([delta([DOUBLE, DOUBLE], [(2.0, 1.0)])], TICK)
-    operator.commit()
+    end_tick(operator)
     assert operator.contents().columns[0].to_pylist() == [None]
     with pytest.raises(DataError) as error:
         operator.step([delta([DOUBLE, DOUBLE], [(2.0, 5.0)])], TICK)
@@ -194,7 +195,7 @@ def test_groups_that_die_free_their_state() -> None:
         rows = [(tick * 1000 + n, f"text {tick} {n}") for n in range(200)]
         change = delta(kinds, before + rows, [-1] * len(before) + [1] * len(rows))
         assert len(operator.step([change], TICK)) == len(change)
-        operator.commit()
+        end_tick(operator)
         before = rows
         sizes.append(operator.memory())
     assert max(sizes[30:]) <= 1.2 * max(sizes[:30])

@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.data.delta import Delta
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.operators.join import Join
 from penstock.operators.semijoin import NotIn, SemiJoin, not_in
 from penstock.state import spine
 from penstock.state.arrangement import Arrangement
 from twin.rows import Row, delta_of, multiset
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 TYPES = (pa.int64(), pa.large_string())
@@ -37,7 +39,7 @@ def tick(
         arrangement.apply(delta)
     result = operator.step(deltas, TICK)
     for part in (left, right, operator):
-        part.commit()
+        end_tick(part)
     return result
 
 

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.data.delta import Delta, empty
+from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.operators.base import Tick
 from penstock.operators.linear import Expand, Filter, Generate, Project, Union, Values
 from penstock.operators.single import Single
 from twin.rows import delta_of, multiset
+from twin.tick import end_tick
 
 TICK = Tick(1, 1_000_000)
 NUMBERS = [pa.int64(), pa.int64()]
@@ -37,7 +38,7 @@ def test_only_true_passes_a_filter() -> None:
     assert operator.step([everything], TICK) is everything
     assert len(operator.step([numbers()], TICK)) == 0
     assert operator.step([numbers(((0, 1), 1))], TICK).columns[0].type == pa.int64()
-    operator.commit()
+    end_tick(operator)
     operator.rollback()
     assert operator.memory() == 0
 
@@ -101,20 +102,20 @@ def test_a_single_row_is_null_until_there_is_one() -> None:
     assert first is not None
     assert multiset(first) == {(None, None): 1}
     assert len(operator.step([numbers()], TICK)) == 0
-    operator.commit()
+    end_tick(operator)
     assert multiset(operator.step([numbers(((1, 2), 1))], TICK)) == {(None, None): -1, (1, 2): 1}
-    operator.commit()
+    end_tick(operator)
     assert multiset(operator.step([numbers(((1, 3), 1), ((1, 2), -1))], TICK)) == {(1, 2): -1, (1, 3): 1}
     operator.rollback()
     assert multiset(operator.step([numbers(((1, 2), -1))], TICK)) == {(1, 2): -1, (None, None): 1}
-    operator.commit()
+    end_tick(operator)
     assert operator.memory() >= 0
 
 
 def test_a_second_row_rejects_the_tick() -> None:
     operator = Single(NUMBERS)
     operator.step([numbers(((1, 2), 1))], TICK)
-    operator.commit()
+    end_tick(operator)
     for second in (((1, 2), 1), ((3, 4), 1)):
         with pytest.raises(DataError, match="2 rows") as caught:
             operator.step([numbers(second)], TICK)
@@ -126,6 +127,6 @@ def test_a_second_row_rejects_the_tick() -> None:
 def test_a_single_row_of_nulls_is_a_row() -> None:
     operator = Single(NUMBERS)
     assert len(operator.step([numbers(((None, None), 1))], TICK)) == 0
-    operator.commit()
+    end_tick(operator)
     with pytest.raises(DataError):
         operator.step([numbers(((1, 1), 1))], TICK)

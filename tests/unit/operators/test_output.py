@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
 from penstock.errors import InternalError
-from penstock.operators.base import Tick
 from penstock.operators.output import Output, expanded
 from penstock.state.arrangement import Arrangement
 from twin.rows import delta_of, multiset
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 TYPES = (pa.int64(), pa.float64())
@@ -25,7 +26,7 @@ def output(keys: tuple[int, ...] | None) -> Output:
         [delta_of([((1, 0.5), 1), ((2, 1.5), 1), ((2, 1.5), 1), ((3, math.nan), 1), ((9, 9.0), 0)], TYPES)],
         TICK,
     )
-    result.commit()
+    end_tick(result)
     return result
 
 
@@ -50,7 +51,7 @@ def test_look_ups_find_rows_by_any_columns(keys: tuple[int, ...] | None) -> None
     assert listed(view.lookup([1, 0], [pa.array([0.5]), pa.array([2])])) == []
     view.step([delta_of([((1, 0.5), -1)], TYPES)], TICK)
     assert len(view.lookup([0], [pa.array([1])])[0]) == 1
-    view.commit()
+    end_tick(view)
     assert len(view.lookup([0], [pa.array([1])])[0]) == 0
 
 

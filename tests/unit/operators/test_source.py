@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
+from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.operators.base import Tick
 from penstock.operators.source import Source
 from twin.rows import (
     MASKS,
@@ -28,6 +28,7 @@ from twin.rows import (
     small_state,
     types_of,
 )
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 NAMES = ("id", "name")
@@ -40,7 +41,7 @@ def rows(*items: tuple[Row, int]) -> Delta:
 
 def tick(source: Source, *items: tuple[Row, int]) -> Multiset:
     delta = source.step([rows(*items)], TICK)
-    source.commit()
+    end_tick(source)
     return multiset(delta)
 
 
@@ -153,7 +154,7 @@ def test_only_used_columns_are_kept() -> None:
 
     def change(*items: tuple[Row, int]) -> Multiset:
         delta = source.step([delta_of(items, types)], TICK)
-        source.commit()
+        end_tick(source)
         return multiset(delta)
 
     assert change(((1, "a", "x"), 1), ((1, "b", "y"), 1)) == {(1,): 2}
@@ -164,9 +165,9 @@ def test_only_used_columns_are_kept() -> None:
     assert multiset(source.rows()) == {(1,): 1}
     with_key = Source("people", ("id", "name", "note"), types, primary_key=(0,), retained=(0, 2))
     with_key.step([delta_of([((1, "a", "x"), 1)], types)], TICK)
-    with_key.commit()
+    end_tick(with_key)
     assert multiset(with_key.step([delta_of([((1, "b", "x"), 1)], types)], TICK)) == {}
-    with_key.commit()
+    end_tick(with_key)
     assert multiset(with_key.step([delta_of([((1, "b", "w"), 1), ((1, "b", "x"), -1)], types)], TICK)) == {
         (1, "x"): -1,
         (1, "w"): 1,
@@ -189,7 +190,7 @@ def test_a_source_is_its_multiset(data: st.DataObject, mask: int, used: tuple[in
                 source.rollback()
                 continue
             emitted = source.step([delta], TICK)
-            source.commit()
+            end_tick(source)
             expected = multiset(delta)
             if used:
                 expected = add(((row[1], row[0]), weight) for row, weight in expected.items())
@@ -234,7 +235,7 @@ def test_a_keyed_source_is_its_dictionary(data: st.DataObject, mask: int) -> Non
                 source.rollback()
                 continue
             emitted = source.step([rows(*events)], TICK)
-            source.commit()
+            end_tick(source)
             after = dict.fromkeys(expected.items(), 1)
             before = ((item, -1) for item in stored.items())
             assert multiset(emitted) == add(after.items(), before)

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.operators.base import Operator, Tick
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
 from penstock.operators.temporal import TemporalFilter, Timed
+from twin.tick import end_tick
 
 TYPES = (pa.int64(), pa.int64())
 HOUR = 10
@@ -78,7 +80,7 @@ def test_it_is_what_a_look_at_all_rows_gives(
             operator.rollback()
             continue
         micros += ahead
-        operator.commit()
+        end_tick(operator)
         for row, weight in _counted(delta).items():
             held[row] += weight
         for row, weight in change.items():

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
+from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.functions.windows import WINDOWS, known
-from penstock.operators.base import Tick
 from penstock.operators.window import Window
 from penstock.plan.node import Frame, SortKey, WindowCall
 from penstock.state.arrangement import Arrangement
+from twin.tick import end_tick
 
 TICK = Tick(1, 0)
 
@@ -85,8 +86,8 @@ def test_a_shared_arrangement_is_stepped_by_its_owner() -> None:
     first = Delta((pa.array([1, 1]), pa.array([5, 7])), np.array([1, 1]))
     shared.apply(first)
     assert sorted(operator.step([first], TICK).columns[2].to_pylist()) == [1, 2]
-    shared.commit()
-    operator.commit()
+    end_tick(shared)
+    end_tick(operator)
     second = Delta((pa.array([1]), pa.array([6])), np.array([1]))
     shared.apply(second)
     out = operator.step([second], TICK)
@@ -99,7 +100,7 @@ def test_only_changed_rows_are_given() -> None:
     kinds = [pa.int64()]
     operator = Window(kinds, [], [SortKey(0)], [WindowCall("RowNumber", (), "int", Frame("rows", None, 0))])
     operator.step([Delta((pa.array(range(100)),), np.ones(100, np.int64))], TICK)
-    operator.commit()
+    end_tick(operator)
     out = operator.step([Delta((pa.array([98]),), np.array([-1]))], TICK)
     assert sorted(
         zip(out.weights.tolist(), out.columns[0].to_pylist(), out.columns[1].to_pylist(), strict=True)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from penstock.state.compaction import Compaction, due
+from penstock.state.limits import LIMITS
 
 
-class Size(int):
-    """A run that is nothing but its size, with an identity of its own."""
+@dataclass(frozen=True)
+class Size:
+    """A run that is nothing but its name and its size."""
+
+    name: int
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
 
 
 class Counted:
@@ -19,23 +28,24 @@ class Counted:
     moved = 0
 
     def __init__(self, runs: Sequence[Size]) -> None:
-        self._total, self._done = sum(runs), 0
+        self._total, self._done = sum(map(len, runs)), 0
 
     def advance(self, rows: int) -> bool:
         Counted.moved += min(rows, self._total - self._done)
         self._done = min(self._done + rows, self._total)
         return self._done == self._total
 
-    def result(self) -> Size:
-        return Size(self._total)
+    def result(self, name: int) -> Size:
+        return Size(name, self._total)
 
     def memory(self) -> int:
         return self._done
 
 
-def merged(runs: Sequence[Size]) -> Size:
-    Counted.moved += sum(runs)
-    return Size(sum(runs))
+def merged(runs: Sequence[Size], name: int) -> Size:
+    total = sum(map(len, runs))
+    Counted.moved += total
+    return Size(name, total)
 
 
 @pytest.mark.parametrize(
@@ -43,18 +53,19 @@ def merged(runs: Sequence[Size]) -> Size:
 )
 def test_few_runs_few_moves_and_quiet_ticks(tick: int, loaded: int) -> None:
     Counted.moved = 0
-    compaction: Compaction[Size] = Compaction(int, Counted, merged)
-    compaction.runs += [Size(loaded)] if loaded else []
+    compaction: Compaction[Size] = Compaction(Counted, merged)
+    if loaded:
+        compaction.append([Size(compaction.next_name, loaded)])
     ticks, quiet, most, worst = 2_000, 0, 0, 0
     for _ in range(ticks):
         before = Counted.moved
-        compaction.runs.append(Size(tick))
-        compaction.work(tick)
+        compaction.append([Size(compaction.next_name, tick)])
+        compaction.work(tick, LIMITS.fuel)
         moved = Counted.moved - before
         quiet += moved == 0
         worst = max(worst, moved)
         most = max(most, len(compaction.runs))
-    assert sum(compaction.runs) == loaded + ticks * tick
+    assert sum(map(len, compaction.runs)) == loaded + ticks * tick
     assert most <= 16
     assert quiet > ticks // 2 or tick > 10_000
     assert Counted.moved < 14 * ticks * tick or tick < 100

@@ -14,6 +14,7 @@ from penstock.data.hashing import weakened
 from penstock.errors import InternalError
 from penstock.plan.node import SortKey
 from penstock.state.multiset import Multiset, OrderedRows, OrderedValues
+from twin.tick import end_tick
 
 NAN = float("nan")
 
@@ -78,7 +79,7 @@ def test_heads_and_tails_of_groups(case: str, mask: int) -> None:
             if rng.random() < 0.3:
                 held.rollback()
             else:
-                held.commit()
+                end_tick(held)
                 truth = after
             assert_reads(held, truth, None, False, committed=False)
 
@@ -105,13 +106,13 @@ def test_a_deleted_head_is_not_read_again() -> None:
     held = OrderedValues(pa.int64())
     everyone = np.zeros(200_000, np.int64)
     held.stage(everyone, [pa.array(np.arange(200_000))], np.ones(200_000, np.int64))
-    held.commit()
+    end_tick(held)
     for at in range(0, 50_000, 1000):
         gone = np.arange(at, at + 1000)
         held.stage(everyone[:1000], [pa.array(gone)], np.full(1000, -1))
         start = (np.array([at ^ (1 << 63)], np.uint64),)
         assert held.read(everyone[:1], 1, starts=start).columns[0][0].as_py() == at + 1000
-        held.commit()
+        end_tick(held)
     assert held.read(everyone[:1], 3, reverse=True).columns[0].to_pylist()[:3] == [199_999, 199_998, 199_997]
 
 
@@ -132,13 +133,13 @@ def test_memory_stays_level_under_churn() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 1 << 40, 5000)
     held.stage(rows % 50, [pa.array(rows)], np.ones(5000, np.int64))
-    held.commit()
+    end_tick(held)
     sizes = []
     for _ in range(200):
         fresh = rng.integers(0, 1 << 40, 500)
         both = np.concatenate([rows[:500], fresh])
         held.stage(both % 50, [pa.array(both)], np.repeat([-1, 1], 500))
-        held.commit()
+        end_tick(held)
         rows = np.concatenate([rows[500:], fresh])
         sizes.append(held.memory())
     assert max(sizes[100:]) <= 1.3 * max(sizes[:100])

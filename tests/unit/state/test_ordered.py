@@ -9,8 +9,10 @@ import pytest
 
 from penstock.state.narrow import narrow
 from penstock.state.ordered import OrderedCounts
-from penstock.state.sorted_runs import SortedRuns, merge_counts
+from penstock.state.run import Run
+from penstock.state.runs import Runs, narrowed
 from twin.rows import small_state
+from twin.tick import end_tick
 
 RANDOM = np.random.default_rng(5)
 
@@ -38,11 +40,11 @@ def test_a_large_change_is_many_small_ones(slots: int, most: int) -> None:
         truth[(slot, word)] += weight
     at_once, in_ticks = OrderedCounts(1, ids=False), OrderedCounts(1, ids=False)
     at_once.stage(columns, weights)
-    at_once.commit()
+    end_tick(at_once)
     for start in range(0, len(weights), 1_700):
         part = slice(start, start + 1_700)
         in_ticks.stage([column[part] for column in columns], weights[part])
-        in_ticks.commit()
+        end_tick(in_ticks)
     assert held(at_once, slots) == held(in_ticks, slots) == dict(truth)
     gone = slice(4_000, 20_000)
     for counts in (at_once, in_ticks):
@@ -50,7 +52,7 @@ def test_a_large_change_is_many_small_ones(slots: int, most: int) -> None:
         counts.rollback()
         assert held(counts, slots) == dict(truth)
         counts.stage([column[gone] for column in columns], -weights[gone])
-        counts.commit()
+        end_tick(counts)
     left = Counter(truth)
     for slot, word, weight in zip(*(column[gone].tolist() for column in (*columns, weights)), strict=True):
         left[(slot, word)] -= weight
@@ -62,25 +64,27 @@ def test_entries_take_few_bytes() -> None:
     counts = OrderedCounts(1, ids=True)
     slots = np.arange(50_000)
     counts.stage([slots, slots.astype(np.uint64), slots], np.ones(50_000, np.int64))
-    counts.commit()
+    end_tick(counts)
     assert counts.memory() == 50_000 * (4 + 8 + 4 + 1)
     for _ in range(12):
         counts.stage(
             [slots[:4_000], slots[:4_000].astype(np.uint64), slots[:4_000]], np.ones(4_000, np.int64)
         )
-        counts.commit()
-    assert [run[0].dtype for run in counts._runs.runs if len(run[0]) > 8_192] == [np.int32]
+        end_tick(counts)
+    assert [run.keys[0].dtype for run in counts._runs.before if len(run) > 8_192] == [np.int32]
 
 
 def test_merges_widen_when_they_must() -> None:
-    runs = SortedRuns(1, merge_counts)
+    runs = Runs()
     for start, count in ((0, 1), (5_000, 1), (2**33, 200), (0, 2**40)):
-        runs.append((np.arange(start, start + 5_000), np.full(5_000, count)))
-        for _ in range(8):
-            runs.work(5_000)
+        keys = (np.arange(start, start + 5_000),)
+        runs.stage(narrowed(Run(runs.next_name, keys, np.full(5_000, count))))
+        end_tick(runs)
+    runs.compact()
+    assert len(runs.before) == 1
     found = Counter[int]()
-    for keys, counts in runs.runs:
-        for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+    for run in runs.before:
+        for key, count in zip(run.keys[0].tolist(), run.weights.tolist(), strict=True):
             found[key] += count
     assert found[0] == 2**40 + 1
     assert found[5_000] == 1
@@ -106,7 +110,7 @@ def test_small_merges_in_small_steps(words: int) -> None:
             for *key, weight in zip(*(column.tolist() for column in (*columns, weights)), strict=True):
                 truth[tuple(key)] += weight
             counts.stage(columns, weights)
-            counts.commit()
+            end_tick(counts)
             found = counts.scan(np.arange(3))
             rows_ = zip(found.groups.tolist(), *(key.tolist() for key in found.keys), strict=True)
             assert dict(zip(rows_, found.counts.tolist(), strict=True)) == {
@@ -118,8 +122,8 @@ def test_slots_beyond_the_width_of_a_run_are_not_found() -> None:
     counts = OrderedCounts(1, ids=False)
     small = np.arange(5_000) % 50
     counts.stage([small, np.arange(5_000, dtype=np.uint64)], np.ones(5_000, np.int64))
-    counts.commit()
-    assert counts._runs.runs[0][0].dtype == np.int8
+    end_tick(counts)
+    assert counts._runs.before[0].keys[0].dtype == np.int8
     assert len(counts.scan(np.array([44 + 256, 2**40, 44 - 256 + 512]))) == 0
     assert len(counts.scan(np.array([44, 44 + 256]))) == 100
 

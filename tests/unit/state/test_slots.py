@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.hashing import hash_rows, weakened
+from penstock.state.limits import LIMITS
 from penstock.state.slots import Slots, group_keys
+from twin.tick import end_tick
 
 NAN = float("nan")
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -60,7 +62,7 @@ def test_slots_of_keys_that_come_and_go(name: str, mask: int, as_rows: bool) -> 
                 truth |= seen
                 dead = [key for key in seen if rng.random() < 0.4]
                 slots.release(np.array([truth.pop(key) for key in dead], np.int64))
-                slots.commit()
+                end_tick(slots)
             assert len(slots) == len(truth)
             assert set(slots.live().tolist()) == set(truth.values())
             assert (slots.find(columns, len(rows)) >= 0).tolist() == [key in truth for key in keys]
@@ -73,7 +75,7 @@ def test_state_does_not_grow_while_keys_are_replaced() -> None:
     for tick in range(150):
         found = slots.resolve([pa.array([f"{tick}-{n}" for n in range(1000)], pa.large_string())])
         slots.release(previous)
-        slots.commit()
+        end_tick(slots)
         previous = found.touched
         sizes.append(slots.memory())
     assert slots.size <= 2000
@@ -82,10 +84,10 @@ def test_state_does_not_grow_while_keys_are_replaced() -> None:
 
 @pytest.mark.parametrize("table_from", [1_000, 1_000_000])
 def test_many_keys_take_the_fast_paths(table_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.state.slots._TABLE_FROM", table_from)
+    monkeypatch.setattr(LIMITS, "table_from", table_from)
     slots = Slots([pa.int64()])
     everything = slots.resolve([pa.array(np.arange(300_000) % 150_000)])
-    slots.commit()
+    end_tick(slots)
     assert len(slots) == len(everything.touched) == 150_000
     some = pa.array(np.array([5, 149_999, 150_000, 7]))
     assert (slots.find([some]) >= 0).tolist() == [True, True, False, True]
@@ -110,15 +112,15 @@ def test_rows_are_grouped_by_key_however_many_there_are(rows: int, distinct: int
 def test_a_dead_slot_is_not_found_until_it_is_taken_again() -> None:
     slots = Slots([pa.int64()])
     first = slots.resolve([pa.array(np.arange(10))])
-    slots.commit()
+    end_tick(slots)
     slots.release(first.touched)
-    slots.commit()
+    end_tick(slots)
     assert (slots.find([pa.array(np.arange(10))]) == -1).all()
     again = slots.resolve([pa.array([3, 42])])
     slots.rollback()
     assert (slots.find([pa.array([3, 42])]) == -1).all()
     again = slots.resolve([pa.array([3, 42])])
-    slots.commit()
+    end_tick(slots)
     assert (slots.find([pa.array([3, 42, 4])])[:2] == again.slots).all()
     assert slots.find([pa.array([4])])[0] == -1
     assert len(slots) == 2

@@ -5,9 +5,9 @@ Calls over the same argument share their parts: SUM(x), AVG(x) and COUNT(x) keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.data.column_view import Bools, Positions, null_mask, view
 from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall
+from penstock.state.state import State
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,25 +34,42 @@ class Selection:
     distinct: bool = False
     required: tuple[int, ...] = ()
 
+    def text(self) -> str:
+        """The selection in the name of a state."""
+        where = "" if self.filter is None else f" where {self.filter}"
+        return f"of {list(self.args)}{' distinct' if self.distinct else ''}{where} without NULL in {list(self.required)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows on their way into a part: the slot and weight of each, the distinct slots, the argument columns."""
+    """Rows on their way into a part: the touched slots, the index of each row's slot among them, its weight, the argument columns."""
 
-    slots: Positions
     touched: Positions
+    groups: Positions
     weights: Ints
     columns: tuple[pa.Array, ...]
 
+    @property
+    def slots(self) -> Positions:
+        """The slot of every row."""
+        return self.touched.take(self.groups)
 
-class Part(Protocol):
+
+class Part(State, Protocol):
     """State by slot. A tick calls `reserve`, then `update` at most once, then `commit` or `rollback`."""
 
-    def reserve(self, size: int) -> None: ...
-    def update(self, rows: Rows) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
-    def memory(self) -> int: ...
+    def reserve(self, size: int) -> None:
+        """Make room for slots below `size`."""
+
+    def update(self, rows: Rows) -> None:
+        """Take rows in. Raising (DataError) rejects the tick."""
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        """Take in what another part of the same kind has at other slots, into `slots`, pairwise; slots differ.
+
+        The law: a part that has taken in some rows, merged with one that has taken in the others, gives what one gives that has taken
+        in all of them.
+        """
 
 
 class Function(Protocol):
@@ -80,7 +98,13 @@ class Parts:
         return found[1]  # type: ignore[return-value]  # the name determines the class
 
     def all(self) -> list[tuple[Selection, Part]]:
+        """All parts, each with its selection."""
         return list(self._parts.values())
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        """All parts by what they mean: their kind and the rows that they take in."""
+        for (chosen, *name), (_, part) in self._parts.items():
+            yield f"{' '.join(map(str, name))} {chosen.text()}", part
 
     def kinds(self, selection: Selection) -> tuple[pa.DataType, ...]:
         """The types of a selection's columns."""

@@ -5,6 +5,9 @@ Invertible. State: 8 bytes per bit and group. Cost: delta times the width of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Self
+
 import numpy as np
 
 from penstock.data.column_view import Positions
@@ -12,39 +15,39 @@ from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, inte
 from penstock.functions.aggregates.parts import count_of
 from penstock.functions.aggregates.result import Numbers
 from penstock.plan.node import AggregateCall
-from penstock.state.dense import Dense
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, State
 
 
-class BitPart:
+class BitPart(Composite):
     """Counts of set bits."""
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._counts = Dense(np.int64, width)
+        self._counts = SlotArray(np.int64, width)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "bits", self._counts
 
     def reserve(self, size: int) -> None:
         self._counts.reserve(size)
 
     def update(self, rows: Rows) -> None:
-        self._counts.touch(rows.touched)
-        values, flat = integers(rows.columns[0]), self._counts.data.reshape(-1)
+        old = self._counts.data[rows.touched]
+        new = old.copy()
+        values, flat = integers(rows.columns[0]), new.reshape(-1)
         for bit in range(self._width):
-            np.add.at(
-                flat, rows.slots * self._width + bit, ((values >> np.int64(bit)) & np.int64(1)) * rows.weights
-            )
+            is_set = (values >> np.int64(bit)) & np.int64(1)
+            np.add.at(flat, rows.groups * self._width + bit, is_set * rows.weights)
+        self._counts.put(rows.touched, new, old)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        old = self._counts.data[slots]
+        self._counts.put(slots, old + other._counts.data[others], old)
 
     def at(self, slots: Positions) -> Ints:
         """One row of counts per slot."""
         return self._counts.data[slots]
-
-    def commit(self) -> None:
-        self._counts.commit()
-
-    def rollback(self) -> None:
-        self._counts.rollback()
-
-    def memory(self) -> int:
-        return self._counts.memory()
 
 
 class _Bits:

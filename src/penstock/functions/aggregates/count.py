@@ -31,7 +31,7 @@ class _TrueCount(CountPart):
 
     def update(self, rows: Rows) -> None:
         chosen = is_true(rows.columns[0])
-        super().update(Rows(rows.slots[chosen], rows.touched, rows.weights[chosen], ()))
+        super().update(Rows(rows.touched, rows.groups[chosen], rows.weights[chosen], ()))
 
 
 class CountIf:

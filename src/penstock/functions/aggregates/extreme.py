@@ -13,7 +13,8 @@ Cost: delta; a deleted extreme is searched for in order, from where it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +26,11 @@ from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, sele
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.functions.aggregates.result import Numbers, Result
 from penstock.plan.node import AggregateCall, SortKey
-from penstock.state.dense import Dense
 from penstock.state.multiset import OrderedRows, OrderedValues
 from penstock.state.ordered import Entries, OrderedCounts
-from penstock.state.sorted_runs import Run
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, State
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MANY = 4_096  # entries from which it pays to look whether all groups are new
@@ -44,7 +46,7 @@ def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
     return less, equal
 
 
-class Searches:
+class Searches(Composite):
     """Groups whose extreme is gone, until it is asked for: the first and the last values of short groups are found in one reading."""
 
     def __init__(self, counts: OrderedCounts) -> None:
@@ -75,17 +77,18 @@ class Searches:
     def update(self, rows: Rows) -> None:
         """Groups are named by the extremes."""
 
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        """Groups are named by the extremes."""
+
     def commit(self) -> None:
-        self.settle()
+        # A tick reads the results of all groups that it touches, so nothing waits here.
+        self._waiting.clear()
 
     def rollback(self) -> None:
         self._waiting.clear()
 
-    def memory(self) -> int:
-        return 0
 
-
-class ValueExtreme:
+class ValueExtreme(Composite):
     """The cached first (or last) value of each group and how often it is there."""
 
     def __init__(
@@ -97,39 +100,56 @@ class ValueExtreme:
         self._flip = _ALL if last else np.uint64(0)
         self._last = last
         # Words of the last value are kept complemented, so that better always means smaller.
-        self._words = [Dense(np.uint64) for _ in range(values.counts.words)]
-        self._count = Dense(np.int64)
+        self._words = [SlotArray(np.uint64) for _ in range(values.counts.words)]
+        self._count = SlotArray(np.int64)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "count", self._count
+        for at, words in enumerate(self._words):
+            yield f"word {at}", words
 
     def reserve(self, size: int) -> None:
-        for dense in (*self._words, self._count):
-            dense.reserve(size)
+        for array in (*self._words, self._count):
+            array.reserve(size)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        self._follow()
 
     def update(self, rows: Rows) -> None:
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take in what has changed in the values."""
         run = self._source.changed
-        if run is None or len(run[0]) == 0:
+        if run is None or len(run) == 0:
             return
-        slots, *words, weights = (column[::-1] for column in run) if self._last else run
+        columns = (*run.keys, run.weights)
+        slots, *words, weights = (column[::-1] for column in columns) if self._last else columns
         starts = run_starts(slots)
         touched: Positions = slots[starts]
-        for dense in (*self._words, self._count):
-            dense.touch(touched)
-        if len(slots) >= _MANY and not self._count.data[touched].any():
+        counts = self._count.data[touched]
+        if len(slots) >= _MANY and not counts.any():
             self._begin(touched, [word[starts] for word in words], weights, starts)
             return
         words = [word ^ self._flip for word in words]
-        held = self._count.data[slots] > 0
-        less, equal = _less(words, [dense.data[slots] for dense in self._words])
-        better, same = less | ~held, equal & held
+        owner = np.zeros(len(slots), np.int64)
+        owner[starts[1:]] = 1
+        owner = np.cumsum(owner)  # the group of each entry, as an index of `touched`
+        there = counts.take(owner) > 0
+        less, equal = _less(words, [array.data[slots] for array in self._words])
+        better, same = less | ~there, equal & there
         if (better & (weights < 0)).any():
             raise InternalError("a value is retracted that is not there")
-        self._count.data[slots[same]] += weights[same]
+        left = counts.copy()
+        left[owner[same]] += weights[same]
         # Entries are in order: when any entry of a group is better than the cached one, its first entry is the best.
         wins = better[starts]
         chosen = starts[wins]
-        for dense, word in zip(self._words, words, strict=True):
-            dense.data[touched[wins]] = word[chosen]
-        self._count.data[touched[wins]] = weights[chosen]
-        left = self._count.data[touched]
+        winners = touched[wins]
+        for array, word in zip(self._words, words, strict=True):
+            array.put(winners, word[chosen])
+        left[wins] = weights[chosen]
+        self._count.put(touched, left, counts)
         if (left < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
         self._searches.ask(self, touched[left == 0])
@@ -138,9 +158,9 @@ class ValueExtreme:
         """Take the first entries of groups that had none."""
         if (weights < 0).any():
             raise InternalError("a value is retracted that is not there")
-        for dense, word in zip(self._words, words, strict=True):
-            dense.data[slots] = word ^ self._flip
-        self._count.data[slots] = weights[starts]
+        for array, word in zip(self._words, words, strict=True):
+            array.put(slots, word ^ self._flip)
+        self._count.put(slots, weights[starts])
 
     def choose(self, slots: Positions, every: Positions, found: Entries) -> None:
         """Take the extremes of slots from all entries of the groups `every`, which ascend."""
@@ -153,79 +173,78 @@ class ValueExtreme:
 
     def search(self, slots: Positions) -> None:
         """Read the groups at slots from where their extreme was."""
-        starts = [dense.data[slots] ^ self._flip for dense in self._words]
+        starts = [array.data[slots] ^ self._flip for array in self._words]
         found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
         first = run_starts(found.groups)
         self._put(slots[found.groups[first]], found, first)
 
     def _put(self, slots: Positions, found: Entries, places: Positions) -> None:
-        for dense, word in zip(self._words, found.keys, strict=True):
-            dense.data[slots] = word[places] ^ self._flip
-        self._count.data[slots] = found.counts[places]
+        for array, word in zip(self._words, found.keys, strict=True):
+            array.put(slots, word[places] ^ self._flip)
+        self._count.put(slots, found.counts[places])
 
     def values(self, slots: Positions) -> Result:
         """The extreme of each group, NULL where there is no value."""
         self._searches.settle()
         kind, valid = self._values.kind, self._count.data[slots] > 0
-        words = [dense.data[slots] ^ self._flip for dense in self._words]
+        words = [array.data[slots] ^ self._flip for array in self._words]
         if pa.types.is_boolean(kind):
             return decode(words, kind, valid)
         return Numbers(decode_values(words, kind), valid, kind)
 
-    def commit(self) -> None:
-        for dense in (*self._words, self._count):
-            dense.commit()
 
-    def rollback(self) -> None:
-        for dense in (*self._words, self._count):
-            dense.rollback()
-
-    def memory(self) -> int:
-        return sum(dense.memory() for dense in (*self._words, self._count))
-
-
-class RowExtreme:
+class RowExtreme(Composite):
     """The cached first (or last) row of each group."""
 
-    def __init__(self, source: MultisetPart, held: OrderedRows, *, last: bool) -> None:
+    def __init__(self, source: MultisetPart, rows: OrderedRows, *, last: bool) -> None:
         self._source = source
-        self._held = held
+        self._rows = rows
         self._last = last
-        self._words = [Dense(np.uint64) for _ in range(held.counts.words)]
-        self._row = Dense(np.int64)  # id + 1; 0 where the group is empty
+        self._words = [SlotArray(np.uint64) for _ in range(rows.counts.words)]
+        self._row = SlotArray(np.int64)  # id + 1; 0 where the group is empty
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "row", self._row
+        for at, words in enumerate(self._words):
+            yield f"word {at}", words
 
     def reserve(self, size: int) -> None:
-        for dense in (*self._words, self._row):
-            dense.reserve(size)
+        for array in (*self._words, self._row):
+            array.reserve(size)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        self._follow()
 
     def update(self, rows: Rows) -> None:
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take in what has changed in the rows."""
         run = self._source.changed
-        if run is None or len(run[0]) == 0:
+        if run is None or len(run) == 0:
             return
-        slots, words = run[0], run[1 : 1 + len(self._words)]
-        cached = [dense.data[slots] for dense in self._words]
+        slots, words = run.keys[0], run.keys[1 : 1 + len(self._words)]
+        cached = [array.data[slots] for array in self._words]
         worse, _ = _less(words, cached) if self._last else _less(cached, words)
         concerned = ~worse | (self._row.data[slots] == 0)
         if not concerned.any():
             return
         touched = np.unique(slots[concerned])
-        for dense in (*self._words, self._row):
-            dense.touch(touched)
-        found = self._held.ordered(touched, 1, reverse=self._last, starts=self._starts(run, touched))
-        first = run_starts(found.groups)
-        owners = touched[found.groups[first]]
-        self._row.data[touched] = 0
-        self._row.data[owners] = found.ids[first] + 1
-        for dense, word in zip(self._words, found.words, strict=True):
-            dense.data[owners] = word[first]
+        read = self._rows.ordered(touched, 1, reverse=self._last, starts=self._starts(run, touched))
+        first = run_starts(read.groups)
+        groups = read.groups[first]
+        extremes = np.zeros(len(touched), np.int64)
+        extremes[groups] = read.ids[first] + 1
+        self._row.put(touched, extremes)
+        for array, word in zip(self._words, read.words, strict=True):
+            array.put(touched[groups], word[first])
 
     def _starts(self, run: Run, touched: Positions) -> list[Words]:
         """Words before which nothing is alive: the cached row, or a new one before it."""
-        nearest = (
-            np.searchsorted(run[0], touched, "right") - 1 if self._last else np.searchsorted(run[0], touched)
-        )
-        cached = [dense.data[touched] for dense in self._words]
-        new = [word[nearest] for word in run[1 : 1 + len(self._words)]]
+        slots = run.keys[0]
+        nearest = slots.searchsorted(touched, "right") - 1 if self._last else slots.searchsorted(touched)
+        cached = [array.data[touched] for array in self._words]
+        new = [word[nearest] for word in run.keys[1 : 1 + len(self._words)]]
         better, _ = _less(cached, new) if self._last else _less(new, cached)
         better |= self._row.data[touched] == 0
         return [np.where(better, one, other) for one, other in zip(new, cached, strict=True)]
@@ -234,22 +253,11 @@ class RowExtreme:
         """One column of the extreme row of each group, NULL where there is no row."""
         rows = self._row.data[slots]
         there = rows > 0
-        values = self._held.rows.key(column, rows[there] - 1)
+        values = self._rows.rows.key(column, rows[there] - 1)
         if there.all():
             return values
         places = np.cumsum(there) - 1
         return values.take(pa.array(places, mask=~there))
-
-    def commit(self) -> None:
-        for dense in (*self._words, self._row):
-            dense.commit()
-
-    def rollback(self) -> None:
-        for dense in (*self._words, self._row):
-            dense.rollback()
-
-    def memory(self) -> int:
-        return sum(dense.memory() for dense in (*self._words, self._row))
 
 
 class _ExtremeValue:
@@ -277,25 +285,21 @@ def _extreme(
     keys = (SortKey(1), SortKey(0)) if by else (SortKey(0),)
     if nulls:
         # NULL needs a place in the order, which plain values do not have.
-        source = parts.share(chosen, lambda: _rows_of(parts.kinds(chosen), keys), "rows", keys)
+        source = parts.share(
+            chosen, lambda: MultisetPart(OrderedRows(parts.kinds(chosen), keys)), "rows", keys
+        )
     else:
         source = multiset_of(parts, chosen, keys)
-    held = source.held
-    if isinstance(held, OrderedValues):
-        searches = parts.share(chosen, lambda: Searches(held.counts), "searches", keys)
-        values = parts.share(
-            chosen, lambda: ValueExtreme(source, held, searches, last=last), "extreme", keys, last
+    values = source.values
+    if isinstance(values, OrderedValues):
+        searches = parts.share(chosen, lambda: Searches(values.counts), "searches", keys)
+        value = parts.share(
+            chosen, lambda: ValueExtreme(source, values, searches, last=last), "extreme", keys, last
         )
-        return _ExtremeValue(values)
-    assert isinstance(held, OrderedRows)
-    rows = parts.share(chosen, lambda: RowExtreme(source, held, last=last), "extreme", keys, last, nulls)
-    return _ExtremeRow(rows, 0)
-
-
-def _rows_of(kinds: Sequence[pa.DataType], keys: Sequence[SortKey]) -> MultisetPart:
-    part = MultisetPart(kinds, keys)
-    part.held = OrderedRows(kinds, keys)
-    return part
+        return _ExtremeValue(value)
+    assert isinstance(values, OrderedRows)
+    row = parts.share(chosen, lambda: RowExtreme(source, values, last=last), "extreme", keys, last, nulls)
+    return _ExtremeRow(row, 0)
 
 
 def make_min(call: AggregateCall, parts: Parts) -> Function:

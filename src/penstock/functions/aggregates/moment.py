@@ -9,8 +9,9 @@ some microseconds per touched group.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,8 @@ from penstock.functions.aggregates.parts import CountPart, FloatSumPart, count_o
 from penstock.functions.exact import split_doubles
 from penstock.functions.rounding import ratio, root
 from penstock.plan.node import AggregateCall
+from penstock.state.slot_numbers import SlotNumbers
+from penstock.state.state import Composite, State
 
 _FINEST = 1074
 
@@ -105,12 +108,14 @@ def make_squares(call: AggregateCall, parts: Parts) -> Function:
     return _SecondMoment(call, parts, _squares, free=0)
 
 
-class PowerPart:
+class PowerPart(Composite):
     """Exact sums of the first four powers, as Python integers in units of 2**-1074 to that power."""
 
     def __init__(self) -> None:
-        self._sums: dict[int, tuple[int, int, int, int]] = {}
-        self._undo: list[tuple[int, tuple[int, int, int, int] | None]] = []
+        self._sums = SlotNumbers(4)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "sums", self._sums
 
     def reserve(self, size: int) -> None:
         """Nothing is dense here."""
@@ -130,34 +135,22 @@ class PowerPart:
         for slot, mantissa, exponent, minus, weight in chosen:
             x = mantissa << (exponent + _FINEST)
             x = -x if minus else x
-            old = self._sums.get(slot)
-            self._undo.append((slot, old))
-            a, b, c, d = old or (0, 0, 0, 0)
             square = x * x
-            self._put(
+            powers = (x, square, square * x, square * square)
+            self._sums.put(
                 slot,
-                (a + weight * x, b + weight * square, c + weight * square * x, d + weight * square * square),
+                tuple(old + weight * power for old, power in zip(self._sums.at(slot), powers, strict=True)),
             )
 
-    def _put(self, slot: int, sums: tuple[int, int, int, int] | None) -> None:
-        if sums is None or not any(sums):
-            self._sums.pop(slot, None)
-        else:
-            self._sums[slot] = sums
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
+            pairs = zip(self._sums.at(slot), other._sums.at(there), strict=True)
+            self._sums.put(slot, tuple(mine + more for mine, more in pairs))
 
     def at(self, slot: int) -> tuple[int, int, int, int]:
         """The sums of x, x**2, x**3 and x**4 of a slot."""
-        return self._sums.get(slot, (0, 0, 0, 0))
-
-    def commit(self) -> None:
-        self._undo.clear()
-
-    def rollback(self) -> None:
-        while self._undo:
-            self._put(*self._undo.pop())
-
-    def memory(self) -> int:
-        return 2048 * len(self._sums)
+        first, second, third, fourth = self._sums.at(slot)
+        return first, second, third, fourth
 
 
 class _HigherMoment:

@@ -3,89 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.data.column_view import Positions
-from penstock.data.ordering import Key
 from penstock.functions.aggregates.base import Ints, Parts, Rows, Selection, doubles, integers
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
 from penstock.plan.node import SortKey
-from penstock.state.dense import Dense
 from penstock.state.multiset import Multiset, Read, multiset
-from penstock.state.sorted_runs import Run
+from penstock.state.run import Run
+from penstock.state.slot_array import SlotArray
+from penstock.state.state import Composite, Image, State
 
 
-class CountPart:
+class CountPart(Composite):
     """The number of rows."""
 
     __slots__ = ("values",)
 
     def __init__(self) -> None:
-        self.values = Dense(np.int64)
+        self.values = SlotArray(np.int64)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "counts", self.values
 
     def reserve(self, size: int) -> None:
         self.values.reserve(size)
 
     def update(self, rows: Rows) -> None:
-        self.values.touch(rows.touched)
-        np.add.at(self.values.data, rows.slots, rows.weights)
+        self.values.add(rows.touched, rows.groups, rows.weights)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        self.values.add(slots, np.arange(len(slots)), other.values.data[others])
 
     def at(self, slots: Positions) -> Ints:
         """The counts at slots."""
         return self.values.data[slots]
 
-    def commit(self) -> None:
-        self.values.commit()
 
-    def rollback(self) -> None:
-        self.values.rollback()
-
-    def memory(self) -> int:
-        return self.values.memory()
-
-
-class FloatSumPart:
+class FloatSumPart(Composite):
     """The exact sum of a float column, or of the product of two; NaN and the infinities are counted apart."""
 
-    __slots__ = ("_columns", "_counts", "_known", "_means", "_odd", "_read", "_size", "_touched", "sums")
+    __slots__ = ("_cache", "_columns", "_counts", "_odd", "_touched", "sums")
 
     def __init__(self, *columns: int) -> None:
         self._columns = columns
         self.sums = FloatSums(products=len(columns) == 2)
-        self._odd: Dense | None = None
-        self._size = 0
-        # What was read since it last changed: a tick reads every touched group twice.
-        self._read: Dense | None = None
-        self._means: Dense | None = None
-        self._known = Dense(np.bool_)
+        self._odd = SlotArray(
+            np.int64, 3
+        )  # NaN, +inf, -inf; as long as the sums once there was any, else empty
+        self._cache = _Rounded()
         self._counts: CountPart | None = None
         self._touched = np.zeros(0, np.int64)
 
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "sums", self.sums
+        yield "odd", self._odd
+
     def ask_sums(self) -> None:
         """Be ready to give sums."""
-        self._read = self._read or Dense(np.float64)
+        self._cache.ask("sums")
 
     def ask_means(self, counts: CountPart) -> None:
         """Be ready to give sums over these counts."""
-        self._means, self._counts = self._means or Dense(np.float64), counts
-
-    def _kept(self) -> Iterator[Dense]:
-        if self._read is not None:
-            yield self._read
-        if self._means is not None:
-            yield self._means
+        self._cache.ask("means")
+        self._counts = counts
 
     def reserve(self, size: int) -> None:
-        self._size = size
         self.sums.reserve(size)
-        if self._odd is not None:
+        if self._odd.size:
             self._odd.reserve(size)
-        for kept in self._kept():
-            kept.reserve(size)
-            self._known.reserve(size)
+        self._cache.reserve(size)
 
     def update(self, rows: Rows) -> None:
         self._forget(rows.touched)
@@ -94,96 +84,141 @@ class FloatSumPart:
         if len(factors) == 2:
             finite &= np.isfinite(factors[1])
         if finite.all():
-            self.sums.update(rows.slots, rows.touched, factors, rows.weights)
+            self.sums.add(rows.touched, rows.groups, factors, rows.weights)
             return
-        slots, weights = rows.slots[finite], rows.weights[finite]
-        self.sums.update(slots, rows.touched, [factor[finite] for factor in factors], weights)
+        groups, weights = rows.groups[finite], rows.weights[finite]
+        self.sums.add(rows.touched, groups, [factor[finite] for factor in factors], weights)
         if len(factors) == 1:
             self._count_odd(rows, factors[0], ~finite)
 
     def _count_odd(self, rows: Rows, values: npt.NDArray[np.float64], odd: npt.NDArray[np.bool_]) -> None:
-        if self._odd is None:
-            self._odd = Dense(np.int64, 3)
-            self._odd.reserve(self._size)
-        self._odd.touch(rows.touched)
+        self._odd.reserve(self.sums.sums.rows.size)
         values = values[odd]
         which = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
-        np.add.at(self._odd.data.reshape(-1), rows.slots[odd] * 3 + which, rows.weights[odd])
+        old = self._odd.data[rows.touched]
+        new = old.copy()
+        np.add.at(new, (rows.groups[odd], which), rows.weights[odd])
+        self._odd.put(rows.touched, new, old)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        self._forget(slots)
+        self.sums.merge(other.sums, slots, others)
+        if other._odd.size:
+            self._odd.reserve(self.sums.sums.rows.size)
+            old = self._odd.data[slots]
+            self._odd.put(slots, old + other._odd.data[others], old)
 
     def put(self, limbs: Ints, odd: Ints | None, outside: dict[int, int]) -> None:
         """Set the sums of the first slots: their limbs, how often NaN, +inf and -inf count, and what lies outside of the limbs."""
         self.sums.put(limbs, outside)
         if odd is not None:
-            self._odd = Dense(np.int64, 3)
-            self._odd.reserve(max(self._size, len(odd)))
-            self._odd.data[: len(odd)] = odd
+            self._odd.reserve(len(odd))
+            self._odd.append(0, odd)
 
     def _forget(self, touched: Positions) -> None:
         self._touched = touched
-        if self._read is not None or self._means is not None:
-            self._known.data[touched] = False
+        self._cache.forget(touched)
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._cache.forget(self._touched)
+
+    def load(self, image: Image) -> None:
+        super().load(image)
+        self._cache.clear()
+        self._cache.reserve(self.sums.sums.rows.size)
+
+    def memory(self) -> int:
+        return super().memory() + self._cache.memory()
 
     def doubles(self, slots: Positions) -> npt.NDArray[np.float64]:
         """The sums at slots, rounded once; `ask_sums` comes first."""
-        assert self._read is not None
         self._refresh(slots)
-        return self._read.data[slots]
+        return self._cache.at("sums", slots)
 
     def means(self, slots: Positions) -> npt.NDArray[np.float64]:
         """The sums over the counts at slots, rounded once; `ask_means` comes first."""
-        assert self._means is not None
         self._refresh(slots)
-        return self._means.data[slots]
+        return self._cache.at("means", slots)
 
     def _refresh(self, slots: Positions) -> None:
         """Compute what is asked for at slots where it is not known."""
-        missing = (~self._known.data[slots]).nonzero()[0]
-        if len(missing) == 0:
+        slots = self._cache.missing(slots)
+        if len(slots) == 0:
             return
-        slots = slots if len(missing) == len(slots) else slots[missing]
         if self._counts is None:
-            found = self.sums.doubles(slots)[np.newaxis]
+            rounded = self.sums.doubles(slots)[np.newaxis]
         else:
             counts = np.maximum(self._counts.at(slots), 1)
-            found = (
-                self.sums.means(slots, counts)[np.newaxis]
-                if self._read is None
-                else self.sums.both(slots, counts)
-            )
-        if self._odd is not None:
+            both = self._cache.asked("sums")
+            rounded = self.sums.both(slots, counts) if both else self.sums.means(slots, counts)[np.newaxis]
+        if self._odd.size:
             odd = self._odd.data[slots] > 0
-            found[:, odd[:, 1]] = np.inf
-            found[:, odd[:, 2]] = -np.inf
-            found[:, odd[:, 0] | (odd[:, 1] & odd[:, 2])] = np.nan
-        for kept, values in zip(self._kept(), found, strict=True):
-            kept.data[slots] = values
-        self._known.data[slots] = True
+            rounded[:, odd[:, 1]] = np.inf
+            rounded[:, odd[:, 2]] = -np.inf
+            rounded[:, odd[:, 0] | (odd[:, 1] & odd[:, 2])] = np.nan
+        self._cache.put(slots, rounded)
 
     def odd(self, slots: Positions) -> npt.NDArray[np.bool_]:
         """Where a value is NaN or infinite."""
-        if self._odd is None:
+        if not self._odd.size:
             return np.zeros(len(slots), np.bool_)
         return np.asarray((self._odd.data[slots] > 0).any(axis=1), np.bool_)
 
-    def commit(self) -> None:
-        self.sums.commit()
-        if self._odd is not None:
-            self._odd.commit()
 
-    def rollback(self) -> None:
-        self.sums.rollback()
-        if self._odd is not None:
-            self._odd.rollback()
-        self._forget(self._touched)
+class _Rounded:
+    """Sums and means that were read since they last changed: a tick reads every touched group twice. It is no state."""
+
+    __slots__ = ("_columns", "_known")
+
+    def __init__(self) -> None:
+        self._columns: dict[str, npt.NDArray[np.float64]] = {}  # sums before means
+        self._known = np.zeros(0, np.bool_)
+
+    def ask(self, name: str) -> None:
+        """Hold sums, or means."""
+        names = [other for other in ("sums", "means") if other == name or other in self._columns]
+        self._columns = {other: np.zeros(len(self._known)) for other in names}
+
+    def asked(self, name: str) -> bool:
+        """Whether it holds sums, or means."""
+        return name in self._columns
+
+    def reserve(self, size: int) -> None:
+        """Make room for slots below `size`."""
+        have = len(self._known)
+        if self._columns and size > have:
+            room = max(size, 2 * have if have < 1 << 16 else have + have // 8)
+            self._known.resize(room, refcheck=False)
+            for column in self._columns.values():
+                column.resize(room, refcheck=False)
+
+    def forget(self, slots: Positions) -> None:
+        """What is known of slots is old."""
+        if self._columns:
+            self._known[slots] = False
+
+    def clear(self) -> None:
+        """Know nothing."""
+        self._known[:] = False
+
+    def missing(self, slots: Positions) -> Positions:
+        """The slots of which nothing is known."""
+        unknown = (~self._known[slots]).nonzero()[0]
+        return slots if len(unknown) == len(slots) else slots[unknown]
+
+    def put(self, slots: Positions, values: npt.NDArray[np.float64]) -> None:
+        """Know a row of values for each column."""
+        for column, row in zip(self._columns.values(), values, strict=True):
+            column[slots] = row
+        self._known[slots] = True
+
+    def at(self, name: str, slots: Positions) -> npt.NDArray[np.float64]:
+        """Sums or means at slots."""
+        return self._columns[name][slots]
 
     def memory(self) -> int:
-        kept = sum(dense.memory() for dense in self._kept())
-        return (
-            self.sums.memory()
-            + self._known.memory()
-            + kept
-            + (0 if self._odd is None else self._odd.memory())
-        )
+        return int(self._known.nbytes + sum(column.nbytes for column in self._columns.values()))
 
 
 class IntegerSumPart(IntegerSums):
@@ -191,8 +226,8 @@ class IntegerSumPart(IntegerSums):
 
     __slots__ = ()
 
-    def update(self, rows: Rows) -> None:  # type: ignore[override]  # takes the rows of a selection
-        super().update(rows.slots, rows.touched, integers(rows.columns[0]), rows.weights)
+    def update(self, rows: Rows) -> None:
+        self.add(rows.touched, rows.groups, integers(rows.columns[0]), rows.weights)
 
 
 class DecimalSumPart(DecimalSums):
@@ -200,39 +235,43 @@ class DecimalSumPart(DecimalSums):
 
     __slots__ = ()
 
-    def update(self, rows: Rows) -> None:  # type: ignore[override]  # takes the rows of a selection
-        super().update(rows.slots, rows.touched, decimal_words(rows.columns[0]), rows.weights)
+    def update(self, rows: Rows) -> None:
+        self.add(rows.touched, rows.groups, decimal_words(rows.columns[0]), rows.weights)
 
 
-class MultisetPart:
+class MultisetPart(Composite):
     """All values (or rows) of each group, counted, in order."""
 
-    __slots__ = ("changed", "held")
+    __slots__ = ("changed", "values")
 
-    def __init__(self, kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> None:
-        self.held: Multiset = multiset(kinds, keys)
+    def __init__(self, values: Multiset) -> None:
+        self.values = values
         self.changed: Run | None = None
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "values", self.values
 
     def reserve(self, size: int) -> None:
         """Nothing is kept by slot."""
 
     def update(self, rows: Rows) -> None:
-        self.changed = self.held.stage(rows.slots, rows.columns, rows.weights)
+        self.changed = self.values.stage(rows.slots, rows.columns, rows.weights)
+
+    def merge(self, other: Self, slots: Positions, others: Positions) -> None:
+        read = other.values.read(others)
+        self.changed = self.values.stage(slots[read.groups], read.columns, read.counts)
 
     def read(self, slots: Positions) -> Read:
         """All values of the groups at slots, in order."""
-        return self.held.read(slots)
+        return self.values.read(slots)
 
     def commit(self) -> None:
+        super().commit()
         self.changed = None
-        self.held.commit()
 
     def rollback(self) -> None:
+        super().rollback()
         self.changed = None
-        self.held.rollback()
-
-    def memory(self) -> int:
-        return self.held.memory()
 
 
 def count_of(parts: Parts, chosen: Selection) -> CountPart:
@@ -248,4 +287,4 @@ def float_sum_of(parts: Parts, chosen: Selection, *columns: int) -> FloatSumPart
 def multiset_of(parts: Parts, chosen: Selection, keys: Sequence[SortKey] = ()) -> MultisetPart:
     """The shared counted rows of a selection, in the order of keys over its columns."""
     order = tuple(keys) or (SortKey(0),)
-    return parts.share(chosen, lambda: MultisetPart(parts.kinds(chosen), order), "multiset", order)
+    return parts.share(chosen, lambda: MultisetPart(multiset(parts.kinds(chosen), order)), "multiset", order)

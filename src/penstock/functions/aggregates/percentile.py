@@ -17,7 +17,7 @@ from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
-from penstock.state.multiset import Read
+from penstock.state.multiset import Read, multiset
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class WeightedPart(MultisetPart):
                 code="DATA_NEGATIVE_FREQUENCY",
                 hint="frequencies must be zero or positive",
             )
-        super().update(Rows(rows.slots, rows.touched, rows.weights * times, rows.columns[:1]))
+        super().update(Rows(rows.touched, rows.groups, rows.weights * times, rows.columns[:1]))
 
 
 class _Percentile:
@@ -53,7 +53,7 @@ class _Percentile:
         if len(call.args) > 1:
             key = (SortKey(0),)
             self._held: MultisetPart = parts.share(
-                chosen, lambda: WeightedPart([self._kind], key), "weighted", key
+                chosen, lambda: WeightedPart(multiset([self._kind], key)), "weighted", key
             )
         else:
             self._held = multiset_of(parts, chosen)

@@ -18,7 +18,7 @@ from penstock.data.ordering import Words, encode
 from penstock.errors import DataError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame
-from penstock.state.sorted_runs import lower_bounds
+from penstock.state.ordered import lower_bounds
 
 
 def frame_rows(frame: Frame, rows: Layout) -> tuple[Positions, Positions]:

@@ -24,7 +24,7 @@ from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, 
 from penstock.functions.aggregates.collect import listed
 from penstock.functions.aggregates.parts import CountPart, DecimalSumPart, FloatSumPart, IntegerSumPart
 from penstock.functions.aggregates.result import Numbers, shown
-from penstock.functions.exact import FloatSums, decimal_words
+from penstock.functions.exact import FloatSums, decimal_words, settle
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import AggregateCall, SortKey, WindowCall
@@ -72,10 +72,8 @@ def _count(call: WindowCall, rows: Layout, used: Bools, low: Positions, high: Po
     return Numbers(_between(used.astype(np.int64), low, high), None, pa.int64()).array()
 
 
-def _settle(block: Ints) -> Ints:
-    for limb in range(block.shape[1] - 1):
-        block[:, limb + 1] += block[:, limb] >> _BITS
-        block[:, limb] &= _MASK
+def _settled(block: Ints) -> Ints:
+    settle(block)
     return block
 
 
@@ -88,13 +86,13 @@ def _total(call: WindowCall, rows: Layout, used: Bools, low: Positions, high: Po
     for _, part in parts.all():
         part.reserve(len(rows))
         if isinstance(part, CountPart):
-            part.values.data[: len(rows)] = _between(used.astype(np.int64), low, high)
+            part.values.append(0, _between(used.astype(np.int64), low, high))
         elif isinstance(part, FloatSumPart):
             _fill_floats(part, np.where(used, doubles(column), 0.0), low, high)
         else:
             assert isinstance(part, IntegerSumPart | DecimalSumPart)
             limbs = _limbs(column, part.sums.limbs)
-            part.sums.rows.data[: len(rows)] = _settle(_between(np.where(used[:, None], limbs, 0), low, high))
+            part.sums.rows.append(0, _settled(_between(np.where(used[:, None], limbs, 0), low, high)))
     return shown(function.result(np.arange(len(rows))))
 
 
@@ -117,8 +115,8 @@ def _fill_floats(
     every = np.arange(len(values))
     single = FloatSums()
     single.reserve(len(values))
-    single.update(every, every, [np.where(odd, 0.0, values)], np.ones(len(values), np.int64))
-    limbs = _settle(_between(single.sums.rows.data[: len(values)], low, high))
+    single.add(every, every, [np.where(odd, 0.0, values)], np.ones(len(values), np.int64))
+    limbs = _settled(_between(single.sums.rows.data[: len(values)], low, high))
     outside: dict[int, int] = {}
     if single.crowded:
         running = [0, *itertools.accumulate(single.outside(row) for row in range(len(values)))]
@@ -200,4 +198,4 @@ def _selected(chosen: Selection, owner: Positions, every: Positions, columns: tu
             passes &= ~nulls
     places = np.flatnonzero(passes)
     picked = gather([columns[index] for index in chosen.args], places)
-    return Rows(owner[places], every, np.ones(len(places), np.int64), picked)
+    return Rows(every, owner[places], np.ones(len(places), np.int64), picked)

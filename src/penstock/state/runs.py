@@ -1,0 +1,123 @@
+"""The runs of one state: a logarithmic number of them, the newest last, and those that a tick has staged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.state.compaction import Compaction
+from penstock.state.merge import Alive, Merge, merge_runs
+from penstock.state.narrow import narrow
+from penstock.state.run import Numbers, Run, has_table, load_run, table_of
+from penstock.state.state import Image
+
+_NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
+
+
+class Runs:
+    """Committed runs, and those of this tick behind them.
+
+    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights.
+    """
+
+    __slots__ = ("_changed", "_compaction", "_staged_rows", "after", "staged")
+
+    def __init__(self, alive: Alive | None = None) -> None:
+        self._compaction: Compaction[Run] = Compaction(
+            lambda runs: Merge(runs, alive), lambda runs, name: merge_runs(runs, name, alive)
+        )
+        self.staged: tuple[Run, ...] = ()
+        self.after: tuple[Run, ...] = ()
+        """All runs, with those of this tick."""
+        self._staged_rows = 0
+        self._changed = 0
+
+    @property
+    def before(self) -> tuple[Run, ...]:
+        """The runs without those of this tick."""
+        return self._compaction.runs
+
+    @property
+    def next_name(self) -> int:
+        """The name for the next run that is staged."""
+        return self._compaction.next_name + len(self.staged)
+
+    def stage(self, run: Run) -> None:
+        """Take a run behind the others, until `rollback`."""
+        if len(run):
+            self.staged = (*self.staged, run)
+            self.after = (*self.after, run)
+            self._staged_rows += len(run)
+
+    def commit(self) -> None:
+        if self.staged:
+            self._compaction.append(self.staged)
+            self._changed += self._staged_rows
+            self._staged_rows = 0
+            self.staged = ()
+
+    def rollback(self) -> None:
+        self.staged = ()
+        self._staged_rows = 0
+        self.after = self.before
+
+    def maintain(self, fuel: int) -> None:
+        """Merge as much as the changed rows pay for."""
+        if self._changed:
+            self._compaction.work(self._changed, fuel)
+            self._changed = 0
+            self.after = self.before
+
+    def compact(self) -> None:
+        """Merge everything into one run. Cost: data."""
+        self._compaction.compact()
+        self.after = self.before
+
+    def memory(self) -> int:
+        """Bytes held, with half-done merges."""
+        return sum(run.memory() for run in self.before) + self._compaction.merge_memory()
+
+    def save(self) -> Image:
+        """The runs by name, and how far they are merged: replayed ticks find the same runs."""
+        merges = [
+            {"names": list(entry.names), "paid": entry.paid, "at": list(entry.merge.at)}
+            for entry in self._compaction.open
+            if isinstance(entry.merge, Merge)
+        ]
+        return Image(
+            values={
+                "order": [run.name for run in self.before],
+                "next": self._compaction.next_name,
+                "changed": self._changed,
+                "merges": merges,
+            },
+            parts={str(run.name): run.save() for run in self.before},
+        )
+
+    def load(self, image: Image) -> None:
+        compaction = self._compaction
+        compaction.runs = tuple(load_run(name, image.parts[str(name)]) for name in image.values["order"])
+        compaction.next_name = image.values["next"]
+        compaction.open.clear()
+        self._changed = image.values["changed"]
+        for saved in image.values["merges"]:
+            merge = compaction.begin(saved["names"], saved["paid"]).merge
+            assert isinstance(merge, Merge)
+            merge.advance_to(saved["at"])
+        self.staged, self._staged_rows = (), 0
+        self.after = self.before
+
+
+def narrowed(run: Run) -> Run:
+    """Return a run of keys and counts whose integers take as few bytes as they need."""
+    if len(run) < _NARROW_FROM:
+        return run
+    keys = tuple(narrow(key) if key.dtype.kind == "i" else key for key in run.keys)
+    return Run(run.name, keys, narrow(run.weights))
+
+
+def index_run(hashes: Numbers, slots: Numbers, name: int) -> Run:
+    """Return a run of an index: hashes in order, and the slot of each."""
+    if len(slots) >= _NARROW_FROM:
+        slots = narrow(slots)
+    table = table_of(hashes) if has_table((hashes,)) else None
+    return Run(name, (hashes,), np.broadcast_to(np.int8(1), len(hashes)), numbers=(slots,), table=table)

@@ -1,0 +1,208 @@
+"""An array with one row per slot, written in one way, so that every write can be undone, versioned and counted.
+
+`put` keeps the old rows of the slots that it writes. They undo the tick, and they are the before-images of every version that is being read
+(a snapshot, a checkpoint), so that readers and ticks do not wait for each other. After a checkpoint the slots that are written are
+remembered: the next checkpoint writes those alone. The unit is the slot, not the page: a thousand random rows touch a thousand
+pages of any size.
+
+To NumPy the array is one contiguous piece: a gather is `data[slots]`.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import StateError
+from penstock.state.space import grown, mapped
+from penstock.state.state import Image, numpy_array
+
+Slots = npt.NDArray[np.int64]
+Rows = npt.NDArray[Any]
+
+_FEW = 256
+_FOLD_FROM = 65_536  # remembered writes from which they are brought together in bits
+
+
+class SlotArray:
+    """Rows by slot. Nobody writes to `data` but this class."""
+
+    __slots__ = ("_changed", "_committed", "_space", "_undo", "_versions", "data", "size")
+
+    def __init__(self, dtype: npt.DTypeLike, width: int = 0) -> None:
+        self._use(np.zeros((_FEW, width) if width else _FEW, dtype), 0)
+        self._versions: tuple[Version, ...] = ()
+        self._changed: ChangedSlots | None = None
+
+    def _use(self, space: Rows, size: int) -> None:
+        self._space = space
+        self.data: Rows = space[: max(size, _FEW)]
+        self.size = self._committed = size  # slots below this one are in use
+        self._undo: list[tuple[Slots, Rows | None]] = []
+
+    def reserve(self, size: int) -> None:
+        """Make room for slots below `size`; new rows are zero."""
+        if size > self.size:
+            self.size = size
+            if size > len(self.data):
+                self.data, self._space = grown(self.data, self._space, size)
+
+    def put(self, slots: Slots, rows: Rows | int | bool, old: Rows | None = None) -> None:
+        """Write rows to different slots; `old` is what stands there, from a caller who has read it."""
+        if old is None:
+            old = self.data[slots]
+        self._undo.append((slots, old))
+        for version in self._versions:
+            version.images.append((slots, old))
+        self.data[slots] = rows
+
+    def append(self, start: int, rows: Rows) -> None:
+        """Write rows to the slots from `start` on, which no committed row has ever had: there is nothing to undo."""
+        end = start + len(rows)
+        for version in self._versions:
+            if start < version.size:
+                version.images.append((np.arange(start, end), self.data[start:end].copy()))
+        if self._changed is not None:
+            self._undo.append((np.arange(start, end), None))
+        self.data[start:end] = rows
+
+    def assign(self, slots: Slots, rows: Rows, reused: int) -> None:
+        """Write rows to slots that were just taken: the first `reused` ones were used before, the others are new, one by one."""
+        if reused:
+            self.put(slots[:reused], rows[:reused])
+        if reused < len(slots):
+            self.append(int(slots[reused]), rows[reused:])
+
+    def add(self, slots: Slots, groups: Slots, values: Rows) -> tuple[Rows, Rows]:
+        """Add values to the rows at slots, value i to the row at `slots[groups[i]]`; return the rows before and after."""
+        old = self.data[slots]
+        new = old.copy()
+        np.add.at(new, groups, values)
+        self.put(slots, new, old)
+        return old, new
+
+    def commit(self) -> None:
+        if self._changed is not None:
+            for slots, _ in self._undo:
+                self._changed.add(slots)
+        self._undo.clear()
+        self._committed = self.size
+
+    def rollback(self) -> None:
+        self.size = self._committed
+        while self._undo:
+            slots, old = self._undo.pop()
+            if old is not None:
+                self.data[slots] = old
+
+    def maintain(self, fuel: int) -> None:
+        """Nothing is left behind."""
+
+    def memory(self) -> int:
+        """Bytes of the slots in use."""
+        return int(self.size * self.data.itemsize * (self.data.shape[1] if self.data.ndim > 1 else 1))
+
+    def version(self) -> Version:
+        """The rows as they are now, for as long as the version is not closed."""
+        version = Version(self)
+        self._versions = (*self._versions, version)
+        return version
+
+    def close(self, version: Version) -> None:
+        """Keep no more before-images for a version."""
+        self._versions = tuple(other for other in self._versions if other is not version)
+
+    def track(self) -> None:
+        """Remember from now on which slots are written: a checkpoint has all rows up to here."""
+        self._changed = ChangedSlots()
+
+    def changed(self) -> Slots | None:
+        """The slots that were written since `track`, ascending; None when all may have been."""
+        return None if self._changed is None else self._changed.slots()
+
+    def save(self) -> Image:
+        return Image(arrays={"rows": self.data[: self.size]})
+
+    def load(self, image: Image) -> None:
+        rows = numpy_array(image, "rows")
+        if rows.dtype != self.data.dtype or rows.shape[1:] != self.data.shape[1:]:
+            raise StateError(
+                f"a saved array has rows of {rows.dtype} {rows.shape[1:]}, expected {self.data.dtype} {self.data.shape[1:]}",
+                code="STATE_SHAPE",
+            )
+        self._use(np.zeros((_FEW, *rows.shape[1:]), rows.dtype), 0)
+        self.reserve(len(rows))
+        self.data[: len(rows)] = rows
+
+    def load_file(self, path: str | PathLike[str], size: int, slots: Slots, rows: Rows) -> None:
+        """Be the `size` rows of a file, mapped privately, with some slots written over."""
+        space = mapped(path, self.data.dtype, (size, *self.data.shape[1:]))
+        if size < _FEW:
+            space, _ = grown(space[:size], space[:size], _FEW)
+        self._use(space, size)
+        self.reserve(int(slots.max(initial=-1)) + 1)
+        self.data[slots] = rows
+
+
+class Version:
+    """The rows of a slot array at one moment; ticks may write meanwhile, in another thread too."""
+
+    __slots__ = ("_array", "images", "size")
+
+    def __init__(self, array: SlotArray) -> None:
+        self._array = array
+        self.size = array.size
+        self.images: list[tuple[Slots, Rows]] = []  # what was written over, the oldest first
+
+    def rows(self, begin: int, end: int) -> Rows:
+        """The rows of the slots from `begin` to `end`."""
+        # An image is there before its slot is written, so whatever was written before this copy is put right after it.
+        found = self._array.data[begin:end].copy()
+        for slots, old in reversed(tuple(self.images)):
+            inside = (slots >= begin) & (slots < end)
+            found[slots[inside] - begin] = old[inside]
+        return found
+
+    def close(self) -> None:
+        """The version is not read any more."""
+        self._array.close(self)
+        self.images.clear()
+
+
+class ChangedSlots:
+    """A set of slots: a bit for each, set when many have come together."""
+
+    __slots__ = ("_bits", "_count", "_recent")
+
+    def __init__(self) -> None:
+        self._bits = np.zeros(0, np.bool_)
+        self._recent: list[Slots] = []
+        self._count = 0
+
+    def add(self, slots: Slots) -> None:
+        """Put slots into the set."""
+        self._recent.append(slots)
+        self._count += len(slots)
+        if self._count >= _FOLD_FROM:
+            self._fold()
+
+    def slots(self) -> Slots:
+        """All slots, ascending."""
+        self._fold()
+        return self._bits.nonzero()[0]
+
+    def _fold(self) -> None:
+        if not self._recent:
+            return
+        slots = np.concatenate(self._recent)
+        most = int(slots.max(initial=-1)) + 1
+        if most > len(self._bits):
+            bits = np.zeros(most + most // 8, np.bool_)
+            bits[: len(self._bits)] = self._bits
+            self._bits = bits
+        self._bits[slots] = True
+        self._recent.clear()
+        self._count = 0

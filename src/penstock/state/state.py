@@ -1,0 +1,119 @@
+"""State: what ticks change, in pieces that have names.
+
+A tick stages changes. `commit` makes them final: it only forgets how to take them back, so it cannot fail. `rollback` takes them back.
+`maintain` merges and compacts what the ticks before it have left; it changes no answer, may be left out, and may fail without harm.
+A piece is one array, one set of runs or one value, or it is made of other pieces (`Composite`): each has a role in the
+piece that it belongs to, and the roles on the way down are its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import StateError
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A state at rest: what JSON can say, arrays, and the images of its parts, each by name."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, npt.NDArray[Any] | pa.Array] = field(default_factory=dict)
+    parts: Mapping[str, Image] = field(default_factory=dict)
+
+
+class State(Protocol):
+    """A piece of state."""
+
+    def commit(self) -> None:
+        """Make final what was staged. It cannot fail."""
+
+    def rollback(self) -> None:
+        """Take back what was staged."""
+
+    def maintain(self, fuel: int) -> None:
+        """Merge and compact, `fuel` rows for each row that has changed since the last time. Called between ticks only.
+
+        When it raises, the state is what it was.
+        """
+
+    def memory(self) -> int:
+        """Bytes held."""
+
+    def save(self) -> Image:
+        """The committed state. Its arrays must not be changed."""
+
+    def load(self, image: Image) -> None:
+        """Be what `save` gave, instead of what is there. Called between ticks only."""
+
+
+class Composite:
+    """A state that is made of others: what happens to it happens to each of them."""
+
+    __slots__ = ("_pieces",)
+
+    def states(self) -> Iterable[tuple[str, State]]:
+        """The states that this one is made of, with their roles; the same ones every time."""
+        return ()
+
+    def pieces(self) -> tuple[State, ...]:
+        """The states without their roles; asked for in every tick, so they are listed once."""
+        try:
+            return self._pieces
+        except AttributeError:
+            self._pieces: tuple[State, ...] = tuple(state for _, state in self.states())
+            return self._pieces
+
+    def commit(self) -> None:
+        for state in self.pieces():
+            state.commit()
+
+    def rollback(self) -> None:
+        for state in self.pieces():
+            state.rollback()
+
+    def maintain(self, fuel: int) -> None:
+        for state in self.pieces():
+            state.maintain(fuel)
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return sum(state.memory() for state in self.pieces())
+
+    def save(self) -> Image:
+        """The committed state."""
+        return Image(parts={role: state.save() for role, state in self.states()})
+
+    def load(self, image: Image) -> None:
+        """Be what `save` gave."""
+        own = dict(self.states())
+        if own.keys() != image.parts.keys():
+            raise StateError(
+                f"a saved {type(self).__name__} has the parts {sorted(image.parts)}, expected {sorted(own)}",
+                code="STATE_SHAPE",
+                hint="the state was saved by another version, or for another plan",
+            )
+        for role, state in own.items():
+            state.load(image.parts[role])
+
+
+def leaves(state: State, name: str = "") -> Iterator[tuple[str, State]]:
+    """All pieces of a state that are not made of others, by their names."""
+    if not isinstance(state, Composite):
+        yield name, state
+        return
+    for role, part in state.states():
+        yield from leaves(part, f"{name}/{role}" if name else role)
+
+
+def numpy_array(image: Image, name: str) -> npt.NDArray[Any]:
+    """An array of an image."""
+    array = image.arrays[name]
+    assert isinstance(array, np.ndarray)
+    return array
