@@ -66,11 +66,6 @@ class Compaction(Generic[R]):
         self._begin = begin  # a merge in steps
         self._merged = merged  # a merge at once, into a run of a name
 
-    def append(self, runs: Sequence[R]) -> None:
-        """Take runs behind the others; they have the next names."""
-        self.runs = (*self.runs, *runs)
-        self.next_name += len(runs)
-
     def work(self, rows: int, fuel: int) -> None:
         """Merge, `fuel` rows for each of `rows` changed rows. When it raises, the runs are what they were."""
         try:

@@ -20,7 +20,7 @@ from penstock.data.equality import equal_rows, group_rows
 from penstock.data.ordering import is_start, sort_places
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
-from penstock.state.run import Numbers, Run, TableBuilder, has_table, table_of
+from penstock.state.run import Numbers, Run, TableBuilder, has_table, ones, table_of
 
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
@@ -63,7 +63,7 @@ def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -
     return Run(
         name,
         tuple(map(_narrowed, rows.keys)),
-        rows.weights if rows.weights.strides == (0,) else narrow(rows.weights),
+        narrow(rows.weights) if alive is None else ones(len(rows)),
         columns,
         views(columns),
         tuple(map(_narrowed, rows.numbers)),
@@ -84,7 +84,7 @@ class Merge:
         self.at = [0] * len(runs)  # rows of each run that are merged
         self._keys = [_NumberWriter(key.dtype, capacity) for key in runs[0].keys]
         self._numbers = [_NumberWriter(number.dtype, capacity) for number in runs[0].numbers]
-        self._weights = None if _all_one(runs) else _NumberWriter(np.dtype(np.int8), capacity)
+        self._weights = _NumberWriter(np.dtype(np.int8), capacity) if alive is None else None
         self._columns = [
             _writer(column, capacity) for column in zip(*(run.views for run in runs), strict=True)
         ]
@@ -112,7 +112,7 @@ class Merge:
         """The merged run, once it is finished."""
         done = self._done
         columns = tuple(writer.finish(done) for writer in self._columns)
-        weights = _ones(done) if self._weights is None else narrow(self._weights.finish(done))
+        weights = ones(done) if self._weights is None else narrow(self._weights.finish(done))
         keys = tuple(writer.finish(done) for writer in self._keys)
         table = self._table.finish(done) if self._table else None
         numbers = tuple(writer.finish(done) for writer in self._numbers)
@@ -183,10 +183,10 @@ def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) 
         for pieces in zip(*([n[p] for n in r.numbers] for r, p in pairs), strict=True)
     ]
     columns = tuple(_joined(column, parts) for column in zip(*(run.views for run in runs), strict=True))
-    if _all_one(runs) and alive is not None:
-        rows = _Rows(keys, numbers, _ones(len(order)), columns, order)
+    if alive is not None:
+        rows = _Rows(keys, numbers, ones(len(order)), columns, order)
         valid = alive(keys, numbers)
-        return rows if valid.all() else rows.take(valid, _ones(int(valid.sum())))
+        return rows if valid.all() else rows.take(valid, ones(int(valid.sum())))
     weights: Small = np.concatenate([run.weights[part] for run, part in pairs]).take(order)
     rows = _Rows(keys, numbers, weights, columns, order)
     return _cancelled(rows) if columns else _summed(rows)
@@ -250,15 +250,6 @@ def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
     if len(values) == len(pieces):
         return ColumnView(pieces[0].array, np.concatenate(values), None, 0)
     return view(pa.concat_arrays([piece.array[part] for piece, part in zip(pieces, parts, strict=True)]))
-
-
-def _ones(count: int) -> Small:
-    """Weights that are all one, in the memory of one."""
-    return np.broadcast_to(np.int8(1), count)
-
-
-def _all_one(runs: Sequence[Run]) -> bool:
-    return all(run.weights.strides == (0,) for run in runs)
 
 
 def _narrowed(numbers: Numbers) -> Numbers:

@@ -74,9 +74,7 @@ class Run:
         """Bytes held."""
         table = self.table.starts.nbytes if self.table else 0
         numbers = sum(column.nbytes for column in (*self.keys, *self.numbers))
-        # Weights that are all one are a single number in memory.
-        weights = self.weights.nbytes if self.weights.strides != (0,) else 0
-        return int(numbers + weights + table + sum(column.nbytes for column in self.columns))
+        return int(numbers + _bytes(self.weights) + table + sum(column.nbytes for column in self.columns))
 
     def delta(self) -> Delta:
         """All rows."""
@@ -92,7 +90,18 @@ class Run:
         arrays: dict[str, Any] = {f"key {at}": key for at, key in enumerate(self.keys)}
         arrays |= {f"number {at}": number for at, number in enumerate(self.numbers)}
         arrays |= {f"column {at}": column for at, column in enumerate(self.columns)}
-        return Image(arrays={**arrays, "weights": self.weights})
+        if _bytes(self.weights):
+            arrays["weights"] = self.weights
+        return Image(arrays=arrays)
+
+
+def ones(count: int) -> Small:
+    """Weights that are all one, in the memory of one."""
+    return np.broadcast_to(np.int8(1), count)
+
+
+def _bytes(weights: Small) -> int:
+    return weights.nbytes if weights.strides != (0,) else 0
 
 
 def load_run(name: int, image: Image) -> Run:
@@ -106,7 +115,7 @@ def load_run(name: int, image: Image) -> Run:
     return Run(
         name,
         keys,
-        numpy_array(image, "weights"),
+        numpy_array(image, "weights") if "weights" in image.arrays else ones(len(keys[0])),
         columns,
         views(columns),
         listed("number"),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from penstock.state.compaction import Compaction
 from penstock.state.merge import Alive, Merge, merge_runs
 from penstock.state.narrow import narrow
-from penstock.state.run import Numbers, Run, has_table, load_run, table_of
+from penstock.state.run import Numbers, Run, has_table, load_run, ones, table_of
 from penstock.state.state import Image
 
 _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
@@ -19,7 +17,7 @@ class Runs:
     `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights.
     """
 
-    __slots__ = ("_changed", "_compaction", "_staged_rows", "after", "staged")
+    __slots__ = ("_changed", "_changed_after", "_compaction", "after", "next_name", "staged")
 
     def __init__(self, alive: Alive | None = None) -> None:
         self._compaction: Compaction[Run] = Compaction(
@@ -28,49 +26,51 @@ class Runs:
         self.staged: tuple[Run, ...] = ()
         self.after: tuple[Run, ...] = ()
         """All runs, with those of this tick."""
-        self._staged_rows = 0
-        self._changed = 0
+        self.next_name = 0
+        """The name for the next run that is staged."""
+        self._changed = 0  # rows that have changed since the last `maintain`
+        self._changed_after = 0
 
     @property
     def before(self) -> tuple[Run, ...]:
         """The runs without those of this tick."""
         return self._compaction.runs
 
-    @property
-    def next_name(self) -> int:
-        """The name for the next run that is staged."""
-        return self._compaction.next_name + len(self.staged)
-
     def stage(self, run: Run) -> None:
         """Take a run behind the others, until `rollback`."""
         if len(run):
             self.staged = (*self.staged, run)
             self.after = (*self.after, run)
-            self._staged_rows += len(run)
+            self.next_name += 1
+            self._changed_after += len(run)
 
     def commit(self) -> None:
         if self.staged:
-            self._compaction.append(self.staged)
-            self._changed += self._staged_rows
-            self._staged_rows = 0
+            self._compaction.runs = self.after
+            self._compaction.next_name = self.next_name
+            self._changed = self._changed_after
             self.staged = ()
 
     def rollback(self) -> None:
         self.staged = ()
-        self._staged_rows = 0
+        self._reset()
+
+    def _reset(self) -> None:
         self.after = self.before
+        self.next_name = self._compaction.next_name
+        self._changed_after = self._changed
 
     def maintain(self, fuel: int) -> None:
         """Merge as much as the changed rows pay for."""
         if self._changed:
             self._compaction.work(self._changed, fuel)
             self._changed = 0
-            self.after = self.before
+            self._reset()
 
     def compact(self) -> None:
         """Merge everything into one run. Cost: data."""
         self._compaction.compact()
-        self.after = self.before
+        self._reset()
 
     def memory(self) -> int:
         """Bytes held, with half-done merges."""
@@ -103,8 +103,7 @@ class Runs:
             merge = compaction.begin(saved["names"], saved["paid"]).merge
             assert isinstance(merge, Merge)
             merge.advance_to(saved["at"])
-        self.staged, self._staged_rows = (), 0
-        self.after = self.before
+        self.rollback()
 
 
 def narrowed(run: Run) -> Run:
@@ -120,4 +119,4 @@ def index_run(hashes: Numbers, slots: Numbers, name: int) -> Run:
     if len(slots) >= _NARROW_FROM:
         slots = narrow(slots)
     table = table_of(hashes) if has_table((hashes,)) else None
-    return Run(name, (hashes,), np.broadcast_to(np.int8(1), len(hashes)), numbers=(slots,), table=table)
+    return Run(name, (hashes,), ones(len(hashes)), numbers=(slots,), table=table)

@@ -92,11 +92,15 @@ class SlotArray:
         self._committed = self.size
 
     def rollback(self) -> None:
-        self.size = self._committed
+        if self.size > self._committed:
+            # Rows behind the slots in use are zero, always.
+            self.data[self._committed : self.size] = 0
+            self.size = self._committed
         while self._undo:
-            slots, old = self._undo.pop()
+            slots, old = self._undo[-1]
             if old is not None:
                 self.data[slots] = old
+            self._undo.pop()
 
     def maintain(self, fuel: int) -> None:
         """Nothing is left behind."""

@@ -44,7 +44,8 @@ class SlotNumbers:
 
     def rollback(self) -> None:
         while self._undo:
-            self._set(*self._undo.pop())
+            self._set(*self._undo[-1])
+            self._undo.pop()
 
     def maintain(self, fuel: int) -> None:
         """Nothing is left behind."""

@@ -120,12 +120,17 @@ class Slots(Composite):
         self._hashes = SlotArray(np.uint64)
         self._live = SlotArray(np.bool_)
         self._index = Runs(self._alive)
-        self._free: list[int] = []
+        self._free: list[
+            int
+        ] = []  # slots without a key, as a stack of `_free_count`; what a tick takes stays behind them
+        self._free_count = self._free_count_before = 0
         self.size = 0
         """All slots are below this."""
         self._size_before = 0
-        self._reused: list[Positions] = []
-        self._dying: list[Positions] = []
+        self._released: tuple[
+            Positions, ...
+        ] = ()  # given up by ticks that have committed, free after `maintain`
+        self._released_after: tuple[Positions, ...] = ()
 
     def states(self) -> Iterator[tuple[str, State]]:
         yield "hashes", self._hashes
@@ -135,7 +140,7 @@ class Slots(Composite):
             yield f"key {at}", column
 
     def __len__(self) -> int:
-        return self.size - len(self._free)
+        return self.size - self._free_count - sum(map(len, self._released))
 
     def live(self) -> Positions:
         """All slots that have a key."""
@@ -169,7 +174,7 @@ class Slots(Composite):
     def release(self, slots: Positions) -> None:
         """Give up slots; their keys can be read until the tick commits."""
         if len(slots):
-            self._dying.append(slots)
+            self._released_after = (*self._released_after, slots)
             self._live.put(slots, False)
             # Entries of the index that still lead to a dead slot find another hash there.
             hashes = self._hashes.data[slots]
@@ -178,37 +183,40 @@ class Slots(Composite):
     def commit(self) -> None:
         super().commit()
         self._size_before = self.size
-        self._reused.clear()
-        if self._dying:
-            for slots in self._dying:
-                self._free.extend(slots.tolist())
-            self._dying.clear()
+        self._free_count_before = self._free_count
+        self._released = self._released_after
 
     def rollback(self) -> None:
         super().rollback()
         self.size = self._size_before
-        self._dying.clear()
-        while self._reused:
-            self._free.extend(self._reused.pop().tolist())
+        self._free_count = self._free_count_before
+        self._released_after = self._released
 
     def maintain(self, fuel: int) -> None:
         super().maintain(fuel)
+        if self._released:
+            released, self._released, self._released_after = self._released, (), ()
+            del self._free[self._free_count :]
+            for slots in released:
+                self._free.extend(slots.tolist())
+            self._free_count = self._free_count_before = len(self._free)
         for column in self._columns:
             column.compact(self.live, len(self))
 
     def memory(self) -> int:
         """Bytes held."""
-        return super().memory() + 8 * len(self._free)
+        return super().memory() + 8 * self._free_count
 
     def save(self) -> Image:
-        return Image({"size": self.size}, {"free": np.array(self._free, np.int64)}, super().save().parts)
+        free = np.concatenate([np.array(self._free[: self._free_count], np.int64), *self._released])
+        return Image({"size": self.size}, {"free": free}, super().save().parts)
 
     def load(self, image: Image) -> None:
         super().load(image)
         self.size = self._size_before = image.values["size"]
         self._free = numpy_array(image, "free").tolist()
-        self._reused.clear()
-        self._dying.clear()
+        self._free_count = self._free_count_before = len(self._free)
+        self._released = self._released_after = ()
 
     def _alive(self, keys: Sequence[Numbers], numbers: Sequence[Numbers]) -> Bools:
         """Which index entries lead to a slot that still has their key."""
@@ -244,12 +252,11 @@ class Slots(Composite):
 
     def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
         count = len(hashes)
-        reused = min(count, len(self._free))
+        reused = min(count, self._free_count)
         slots = np.empty(count, np.int64)
         if reused:
-            slots[:reused] = self._free[-reused:]
-            del self._free[-reused:]
-            self._reused.append(slots[:reused])
+            slots[:reused] = self._free[self._free_count - reused : self._free_count]
+            self._free_count -= reused
         start = self.size
         self.size += count - reused
         slots[reused:] = np.arange(start, self.size)

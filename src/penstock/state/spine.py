@@ -140,7 +140,7 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 class Spine:
     """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
 
-    __slots__ = ("_keys", "_runs", "_staged_total", "_types", "count")
+    __slots__ = ("_count_after", "_keys", "_runs", "_types", "count")
 
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
         self._types = tuple(types)
@@ -148,7 +148,7 @@ class Spine:
         self._runs = Runs()
         self.count = 0
         """The sum of the weights of all committed rows."""
-        self._staged_total = 0
+        self._count_after = 0
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -175,7 +175,7 @@ class Spine:
         """Stage rows that are a run already, by the name that comes next."""
         assert not self._runs.staged, "the last delta is neither committed nor rolled back"
         self._runs.stage(run)
-        self._staged_total = int(run.weights.sum(dtype=np.int64))
+        self._count_after = self.count + int(run.weights.sum(dtype=np.int64))
 
     def staged(self) -> Run | None:
         """The staged delta, if it has rows."""
@@ -192,13 +192,12 @@ class Spine:
     def commit(self) -> None:
         """Make the staged delta final."""
         self._runs.commit()
-        self.count += self._staged_total
-        self._staged_total = 0
+        self.count = self._count_after
 
     def rollback(self) -> None:
         """Drop the staged delta."""
         self._runs.rollback()
-        self._staged_total = 0
+        self._count_after = self.count
 
     def maintain(self, fuel: int) -> None:
         self._runs.maintain(fuel)
@@ -217,6 +216,7 @@ class Spine:
     def load(self, image: Image) -> None:
         self._runs.load(image)
         self.count = sum(int(run.weights.sum(dtype=np.int64)) for run in self._runs.before)
+        self._count_after = self.count
 
 
 def _pairs(

@@ -1,6 +1,7 @@
 """State: what ticks change, in pieces that have names.
 
 A tick stages changes. `commit` makes them final: it only forgets how to take them back, so it cannot fail. `rollback` takes them back.
+Either may be interrupted (by a signal) and called again: it then does the rest.
 `maintain` merges and compacts what the ticks before it have left; it changes no answer, may be left out, and may fail without harm.
 A piece is one array, one set of runs or one value, or it is made of other pieces (`Composite`): each has a role in the
 piece that it belongs to, and the roles on the way down are its name.
@@ -32,7 +33,7 @@ class State(Protocol):
     """A piece of state."""
 
     def commit(self) -> None:
-        """Make final what was staged. It cannot fail."""
+        """Make final what was staged: assignments only, of what was made ready before. It cannot fail."""
 
     def rollback(self) -> None:
         """Take back what was staged."""

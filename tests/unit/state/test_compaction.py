@@ -48,6 +48,11 @@ def merged(runs: Sequence[Size], name: int) -> Size:
     return Size(name, total)
 
 
+def append(compaction: Compaction[Size], rows: int) -> None:
+    compaction.runs = (*compaction.runs, Size(compaction.next_name, rows))
+    compaction.next_name += 1
+
+
 @pytest.mark.parametrize(
     ("tick", "loaded"), [(10, 100_000), (1_000, 0), (1_000, 1_000_000), (50_000, 3_000_000)]
 )
@@ -55,11 +60,11 @@ def test_few_runs_few_moves_and_quiet_ticks(tick: int, loaded: int) -> None:
     Counted.moved = 0
     compaction: Compaction[Size] = Compaction(Counted, merged)
     if loaded:
-        compaction.append([Size(compaction.next_name, loaded)])
+        append(compaction, loaded)
     ticks, quiet, most, worst = 2_000, 0, 0, 0
     for _ in range(ticks):
         before = Counted.moved
-        compaction.append([Size(compaction.next_name, tick)])
+        append(compaction, tick)
         compaction.work(tick, LIMITS.fuel)
         moved = Counted.moved - before
         quiet += moved == 0

@@ -1,0 +1,59 @@
+"""Random ticks through every operator that keeps state; as a program it prints a digest of all that they give and keep.
+
+python tests/twin/replay.py SEED
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+from decimal import Decimal
+from typing import Any
+
+from penstock.data.delta import Delta
+from penstock.data.tick import Tick
+from twin.rigs import NAMES, RIGS, TYPES, bits, image_bits
+from twin.rows import delta_of, small_state
+
+POOLS: dict[str, list[Any]] = {
+    "bigint": [None, *range(6)],
+    "double": [None, float("nan"), float("inf"), 0.0, -0.0, 1e-300, 0.1, 2.5],
+    "string": [None, "", "a", "a longer text, over two words"],
+    "decimal": [None, Decimal("1.00"), Decimal("-7.25")],
+    "bool": [None, True, False],
+}
+
+
+def random_ticks(seed: int, *, ticks: int = 12, rows: int = 9) -> list[tuple[Delta, Delta]]:
+    """Changes of two inputs that never retract a row that is not there."""
+    chance = random.Random(seed)
+    present: tuple[list[Any], list[Any]] = ([], [])
+    changes = []
+    for _ in range(ticks):
+        deltas = []
+        for held in present:
+            inserted = [tuple(chance.choice(POOLS[name]) for name in NAMES) for _ in range(rows)]
+            gone = [held.pop(chance.randrange(len(held))) for _ in range(min(len(held), rows // 2))]
+            held.extend(inserted)
+            deltas.append(delta_of([(row, 1) for row in inserted] + [(row, -1) for row in gone], TYPES))
+        changes.append((deltas[0], deltas[1]))
+    return changes
+
+
+def digest(name: str, seed: int) -> str:
+    """The digest of all that one operator gives and keeps."""
+    found = hashlib.sha256()
+    rig = RIGS[name]()
+    rig.initial()
+    for number, deltas in enumerate(random_ticks(seed), 1):
+        found.update(repr([bits(delta) for delta in rig.step(deltas, Tick(number, number))]).encode())
+        rig.end_tick()
+    found.update(repr([image_bits(image) for image in rig.save()]).encode())
+    return found.hexdigest()
+
+
+if __name__ == "__main__":
+    with small_state():
+        print(json.dumps({name: digest(name, int(sys.argv[1])) for name in RIGS}))
