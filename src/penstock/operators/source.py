@@ -75,7 +75,7 @@ class Source(Operator):
             return None
         if self._key is None and self.arrangement.keys is None and self.arrangement.count == 0:
             self.arrangement = Arrangement(self.arrangement.types, columns)
-            self._pieces = (self.arrangement,)
+            self.changed_shape()
         return self.arrangement if self.arrangement.keys == tuple(columns) else None
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:

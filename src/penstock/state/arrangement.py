@@ -28,6 +28,8 @@ class Arrangement(Composite):
 
     __slots__ = ("_counts", "_spine")
 
+    fixed = False  # counts may come later
+
     def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None) -> None:
         self._spine = Spine(types, keys)
         self._counts: KeyCounts | None = None
@@ -65,7 +67,7 @@ class Arrangement(Composite):
                 counts.stage(self.key_of(rows), rows.weights)
                 counts.commit()
             self._counts = counts
-            self._pieces = (self._spine, counts)
+            self.changed_shape()
         return self._counts
 
     def load(self, image: Image) -> None:

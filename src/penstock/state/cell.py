@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.delta import Delta, empty
-from penstock.state.state import Image, numpy_array
+from penstock.state.state import Image, Leaf, numpy_array
 
 T = TypeVar("T")
 
 
-class Cell(Generic[T]):
+class Cell(Leaf, Generic[T]):
     """A value that JSON can say, before and after the tick."""
 
     __slots__ = ("_staged", "value")
@@ -36,9 +36,6 @@ class Cell(Generic[T]):
 
     def rollback(self) -> None:
         self._staged = self.value
-
-    def maintain(self, fuel: int) -> None:
-        """Nothing is left behind."""
 
     def memory(self) -> int:
         return 0

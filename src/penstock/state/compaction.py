@@ -120,13 +120,18 @@ class Compaction(Generic[R]):
 
     def _start(self) -> bool:
         """Begin the next merge that is due, and say whether there was one."""
-        busy = {name for entry in self.open for name in entry.names}
-        free = sorted((run for run in self.runs if run.name not in busy), key=len)
-        count = due([len(run) for run in free], sum(map(len, self.runs)))
+        sized = [(len(run), at) for at, run in enumerate(self.runs)]
+        total = sum(size for size, _ in sized)
+        if self.open:
+            busy = {name for entry in self.open for name in entry.names}
+            sized = [(size, at) for size, at in sized if self.runs[at].name not in busy]
+        sized.sort()
+        sizes = [size for size, _ in sized]
+        count = due(sizes, total)
         if count == 0:
             return False
-        chosen = free[:count]
-        if sum(map(len, chosen)) <= LIMITS.at_once:
+        chosen = [self.runs[at] for _, at in sized[:count]]
+        if sum(sizes[:count]) <= LIMITS.at_once:
             self._merge(chosen)
         else:
             self.begin([run.name for run in chosen])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from penstock.errors import StateError
 from penstock.state.space import grown, mapped
-from penstock.state.state import Image, numpy_array
+from penstock.state.state import Image, Leaf, numpy_array
 
 Slots = npt.NDArray[np.int64]
 Rows = npt.NDArray[Any]
@@ -27,7 +27,7 @@ _FEW = 256
 _FOLD_FROM = 65_536  # remembered writes from which they are brought together in bits
 
 
-class SlotArray:
+class SlotArray(Leaf):
     """Rows by slot. Nobody writes to `data` but this class."""
 
     __slots__ = ("_changed", "_committed", "_space", "_undo", "_versions", "data", "size")
@@ -101,9 +101,6 @@ class SlotArray:
             if old is not None:
                 self.data[slots] = old
             self._undo.pop()
-
-    def maintain(self, fuel: int) -> None:
-        """Nothing is left behind."""
 
     def memory(self) -> int:
         """Bytes of the slots in use."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.state.state import Image
+from penstock.state.state import Image, Leaf
 
 Values = tuple[int, ...]
 
 
-class SlotNumbers:
+class SlotNumbers(Leaf):
     """Tuples of Python integers by slot; a slot that is not there has zeros."""
 
     __slots__ = ("_undo", "_values", "_zero")
@@ -46,9 +46,6 @@ class SlotNumbers:
         while self._undo:
             self._set(*self._undo[-1])
             self._undo.pop()
-
-    def maintain(self, fuel: int) -> None:
-        """Nothing is left behind."""
 
     def memory(self) -> int:
         """Bytes held, roughly: an integer of this kind has some hundred bytes."""

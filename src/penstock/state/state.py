@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,38 +54,55 @@ class State(Protocol):
         """Be what `save` gave, instead of what is there. Called between ticks only."""
 
 
-class Composite:
-    """A state that is made of others: what happens to it happens to each of them."""
+class Leaf:
+    """A state that is not made of others, and that has nothing to merge or compact."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ()
+
+    def maintain(self, fuel: int) -> None:
+        """Nothing is left behind."""
+
+
+class Composite:
+    """A state that is made of others: what happens to it happens to each of them.
+
+    Every tick commits and maintains all states. So what there is to do is listed once, with the pieces of pieces, unless a class has
+    more to do (it overrides the method) or gets other pieces later (`fixed` is False).
+    """
+
+    __slots__ = ("_to_commit", "_to_maintain")
+
+    fixed: ClassVar[bool] = True
 
     def states(self) -> Iterable[tuple[str, State]]:
-        """The states that this one is made of, with their roles; the same ones every time."""
+        """The states that this one is made of, with their roles; the same ones every time, if it is `fixed`."""
         return ()
 
-    def pieces(self) -> tuple[State, ...]:
-        """The states without their roles; asked for in every tick, so they are listed once."""
-        try:
-            return self._pieces
-        except AttributeError:
-            self._pieces: tuple[State, ...] = tuple(state for _, state in self.states())
-            return self._pieces
-
     def commit(self) -> None:
-        for state in self.pieces():
+        if not hasattr(self, "_to_commit"):
+            self._to_commit = _listed(self, "commit")
+        for state in self._to_commit:
             state.commit()
 
     def rollback(self) -> None:
-        for state in self.pieces():
+        for _, state in self.states():
             state.rollback()
 
     def maintain(self, fuel: int) -> None:
-        for state in self.pieces():
+        if not hasattr(self, "_to_maintain"):
+            self._to_maintain = _listed(self, "maintain")
+        for state in self._to_maintain:
             state.maintain(fuel)
+
+    def changed_shape(self) -> None:
+        """List the states anew: there are others now."""
+        for listed in ("_to_commit", "_to_maintain"):
+            if hasattr(self, listed):
+                delattr(self, listed)
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(state.memory() for state in self.pieces())
+        return sum(state.memory() for _, state in self.states())
 
     def save(self) -> Image:
         """The committed state."""
@@ -102,6 +119,18 @@ class Composite:
             )
         for role, state in own.items():
             state.load(image.parts[role])
+
+
+def _listed(owner: Composite, method: str) -> tuple[State, ...]:
+    """The states for which a method has something to do, in order."""
+    found: list[State] = []
+    for _, state in owner.states():
+        own = getattr(type(state), method)
+        if isinstance(state, Composite) and state.fixed and own is getattr(Composite, method):
+            found.extend(_listed(state, method))
+        elif own is not Leaf.maintain:
+            found.append(state)
+    return tuple(found)
 
 
 def leaves(state: State, name: str = "") -> Iterator[tuple[str, State]]:

@@ -40,19 +40,26 @@ class Selection:
         return f"of {list(self.args)}{' distinct' if self.distinct else ''}{where} without NULL in {list(self.required)}"
 
 
-@dataclass(frozen=True, slots=True)
 class Rows:
     """Rows on their way into a part: the touched slots, the index of each row's slot among them, its weight, the argument columns."""
 
-    touched: Positions
-    groups: Positions
-    weights: Ints
-    columns: tuple[pa.Array, ...]
+    __slots__ = ("_slots", "columns", "groups", "touched", "weights")
+
+    def __init__(
+        self, touched: Positions, groups: Positions, weights: Ints, columns: tuple[pa.Array, ...]
+    ) -> None:
+        self.touched = touched
+        self.groups = groups
+        self.weights = weights
+        self.columns = columns
+        self._slots: Positions | None = None
 
     @property
     def slots(self) -> Positions:
         """The slot of every row."""
-        return self.touched.take(self.groups)
+        if self._slots is None:
+            self._slots = self.touched.take(self.groups)
+        return self._slots
 
 
 class Part(State, Protocol):

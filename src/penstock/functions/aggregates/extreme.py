@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.column_view import Bools, Positions
-from penstock.data.ordering import Words, decode, decode_values, run_lengths, run_starts
+from penstock.data.ordering import Words, decode, decode_values, is_start, run_lengths, run_starts
 from penstock.errors import InternalError
 from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
@@ -125,16 +125,15 @@ class ValueExtreme(Composite):
             return
         columns = (*run.keys, run.weights)
         slots, *words, weights = (column[::-1] for column in columns) if self._last else columns
-        starts = run_starts(slots)
+        fresh = is_start(slots)
+        starts = fresh.nonzero()[0]
         touched: Positions = slots[starts]
         counts = self._count.data[touched]
         if len(slots) >= _MANY and not counts.any():
             self._begin(touched, [word[starts] for word in words], weights, starts)
             return
         words = [word ^ self._flip for word in words]
-        owner = np.zeros(len(slots), np.int64)
-        owner[starts[1:]] = 1
-        owner = np.cumsum(owner)  # the group of each entry, as an index of `touched`
+        owner = fresh.cumsum() - 1  # the group of each entry, as an index of `touched`
         there = counts.take(owner) > 0
         less, equal = _less(words, [array.data[slots] for array in self._words])
         better, same = less | ~there, equal & there
@@ -145,10 +144,11 @@ class ValueExtreme(Composite):
         # Entries are in order: when any entry of a group is better than the cached one, its first entry is the best.
         wins = better[starts]
         chosen = starts[wins]
-        winners = touched[wins]
-        for array, word in zip(self._words, words, strict=True):
-            array.put(winners, word[chosen])
-        left[wins] = weights[chosen]
+        if len(chosen):
+            winners = touched[wins]
+            for array, word in zip(self._words, words, strict=True):
+                array.put(winners, word[chosen])
+            left[wins] = weights[chosen]
         self._count.put(touched, left, counts)
         if (left < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
