@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.data.column_view import Bools, Positions, null_mask, view
 from penstock.functions.aggregates.result import Result
-from penstock.plan.node import AggregateCall
+from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.state import State
 
 Ints = npt.NDArray[np.int64]
@@ -87,6 +87,7 @@ class Function(Protocol):
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)
+PartName = str | int | bool | Sequence[SortKey]
 
 
 class Parts:
@@ -94,15 +95,15 @@ class Parts:
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self.types = tuple(types)
-        self._parts: dict[tuple[Any, ...], tuple[Selection, Part]] = {}
+        self._parts: dict[str, tuple[Selection, Part]] = {}
 
-    def share(self, selection: Selection, make: Callable[[], AnyPart], *name: Any) -> AnyPart:
+    def share(self, selection: Selection, make: Callable[[], AnyPart], *name: PartName) -> AnyPart:
         """Return the part of this name over this selection, made if there is none yet."""
-        key = (selection, *name)
-        found = self._parts.get(key)
-        if found is None:
-            found = self._parts[key] = (selection, make())
-        return found[1]  # type: ignore[return-value]  # the name determines the class
+        role = f"{' '.join(map(_text, name))} {selection.text()}"
+        entry = self._parts.get(role)
+        if entry is None:
+            entry = self._parts[role] = (selection, make())
+        return entry[1]  # type: ignore[return-value]  # the name determines the class
 
     def all(self) -> list[tuple[Selection, Part]]:
         """All parts, each with its selection."""
@@ -110,12 +111,23 @@ class Parts:
 
     def states(self) -> Iterator[tuple[str, State]]:
         """All parts by what they mean: their kind and the rows that they take in."""
-        for (chosen, *name), (_, part) in self._parts.items():
-            yield f"{' '.join(map(str, name))} {chosen.text()}", part
+        for role, (_, part) in self._parts.items():
+            yield role, part
 
     def kinds(self, selection: Selection) -> tuple[pa.DataType, ...]:
         """The types of a selection's columns."""
         return tuple(self.types[index] for index in selection.args)
+
+
+def _text(name: PartName) -> str:
+    """A piece of a part's name, the same in every process and version."""
+    if isinstance(name, str | int):
+        return str(name)
+    keys = (
+        f"{key.column} {'desc' if key.descending else 'asc'} nulls {'first' if key.nulls_first else 'last'}"
+        for key in name
+    )
+    return f"by {', '.join(keys)}"
 
 
 def selection(
