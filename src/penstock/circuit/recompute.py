@@ -30,18 +30,10 @@ def recompute(
     """Return all rows of a view over the given rows of its relations, some of which keep only some columns. Cost: data."""
     circuit = Circuit()
     feeds = {
-        name: circuit.add(Feed(), (), [column.type for column in delta.columns], owner=f"view '{view.name}'")
+        name: circuit.add(Feed(), (), [column.type for column in delta.columns])
         for name, delta in rows.items()
     }
-    compiler = Compiler(
-        circuit,
-        feeds,
-        Shared(),
-        f"view '{view.name}'",
-        fragment,
-        added=list(feeds.values()),
-        narrowed=narrowed,
-    )
+    compiler = Compiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.engine.graph import Graph
 from penstock.engine.lateness import Lateness
 from penstock.engine.source import SourceSpec
-from penstock.engine.tick import Graph
 from penstock.errors import StateError
 from penstock.plan import codec
 from penstock.plan import node as plan

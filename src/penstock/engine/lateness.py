@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from penstock.data.delta import Delta
 from penstock.data.duration import milliseconds
-from penstock.engine.spelling import registered
-from penstock.errors import ConfigError, suggest
+from penstock.engine.names import position
+from penstock.errors import ConfigError
 from penstock.plan.node import Field
 
 _DAY = 86_400_000_000
@@ -58,16 +58,7 @@ def declare_lateness(given: Any, fields: Sequence[Field], *, where: str) -> Late
             where=where,
             hint=f"write {_FORMS}" + (f"; columns of times are {', '.join(times)}" if times else ""),
         )
-    names = [field.name for field in fields]
-    spelled = registered(str(column), names)
-    if spelled is None:
-        raise ConfigError(
-            f"there is no column {column!r} for lateness",
-            code="FLOW_UNKNOWN_COLUMN",
-            where=where,
-            hint=suggest(str(column), times or names, what="column"),
-        )
-    at = names.index(spelled)
+    at = position(column, [field.name for field in fields], of=where)
     if fields[at].type not in _TIMES:
         raise ConfigError(
             f"lateness needs an event time, and column '{column}' is {fields[at].type}",

@@ -5,7 +5,8 @@ Rule: d(out) = dA; the arrangement holds A by key. Cost: delta.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from penstock.data.delta import Delta
 from penstock.operators.base import Operator, Tick
@@ -31,3 +32,6 @@ class Arrange(Operator):
 
     def memory(self) -> int:
         return self.arrangement.memory()
+
+    def states(self) -> Iterator[tuple[str, Any]]:
+        yield "rows", self.arrangement

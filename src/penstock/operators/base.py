@@ -7,9 +7,9 @@ pending delta on top of it where they ask for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.data.delta import Delta
 
@@ -54,3 +54,11 @@ class Operator(Protocol):
 
     def memory(self) -> int:
         """Bytes of state held."""
+
+    def states(self) -> Iterator[tuple[str, Any]]:
+        """Yield the operator's states by their role, which is the same in every process."""
+        return iter(())
+
+    def maintain(self, rows: int) -> None:
+        """Put the state in order, by about so many rows of work; called after a commit. Raising does not undo the tick."""
+        return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,10 @@ class Output(Operator):
 
     def memory(self) -> int:
         return self.arrangement.memory()
+
+    def states(self) -> Iterator[tuple[str, Any]]:
+        if self._contents is None:
+            yield "rows", self.arrangement
 
     def keep(self) -> None:
         """Keep the rows from now on, because the operator below will not be stepped any more. Cost: data."""

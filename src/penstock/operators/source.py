@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -67,13 +67,21 @@ class Source(Operator):
         """The arrangement of whole rows when it is, or can be, one by these columns; None when it cannot.
 
         Rows are found by a key and a hash of the row as well as by a hash of the row alone, so a source without a primary key
-        takes the first key that is asked for while it is empty.
+        takes the first key that is asked for, whether or not it has rows. Cost, when it has: data, once.
         """
         if self._retained is not None:
             return None
-        if self._key is None and self.arrangement.keys is None and self.arrangement.count == 0:
-            self.arrangement = Arrangement(self.arrangement.types, columns)
+        if self._key is None and self.arrangement.keys is None:
+            self.arrangement = self._arranged_by(columns)
         return self.arrangement if self.arrangement.keys == tuple(columns) else None
+
+    def _arranged_by(self, columns: Sequence[int]) -> Arrangement:
+        arrangement = Arrangement(self.arrangement.types, columns)
+        rows = self.arrangement.before().rows()
+        if len(rows):
+            arrangement.apply(rows)
+            arrangement.commit()
+        return arrangement
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
@@ -102,6 +110,9 @@ class Source(Operator):
 
     def memory(self) -> int:
         return self.arrangement.memory()
+
+    def states(self) -> Iterator[tuple[str, Any]]:
+        yield "rows", self.arrangement
 
     def rows(self) -> Delta:
         """All committed rows (their retained columns) with their multiplicity. Cost: data."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,8 +79,7 @@ class Recomputed(Operator):
         self._fragments = fragments
         self._node = node
         self._inputs = [Spine([kernel_type(field.type) for field in child.fields]) for child in node.inputs]
-        self._rows = empty([kernel_type(field.type) for field in node.fields])
-        self._pending: Delta | None = None
+        self._output = Spine([kernel_type(field.type) for field in node.fields])
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         for spine, delta in zip(self._inputs, inputs, strict=True):
@@ -98,20 +97,23 @@ class Recomputed(Operator):
                     names = [field.name for field in child.fields]
                     raise blamed(error, delta, names, of="input") from None
             raise
-        self._pending = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
-        return consolidate(concat([self._pending, -self._rows]))
+        new = Delta(tuple(columns), np.ones(count, np.int64))
+        change = consolidate(concat([new, -self._output.before().rows()]))
+        self._output.stage(change)
+        return change
 
     def commit(self) -> None:
-        for spine in self._inputs:
-            spine.commit()
-        if self._pending is not None:
-            self._rows, self._pending = self._pending, None
+        for _, state in self.states():
+            state.commit()
 
     def rollback(self) -> None:
-        for spine in self._inputs:
-            spine.rollback()
-        self._pending = None
+        for _, state in self.states():
+            state.rollback()
 
     def memory(self) -> int:
-        held = int(sum(column.nbytes for column in self._rows.columns))
-        return sum(spine.memory() for spine in self._inputs) + held
+        return sum(state.memory() for _, state in self.states())
+
+    def states(self) -> Iterator[tuple[str, Spine]]:
+        for position, spine in enumerate(self._inputs):
+            yield f"input-{position}", spine
+        yield "output", self._output
