@@ -364,7 +364,7 @@ class IncrementalFlow:
             table = to_table(kernel.rows(view.name, hidden=True), view.root.fields, order=view.order)
             return table if view.visible is None else table.select(range(view.visible))
 
-    def lookup(self, name: str, **key: Any) -> pa.Table:
+    def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
 
         The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
