@@ -121,12 +121,6 @@ class Compiler:
         arrangement = operator.indexed_by([node.columns[key] for key in keys])
         return None if arrangement is None else Selected(arrangement, node.columns)
 
-    def forget(self) -> None:
-        """Take everything that was added out again."""
-        self.circuit.remove(self.added)
-        self.shared.forget(self.added)
-        self.added.clear()
-
     def _reusable(self, place: int) -> bool:
         """Whether a new reader can have all rows of a place: it keeps them, or is new too, or has never given any."""
         entry = self.circuit.places[place]

@@ -113,7 +113,7 @@ class LocalKernel(Kernel):
     def _compiled_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
     ) -> ViewPlace:
-        relations = self._relations()
+        relations, owner = self._relations(), Owner("view", view.name)
         compiler = Compiler(
             self._circuit, relations, self._shared, fragment, added=[*loaded], narrowed=self._narrowed()
         )
@@ -127,14 +127,14 @@ class LocalKernel(Kernel):
                 meaning=Meaning(_scan(view.name, view.fields)),
                 contents=output.rows,
             )
+            needed = self._circuit.reachable(place, until=frozenset(relations.values()))
+            self._circuit.own(needed, owner)
             self._circuit.fill(compiler.added, loaded, tick)
         except BaseException:
-            compiler.added = [added for added in compiler.added if added not in loaded]
-            compiler.forget()
+            self._circuit.rollback()
+            self._shared.forget(self._circuit.disown(owner))
             raise
         self._circuit.commit()
-        needed = self._circuit.reachable(place, until=frozenset(relations.values()))
-        self._circuit.own(needed, Owner("view", view.name))
         return ViewPlace(view, place, output, scanned(view.root), fragment)
 
     def _recomputed_view(

@@ -258,3 +258,19 @@ def test_a_narrow_source_is_widened_while_it_is_empty() -> None:
     restored = LocalKernel()
     restored.add_source(KernelSource("rows", FIELDS, retain="used", retained=(1,)))
     assert set(restored.states()) == {key for key in kernel.states() if key in restored.states()}
+
+
+@pytest.mark.parametrize("recomputing", [False, True])
+def test_an_error_names_the_view_in_registration_and_in_ticks(recomputing: bool) -> None:
+    kernel = kernel_of(totals=TOTALS)
+    if recomputing:
+        kernel.recompute_always()
+    tick(kernel, rows=delta((0, 5)))
+    with pytest.raises(DataError) as at_once:
+        register(kernel, "inverse", INVERSE)
+    tick(kernel, rows=delta((0, 5), weight=-1))
+    register(kernel, "inverse", INVERSE)
+    with pytest.raises(DataError) as later:
+        kernel.step({"rows": delta((0, 5))}, TICK)
+    for caught in (at_once, later):
+        assert str(caught.value.where).startswith("view 'inverse', project")

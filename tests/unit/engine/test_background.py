@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -227,3 +229,34 @@ def test_closing_closes_everything_and_tells_the_error(
         flow.close()
     assert watch.closed
     flow.close()
+
+
+def test_ticks_do_not_wait_for_spark_to_plan_a_view(
+    flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one thread plans, others tick and read; a second registration waits for the first."""
+    planning, planned = Event(), Event()
+
+    def plan_query(session: Any, name: str, query: str, names: Any, statics: Any) -> Prepared:
+        planning.set()
+        assert planned.wait(20)
+        return Prepared(plan.View(name, query, plan.Scan(FIELDS, "rows", (0, 1))), no_fragment)
+
+    monkeypatch.setattr(flows.registration, "plan_query", plan_query)
+    monkeypatch.setattr(ps.IncrementalFlow, "session", property(lambda self: None))
+    thread = Thread(target=flow.register_view, args=("late", "SELECT * FROM rows"))
+    thread.start()
+    assert planning.wait(20)
+    flow.tick("rows", [row(1)])
+    assert ids(flow) == [1]
+    other = Thread(target=flow.register_source, args=("LATE", "id BIGINT"))
+    errors: list[BaseException] = []
+    monkeypatch.setattr(threading, "excepthook", lambda given: errors.append(given.exc_value))
+    other.start()
+    other.join(0.05)
+    assert other.is_alive(), "the name is not known to be free until the view is there"
+    planned.set()
+    thread.join(20)
+    other.join(20)
+    assert ids(flow, "late") == [1]
+    assert [getattr(error, "code", None) for error in errors] == ["FLOW_NAME_TAKEN"]
