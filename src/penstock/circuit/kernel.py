@@ -37,7 +37,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class StaticRows:
     """A table that a view reads and nobody feeds, with its rows."""
 
     source: KernelSource
@@ -64,7 +64,7 @@ class Kernel(Protocol):
         """Take in a source without rows."""
 
     def register(
-        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[Static] = ()
+        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
     ) -> None:
         """Compile a view and fill it from the rows that are there; on an error nothing has changed.
 

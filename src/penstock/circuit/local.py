@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.circuit import circuit as circuits
 from penstock.circuit.circuit import Circuit, Owner
 from penstock.circuit.compile import Compiler, Fragment, Shared, types_of
-from penstock.circuit.kernel import Kernel, KernelSource, Static, Stepped
+from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recompute import recompute
 from penstock.circuit.retention import SourcePlace, widened
@@ -54,7 +54,7 @@ class LocalKernel(Kernel):
         self._sources[source.name] = self._source(source)
 
     def register(
-        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[Static] = ()
+        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
     ) -> None:
         fresh = [static for static in statics if static.source.name not in self._sources]
         with widened(self._sources, view), self._with_statics(fresh) as loaded:
@@ -99,7 +99,7 @@ class LocalKernel(Kernel):
         return added
 
     @contextmanager
-    def _with_statics(self, statics: Sequence[Static]) -> Iterator[dict[int, Delta]]:
+    def _with_statics(self, statics: Sequence[StaticRows]) -> Iterator[dict[int, Delta]]:
         """Add static tables; give where their rows are to be fed. They go again when the body fails."""
         try:
             for static in statics:
@@ -135,13 +135,13 @@ class LocalKernel(Kernel):
             self._shared.forget(self._circuit.disown(owner))
             raise
         self._circuit.commit()
-        return ViewPlace(view, place, output, scanned(view.root), fragment)
+        return ViewPlace(view, place, output, plan.scanned(view.root), fragment)
 
     def _recomputed_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
     ) -> ViewPlace:
         """A view whose operators live for one computation only."""
-        reads = scanned(view.root)
+        reads = plan.scanned(view.root)
         output = _output(view, None)
         place = self._circuit.add(
             output,
@@ -297,25 +297,6 @@ class LocalKernel(Kernel):
     def _narrowed(self) -> dict[str, tuple[int, ...]]:
         """The sources that keep only some columns, and which."""
         return {name: entry.columns for name, entry in self._sources.items() if entry.source.retain == "used"}
-
-
-def scanned(root: plan.Node) -> frozenset[str]:
-    """The relations that a plan scans, without its own recursions."""
-    names: set[str] = set()
-
-    def visit(node: plan.Node, recursions: frozenset[str]) -> None:
-        if isinstance(node, plan.Scan) and node.name not in recursions:
-            names.add(node.name)
-        inner = (
-            recursions | {node.name, plan.so_far(node.name)}
-            if isinstance(node, plan.Recursive)
-            else recursions
-        )
-        for child in plan.children(node):
-            visit(child, inner)
-
-    visit(root, frozenset())
-    return frozenset(names)
 
 
 def _scan(name: str, fields: plan.Fields) -> plan.Scan:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.circuit.compile import Fragment
-from penstock.circuit.kernel import Static as LoadedStatic
-from penstock.circuit.local import scanned
+from penstock.circuit.kernel import StaticRows
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
 from penstock.data.huge_pages import plain_pages
@@ -94,11 +93,11 @@ def install(graph: Graph, prepared: Prepared, micros: int) -> None:
     view, state = prepared.view, graph.state
     now = max(micros, state.micros)
     fresh = [(entry, rows) for entry, rows in prepared.statics if entry.spec.name not in graph.statics]
-    statics = [LoadedStatic(entry.spec.kernel_source(), rows) for entry, rows in fresh]
+    statics = [StaticRows(entry.spec.kernel_source(), rows) for entry, rows in fresh]
     with plain_pages():
         graph.kernel.register(view, prepared.fragment, Tick(state.ticks, now), statics=statics)
     graph.statics.update({entry.spec.name: entry for entry, _ in fresh})
-    graph.views[view.name] = ViewEntry(view, scanned(view.root))
+    graph.views[view.name] = ViewEntry(view, plan.scanned(view.root))
     state.micros = now
     for entry in graph.sources.values():
         if entry.spec.retain == "used":

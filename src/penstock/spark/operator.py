@@ -63,8 +63,8 @@ class Mapped(Stateless):
         if not len(delta):
             return empty([kernel_type(field.type) for field in self._node.fields])
         if self._node.bindings:
-            made = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
-            return Delta((*delta.columns, *made), delta.weights)
+            values = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
+            return Delta((*delta.columns, *values), delta.weights)
         parents, columns = self._fragments().generated(self._node, delta.columns, len(delta), tick.micros)
         return Delta(tuple(columns), delta.weights[np.asarray(parents)])
 

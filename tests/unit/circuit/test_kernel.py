@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.circuit import lookup
-from penstock.circuit.kernel import KernelSource, Static
+from penstock.circuit.kernel import KernelSource, StaticRows
 from penstock.circuit.local import LocalKernel
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta
@@ -158,7 +158,7 @@ def test_a_failed_registration_leaves_nothing() -> None:
     kernel = kernel_of(totals=TOTALS)
     tick(kernel, rows=delta((0, 5)))
     before, names = places(kernel), set(kernel.states())
-    static = Static(KernelSource("fixed", FIELDS), delta((1, 1)))
+    static = StaticRows(KernelSource("fixed", FIELDS), delta((1, 1)))
     failing = plan.Union(INVERSE.fields, (INVERSE, _inverse_of(plan.Scan(FIELDS, "fixed", (0, 1)))))
     with pytest.raises(DataError):
         register(kernel, "inverse", failing, statics=[static])
@@ -174,7 +174,7 @@ def _inverse_of(below: plan.Node) -> plan.Node:
 def test_static_tables_are_loaded_once() -> None:
     kernel = kernel_of()
     scan = plan.Scan(FIELDS, "fixed", (0, 1))
-    static = Static(KernelSource("fixed", FIELDS), delta((1, 1), (1, 2)))
+    static = StaticRows(KernelSource("fixed", FIELDS), delta((1, 1), (1, 2)))
     register(kernel, "one", scan, statics=[static])
     register(kernel, "two", plan.Aggregate(FIELDS, scan, (0,), (SUM,)), statics=[static])
     assert counted(kernel.rows("two")) == {(1, 3): 1}
