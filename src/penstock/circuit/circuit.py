@@ -57,8 +57,8 @@ class Circuit:
         self._next = 0
         self._running: list[int] = []
         self._gave: list[int] = []
-        self._committing = False
-        self._maintained: list[Operator] | None = None
+        self._torn = False
+        self._committed: list[int] = []
 
     def add(
         self,
@@ -76,7 +76,6 @@ class Circuit:
         self.places[place] = Place(
             operator, tuple(inputs), empty(types), meaning, timed=timed, contents=contents
         )
-        self._maintained = None
         return place
 
     def reachable(self, place: int, *, until: frozenset[int]) -> list[int]:
@@ -117,7 +116,6 @@ class Circuit:
         """Put another operator in a place whose output is empty; its readers stay."""
         entry = self.places[place]
         entry.operator, entry.nothing, entry.contents = operator, empty(types), contents
-        self._maintained = None
 
     def remove(self, places: Sequence[int]) -> None:
         """Take places out; nothing that stays may read them."""
@@ -128,19 +126,14 @@ class Circuit:
         )
         for place in gone:
             del self.places[place]
-        self._maintained = None
 
     def step(self, changes: Mapping[int, Delta], tick: Tick, *, only: Iterable[int] | None = None) -> Stepped:
         """Step every dirty place once, or only some of them; `changes` are what places read from outside.
 
         Call `commit` or `rollback` afterwards. When it raises, it has rolled back already.
         """
-        if self._committing:
-            raise StateError(
-                "the end of a tick was interrupted, so that some operators have made it final and others have not",
-                code="FLOW_TORN",
-                hint="build the flow again from its definition, and feed it again",
-            )
+        if self._torn:
+            raise _torn()
         places = self.places if only is None else only
         return self._run(places, lambda index, outputs: self._changes(index, changes, outputs), tick)
 
@@ -166,28 +159,32 @@ class Circuit:
     ) -> Stepped:
         outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
-        for index in places:
-            inputs = inputs_of(index, outputs)
-            if inputs is None:
-                continue
-            place = self.places[index]
-            self._running.append(index)
-            started = perf_counter()
-            try:
-                first = place.operator.initial(tick) if initial else None
-                output = place.operator.step(inputs, tick)
-            except BaseException as error:
-                self.rollback()
-                if isinstance(error, PenstockError):
-                    _locate(error, place)
-                raise
-            if first is not None:
-                output = concat([first, output])
-            if len(output):
-                outputs[index] = output
-            seconds[index] = perf_counter() - started
+        try:
+            for index in places:
+                inputs = inputs_of(index, outputs)
+                if inputs is None:
+                    continue
+                self._running.append(index)
+                started = perf_counter()
+                output = self._step_place(self.places[index], inputs, tick, initial=initial)
+                if len(output):
+                    outputs[index] = output
+                seconds[index] = perf_counter() - started
+        except BaseException:
+            self.rollback()
+            raise
         self._gave.extend(outputs)
         return Stepped(outputs, seconds)
+
+    @staticmethod
+    def _step_place(place: Place, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
+        try:
+            first = place.operator.initial(tick) if initial else None
+            output = place.operator.step(inputs, tick)
+        except PenstockError as error:
+            _locate(error, place)
+            raise
+        return output if first is None else concat([first, output])
 
     def _changes(
         self, index: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
@@ -211,18 +208,35 @@ class Circuit:
         return place.contents()
 
     def commit(self) -> None:
-        """Make the last step final.
+        """Make the last step final. All that may fail has happened in `step`.
 
-        All that may fail has happened in `step`. What is interrupted here all the same, by a signal or for lack of memory,
-        cannot be taken back: the circuit then refuses every further step.
+        An interrupt from outside (a signal) is raised again when the rest is done. StateError when that fails as well: the
+        circuit then holds half of a tick, and refuses every further one.
         """
-        self._committing = True
-        for index in self._running:
+        interrupt: BaseException | None = None
+        self._committed = []
+        try:
+            self._commit_rest()
+        except BaseException as error:
+            interrupt = error
+        if interrupt is None:
+            return
+        try:
+            self._commit_rest()
+        except BaseException as error:
+            self._torn = True
+            raise _torn() from error
+        raise interrupt
+
+    def _commit_rest(self) -> None:
+        """Commit the operators that have not been, also one that was interrupted in it."""
+        while len(self._committed) < len(self._running):
+            index = self._running[len(self._committed)]
             self.places[index].operator.commit()
+            self._committed.append(index)
         for index in self._gave:
             self.places[index].gave = True
         self._running, self._gave = [], []
-        self._committing = False
 
     def rollback(self) -> None:
         """Forget the last step."""
@@ -230,17 +244,23 @@ class Circuit:
             self.places[index].operator.rollback()
         self._running, self._gave = [], []
 
-    def maintain(self, rows: int) -> None:
-        """Let operators put their state in order, about so many rows each; called after a commit."""
-        if self._maintained is None:
-            operators = [place.operator for place in self.places.values()]
-            self._maintained = [one for one in operators if type(one).maintain is not Operator.maintain]
-        for operator in self._maintained:
-            operator.maintain(rows)
+    def maintain(self, fuel: int) -> None:
+        """Let the operators of the last tick merge and compact their state, `fuel` rows for each changed row."""
+        for index in self._committed:
+            if index in self.places:
+                self.places[index].operator.maintain(fuel)
 
     def memory(self) -> int:
         """Bytes of state in all places."""
         return sum(place.operator.memory() for place in self.places.values())
+
+
+def _torn() -> StateError:
+    return StateError(
+        "the end of a tick was interrupted, so that some operators have made it final and others have not",
+        code="FLOW_TORN",
+        hint="build the flow again from its definition, and feed it again",
+    )
 
 
 def _locate(error: PenstockError, place: Place) -> None:

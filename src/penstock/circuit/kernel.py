@@ -81,13 +81,17 @@ class Kernel(Protocol):
         """Bring every view up to date with these changes of sources; when it raises, nothing has changed."""
 
     def commit(self) -> None:
-        """Make the last step final."""
+        """Make the last step final.
+
+        It has nothing to do that may fail. When an interrupt from outside comes in between, the rest is done before it is
+        raised again; StateError says that this was not possible.
+        """
 
     def rollback(self) -> None:
         """Forget the last step."""
 
-    def maintain(self, rows: int) -> None:
-        """Put the state in order, by about so many rows of work per operator."""
+    def maintain(self, fuel: int) -> None:
+        """Merge and compact the state that the last tick has changed, `fuel` rows for each changed row."""
 
     def columns(self, name: str) -> tuple[int, ...]:
         """The columns that a source keeps, in the order in which `rows` gives them."""

@@ -186,8 +186,8 @@ class LocalKernel(Kernel):
     def rollback(self) -> None:
         self._circuit.rollback()
 
-    def maintain(self, rows: int) -> None:
-        self._circuit.maintain(rows)
+    def maintain(self, fuel: int) -> None:
+        self._circuit.maintain(fuel)
 
     def _seconds(self, stepped: circuits.Stepped) -> dict[str, float]:
         """The time of every relation: an operator that several views need counts for each of them."""

@@ -54,8 +54,8 @@ class CircuitLevel:
     def rollback(self) -> None:
         self.circuit.rollback()
 
-    def maintain(self, rows: int) -> None:
-        self.circuit.maintain(rows)
+    def maintain(self, fuel: int) -> None:
+        self.circuit.maintain(fuel)
 
     def memory(self) -> int:
         return self.circuit.memory()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOG = logging.getLogger("penstock.flow")
+FUEL = 32  # rows of an open merge that each changed row pays for
 
 
 class IncrementalFlow:
@@ -485,16 +486,17 @@ class IncrementalFlow:
         for name, changelog in self._changelogs.items():
             if name in ticked.changes:
                 changelog.publish(self._graph.state.ticks, ticked.changes[name])
-        try:
-            self._graph.kernel.maintain(ticked.summary.rows_in)
-        except Exception:
-            # The tick is final, and what was left undone is done after the next one.
-            LOG.warning(
-                "the state of the flow could not be put in order after tick %d",
-                ticked.summary.tick,
-                exc_info=True,
-            )
+        if ticked.interrupt is not None:
+            raise ticked.interrupt
+        self._maintain(ticked.summary.tick)
         return ticked.summary
+
+    def _maintain(self, tick: int) -> None:
+        try:
+            self._graph.kernel.maintain(FUEL)
+        except Exception:
+            # The tick is final, and what was left undone is done after a later one.
+            LOG.warning("state could not be merged after tick %d", tick, exc_info=True)
 
     def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
         """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""

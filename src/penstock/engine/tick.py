@@ -26,6 +26,7 @@ from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.source import content_digest
 from penstock.engine.summary import StepSummary, ViewStep
 from penstock.engine.upsert import replace_by_key
+from penstock.errors import StateError
 from penstock.operators.base import Tick
 
 MISSING = "retracted, but not there"
@@ -33,10 +34,14 @@ MISSING = "retracted, but not there"
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """The summary, and the consolidated change of every view that changed."""
+    """The summary, and the consolidated change of every view that changed.
+
+    `interrupt` came while the tick was made final: it is to be raised when the change has been handed over.
+    """
 
     summary: StepSummary
     changes: Mapping[str, Delta]
+    interrupt: BaseException | None = None
 
 
 @dataclass(slots=True)
@@ -75,10 +80,21 @@ def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
         except BaseException:
             graph.kernel.rollback()
             raise
-        graph.kernel.commit()
+        interrupt = _commit(graph)
     _remember(graph, memory)
     state.ticks, state.micros = tick.number, tick.micros
-    return Ticked(summary, views)
+    return Ticked(summary, views, interrupt)
+
+
+def _commit(graph: Graph) -> BaseException | None:
+    """Make the step final; an interrupt comes back as a value, because the step is final all the same."""
+    try:
+        graph.kernel.commit()
+    except StateError:
+        raise
+    except BaseException as interrupt:
+        return interrupt
+    return None
 
 
 def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:

@@ -59,6 +59,9 @@ class Operator(Protocol):
         """Yield the operator's states by their role, which is the same in every process."""
         return iter(())
 
-    def maintain(self, rows: int) -> None:
-        """Put the state in order, by about so many rows of work; called after a commit. Raising does not undo the tick."""
+    def maintain(self, fuel: int) -> None:
+        """Merge and compact, `fuel` rows for each row that the last tick has changed; called after its commit.
+
+        Raising does not undo the tick.
+        """
         return

@@ -35,8 +35,8 @@ class Level(Protocol):
     def rollback(self) -> None:
         """Forget the last step."""
 
-    def maintain(self, rows: int) -> None:
-        """Put the state in order."""
+    def maintain(self, fuel: int) -> None:
+        """Merge and compact."""
 
     def memory(self) -> int:
         """Bytes of state held."""
@@ -88,9 +88,9 @@ class Recursive(Operator):
             level.rollback()
         self._stepped, self._pending = [], []
 
-    def maintain(self, rows: int) -> None:
+    def maintain(self, fuel: int) -> None:
         for level in self._levels:
-            level.maintain(rows)
+            level.maintain(fuel)
 
     def memory(self) -> int:
         return sum(level.memory() for level in self._levels)

@@ -107,15 +107,15 @@ def test_a_rollback_in_the_middle_of_a_tick_takes_all_its_steps_back() -> None:
 
 
 @pytest.mark.parametrize("failing", range(3))
-def test_a_commit_that_was_interrupted_is_not_hidden(failing: int) -> None:
+def test_a_commit_that_cannot_be_finished_is_not_hidden(failing: int) -> None:
     circuit = Circuit()
     first = chain(circuit, *(Entry(failing_commit=at == failing) for at in range(3)))[0]
     circuit.step({first: rows(1)}, TICK)
-    with pytest.raises(MemoryError):
+    with pytest.raises(StateError) as at_once:
         circuit.commit()
-    with pytest.raises(StateError) as caught:
+    with pytest.raises(StateError) as later:
         circuit.step({first: rows(2)}, TICK)
-    assert caught.value.code == "FLOW_TORN"
+    assert at_once.value.code == later.value.code == "FLOW_TORN"
 
 
 def test_new_places_are_filled_from_old_ones_and_give_their_first_rows() -> None:
@@ -191,21 +191,25 @@ def test_an_error_names_all_who_use_the_operator() -> None:
     assert together.value.where == "views 'a', 'b' and 'c', entry"
 
 
-def test_maintenance_reaches_those_that_have_some() -> None:
+def test_maintenance_reaches_those_that_the_last_tick_has_changed() -> None:
     class Maintained(Entry):
-        done = 0
+        fuel = 0
 
-        def maintain(self, rows: int) -> None:
-            self.done += rows
+        def maintain(self, fuel: int) -> None:
+            self.fuel += fuel
 
     circuit = Circuit()
-    kept, gone = Maintained(), Maintained()
-    chain(circuit, kept, Entry())
-    place = circuit.add(gone, (), TYPES)
+    changed, clean = Maintained(), Maintained()
+    (a,), (b,) = chain(circuit, changed), chain(circuit, clean)
+    circuit.step({a: rows(1)}, TICK)
+    circuit.commit()
     circuit.maintain(5)
-    circuit.remove([place])
+    assert (changed.fuel, clean.fuel) == (5, 0)
+    circuit.step({b: rows(1)}, TICK)
+    circuit.commit()
+    circuit.remove([b])
     circuit.maintain(7)
-    assert (kept.done, gone.done) == (12, 5)
+    assert (changed.fuel, clean.fuel) == (5, 0)
 
 
 def test_empty_changes_step_nothing_behind() -> None:
