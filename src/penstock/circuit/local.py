@@ -77,21 +77,14 @@ class LocalKernel(Kernel):
     def recompute_always(self) -> None:
         if self._recomputing:
             return
-        self._recomputing = True
         for view in self._views.values():
             view.output.keep()
+        self._recomputing = True
         # Only sources, results and their indexes are stepped from now on.
-        for view in self._views.values():
+        for name, view in self._views.items():
             self._circuit.places[view.place].inputs = ()
-            behind = [
-                at
-                for at, place in self._circuit.places.items()
-                if Owner("view", view.view.name) in place.owners
-            ]
-            gone = self._circuit.disown(
-                Owner("view", view.view.name), [at for at in behind if at != view.place]
-            )
-            self._shared.forget(gone)
+            others = [place for place in self._circuit.places if place != view.place]
+            self._shared.forget(self._circuit.disown(Owner("view", name), others))
 
     def _source(self, source: KernelSource) -> SourcePlace:
         added = SourcePlace(self._circuit, source)
@@ -130,11 +123,11 @@ class LocalKernel(Kernel):
             needed = self._circuit.reachable(place, until=frozenset(relations.values()))
             self._circuit.own(needed, owner)
             self._circuit.fill(compiler.added, loaded, tick)
+            self._circuit.commit()
         except BaseException:
             self._circuit.rollback()
             self._shared.forget(self._circuit.disown(owner))
             raise
-        self._circuit.commit()
         return ViewPlace(view, place, output, plan.scanned(view.root), fragment)
 
     def _recomputed_view(
@@ -156,11 +149,11 @@ class LocalKernel(Kernel):
             rows = {name: self._after(self._place(name), outputs) for name in reads}
             first = recompute(view, rows, fragment, tick, self._narrowed())
             self._circuit.step({place: first}, tick, only=[place])
+            self._circuit.commit()
         except BaseException:
             self._circuit.rollback()
             self._circuit.disown(Owner("view", view.name))
             raise
-        self._circuit.commit()
         return ViewPlace(view, place, output, reads, fragment)
 
     # Ticks
@@ -248,13 +241,21 @@ class LocalKernel(Kernel):
         return self._sources[name].operator.rows()
 
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
-        # One index serves all orders of its columns.
-        by_column = dict(sorted(zip(columns, values, strict=True)))
+        index = self._index(name, columns)
+        by_column = dict(zip(columns, values, strict=True))
+        return index.before().lookup([by_column[key] for key in index.key_columns], len(values[0]))[1]
+
+    def _index(self, name: str, columns: Sequence[int]) -> Arrangement:
+        """The rows of a relation by some columns; a source may have them so itself. One index serves all orders of columns."""
+        keys = tuple(sorted(set(columns)))
         entry = self._sources.get(name)
-        fields = self._views[name].view.fields if entry is None else entry.source.fields
-        keys = tuple(by_column)
-        index = self._indexes.find(_scan(name, fields), self._place(name), keys, entry)
-        return index.before().lookup(list(by_column.values()), len(values[0]))[1]
+        if entry is None:
+            scan = _scan(name, self._views[name].view.fields)
+            return self._indexes.find(scan, self._place(name), keys, None)
+        own = entry.operator.arrangement
+        if entry.source.retain == "all" and own.keys is not None and tuple(sorted(own.keys)) == keys:
+            return own
+        return self._indexes.find(_scan(name, entry.source.fields), entry.place, keys, entry)
 
     def memory(self) -> int:
         return self._circuit.memory()

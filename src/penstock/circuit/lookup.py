@@ -68,9 +68,13 @@ class Indexes:
         )
         added.append(index)
         self._circuit.own(added, Owner("index", relation.name))
-        # The index neither gives initial rows nor reads the time.
-        self._circuit.fill(added, {}, Tick(0, 0))
-        self._circuit.commit()
+        try:
+            # The index neither gives initial rows nor reads the time.
+            self._circuit.fill(added, {}, Tick(0, 0))
+            self._circuit.commit()
+        except BaseException:
+            self._forget(relation.name, added)
+            raise
         self._shared.arrangements[(place, keys)] = (index, arrangement)
         return arrangement, added
 

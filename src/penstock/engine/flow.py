@@ -8,29 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.data.batch import DeltaBatch
-from penstock.data.conform import conform
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.data.types import kernel_type
-from penstock.engine import definition, feeder, registration
+from penstock.engine import definition, feed, feeder, read, registration
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
-from penstock.engine.graph import Fed, Graph, SourceEntry
+from penstock.engine.graph import Fed, Graph
 from penstock.engine.isolation import step_isolated
-from penstock.engine.names import position, registered
-from penstock.engine.result import to_batch, to_table
-from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
+from penstock.engine.names import registered
 from penstock.engine.session import Session
-from penstock.engine.source import SourceInfo, declare, to_delta
+from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import last_ordinals, remember_ordinals, run_tick
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, DataError, PenstockError, StateError, suggest
+from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
 from penstock.spark import catalyst
@@ -235,7 +230,7 @@ class IncrementalFlow:
         """
         with self._lock:
             self._refuse_ended()
-            batch = self._batch(source, delta, ordinal)
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
             if batch is not None:
                 self._pending.append(batch)
             return batch is not None
@@ -243,7 +238,7 @@ class IncrementalFlow:
     def check(self, source: str, delta: DeltaBatch | Any) -> None:
         """Refuse rows that do not fit a source, as `feed` would, without feeding them."""
         with self._lock:
-            self._batch(source, delta, None)
+            feed.batch_of(self._graph, source, delta, None, ())
 
     def source_info(self, name: str) -> SourceInfo:
         """What a source is, and the ordinal up to which it was fed."""
@@ -284,33 +279,14 @@ class IncrementalFlow:
         """
         with self._lock:
             self._refuse_ended()
-            batch = self._batch(source, delta, ordinal)
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
             return self._step_with([] if batch is None else [batch])
 
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
             self._refuse_ended()
-            spec = self._graph.find_source(source).spec
-            wanted = to_delta(spec, DeltaBatch.inserts(rows))
-            waiting = [batch for batch in self._pending if batch.source == spec.name]
-            if waiting and (spec.primary_key or any(batch.keys for batch in waiting)):
-                raise StateError(
-                    f"source '{spec.name}' has changes that wait for a step",
-                    code="FLOW_PENDING",
-                    hint="call flow.step() before flow.feed_snapshot(...)",
-                )
-            if spec.retain == "used" and spec.primary_key:
-                self._pending.append(Fed(spec.name, snapshot_by_key(self._graph.kernel, spec, wanted)))
-                return True
-            stored = whole_rows(
-                self._graph.kernel, spec, "the difference to a snapshot without a primary key"
-            )
-            old = [stored, *(batch.delta for batch in waiting)]
-            difference = consolidate(concat([wanted, *(-delta for delta in old)]))
-            # Retractions first: by primary key, the new row must come after the old one is gone.
-            ordered = difference.take(np.argsort(difference.weights > 0, kind="stable"))
-            self._pending.append(Fed(spec.name, ordered))
+            self._pending.append(feed.snapshot_batch(self._graph, source, rows, self._pending))
             return True
 
     def run(self, *, every: int | str = 1_000, max_rows: int = 100_000) -> None:
@@ -357,13 +333,7 @@ class IncrementalFlow:
     def snapshot(self, name: str) -> pa.Table:
         """Return the rows of a view, in its order when it has one, or of a source."""
         with self._lock:
-            entry = self._graph.find_relation(name)
-            kernel = self._graph.kernel
-            if isinstance(entry, SourceEntry):
-                return to_table(whole_rows(kernel, entry.spec, "a snapshot"), entry.fields)
-            view = entry.view
-            table = to_table(kernel.rows(view.name, hidden=True), view.root.fields, order=view.order)
-            return table if view.visible is None else table.select(range(view.visible))
+            return read.snapshot(self._graph, name)
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -372,25 +342,7 @@ class IncrementalFlow:
         were looked up last.
         """
         with self._lock:
-            entry = self._graph.find_relation(name)
-            if isinstance(entry, SourceEntry):
-                require_whole(self._graph.kernel, entry.spec, "a look-up")
-            names = [field.name for field in entry.fields]
-            positions = tuple(position(column, names, of=f"'{entry.name}'") for column in key)
-            if not key:
-                raise ConfigError(
-                    "a lookup needs a column and a value",
-                    code="FLOW_LOOKUP",
-                    hint=f"flow.lookup({name!r}, {names[0]}=...)",
-                )
-            fields = [entry.fields[at] for at in positions]
-            values = conform(
-                pa.table({field.name: [value] for field, value in zip(fields, key.values(), strict=True)}),
-                [(field.name, kernel_type(field.type), True) for field in fields],
-                where=f"lookup in '{entry.name}'",
-            )
-            rows = self._graph.kernel.lookup(entry.name, positions, values)
-            return to_table(consolidate(rows), entry.fields)
+            return read.lookup(self._graph, name, key)
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
@@ -419,12 +371,7 @@ class IncrementalFlow:
         at most 100,000 rows and 64 MiB per source. `metrics()` counts older ones that are gone.
         """
         with self._lock:
-            entry = self._graph.find_source(source)
-            rows, reasons = entry.state.quarantine.rows(entry.spec.types)
-            if clear:
-                entry.state.quarantine.clear()
-            table = to_batch(rows, entry.fields).to_arrow()
-            return table.append_column("_reason", pa.array(reasons, pa.string()))
+            return read.quarantined(self._graph, source, clear=clear)
 
     def reload_static(self, name: str) -> StepSummary:
         """Load a table of the session again, and bring the views that join it up to date in one tick."""
@@ -446,19 +393,8 @@ class IncrementalFlow:
     def metrics(self) -> dict[str, float]:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
-            states = self._graph.state.sources.values()
-            return {
-                "penstock_flow_ticks_total": self._graph.state.ticks,
-                "penstock_flow_state_bytes": self._graph.kernel.memory(),
-                "penstock_flow_history_bytes": sum(log.bytes for log in self._changelogs.values()),
-                "penstock_dedup_entries": sum(len(state.seen) for state in states),
-                "penstock_dedup_dropped_total": sum(state.seen.dropped for state in states),
-                "penstock_late_rows_total": sum(state.late for state in states),
-                "penstock_rejected_batches_total": sum(state.rejected for state in states),
-                "penstock_quarantine_rows": sum(len(state.quarantine) for state in states),
-                "penstock_quarantine_bytes": sum(state.quarantine.bytes for state in states),
-                "penstock_quarantine_dropped_rows_total": sum(state.quarantine.dropped for state in states),
-            }
+            history = sum(changelog.bytes for changelog in self._changelogs.values())
+            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
 
     def close(self) -> None:
         """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
@@ -500,6 +436,7 @@ class IncrementalFlow:
 
     def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
         """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
+        self._refuse_ended()
         if self._stepper is not None:
             if self._pending:
                 self._step_isolated()
@@ -541,39 +478,3 @@ class IncrementalFlow:
                 code="FLOW_STOPPED",
                 hint="flow.stop() raises that error; the rows that were fed wait for flow.run() or flow.step() after it",
             )
-
-    def _batch(self, source: str, delta: DeltaBatch | Any, ordinal: int | None) -> Fed | None:
-        """A change as it waits for the step; None when its ordinal is not above the last one."""
-        entry = self._graph.find_source(source)
-        if ordinal is not None and not self._is_new(entry, ordinal):
-            return None
-        batch = delta if isinstance(delta, DeltaBatch) else DeltaBatch.inserts(delta)
-        keys = self._keys(entry, batch)
-        return Fed(entry.name, to_delta(entry.spec, batch), ordinal, keys)
-
-    def _keys(self, entry: SourceEntry, batch: DeltaBatch) -> tuple[int, ...]:
-        """The columns of a change by key, when the source has no primary key that says the same."""
-        if not batch.keys:
-            return ()
-        spec = entry.spec
-        keys = spec.positions(batch.keys)
-        if not spec.primary_key:
-            what = "the rows that a change by key replaces, without a primary key"
-            require_whole(self._graph.kernel, spec, what)
-            # The index is there when the tick asks for it.
-            self._graph.kernel.lookup(spec.name, keys, [pa.array([], spec.types[key]) for key in keys])
-            return keys
-        if set(keys) != set(spec.positions(spec.primary_key)):
-            raise DataError(
-                f"the change is by {', '.join(batch.keys)}, but the primary key is {', '.join(spec.primary_key)}",
-                code="FLOW_KEYS",
-                where=f"source '{spec.name}'",
-                hint="use the primary key as keys=",
-            )
-        return ()
-
-    def _is_new(self, entry: SourceEntry, ordinal: int) -> bool:
-        waiting = last_ordinals([batch for batch in self._pending if batch.source == entry.name])
-        ordinals = [entry.state.ordinal, waiting.get(entry.name)]
-        last = max((value for value in ordinals if value is not None), default=None)
-        return last is None or ordinal > last

@@ -209,6 +209,16 @@ def test_look_up_indexes_are_made_used_again_and_forgotten(monkeypatch: pytest.M
     assert not kernel._indexes._used
 
 
+def test_a_source_is_looked_up_by_its_key_without_an_index() -> None:
+    kernel = LocalKernel()
+    kernel.add_source(KernelSource("keyed", FIELDS, primary_key=(1, 0)))
+    tick(kernel, keyed=delta((1, 5), (2, 6)))
+    values = [pa.array([2], pa.int64()), pa.array([6], pa.int64())]
+    assert counted(kernel.lookup("keyed", (0, 1), values)) == {(2, 6): 1}
+    assert counted(kernel.lookup("keyed", (1, 0), values[::-1])) == {(2, 6): 1}
+    assert places(kernel) == 1
+
+
 def test_an_index_that_a_join_uses_stays_with_the_join(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "MOST_INDEXES", 1)
     kernel = kernel_of(by_v=plan.Join((*FIELDS, *FIELDS), ROWS, OTHER, "inner", (1,), (1,), (False,)))

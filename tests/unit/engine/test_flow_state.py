@@ -9,7 +9,9 @@ import pytest
 
 import penstock as ps
 from penstock.engine.flow_state import FlowState, SourceState
+from penstock.engine.registration import Prepared, install
 from penstock.errors import StateError
+from penstock.plan import node as plan
 
 
 def fed_flow() -> ps.IncrementalFlow:
@@ -91,3 +93,14 @@ def test_two_flows_do_not_share_what_queries_fed() -> None:
     with pytest.raises(StateError, match=r"done 5 epochs .* seen 2 of them") as behind:
         one.attach_query("orders", "query-3", epochs=5)
     assert behind.value.code == "STREAM_FLOW_BEHIND"
+
+
+def test_time_does_not_go_back_behind_a_registration() -> None:
+    now = [2_000_000]
+    flow = ps.IncrementalFlow(clock=lambda: now[0])
+    flow.register_source("rows", "n BIGINT")
+    view = plan.View("same", "", plan.Scan((plan.Field("n", "bigint"),), "rows", (0,)))
+    install(flow._graph, Prepared(view, lambda node: (_ for _ in ()).throw(AssertionError)), now[0])
+    now[0] = 1_000_000
+    flow.step()
+    assert flow._graph.state.micros == 2_000_000

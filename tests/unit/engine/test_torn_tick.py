@@ -186,8 +186,8 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
         with monkeypatch.context() as patch:
             patch.setattr(place.operator, "commit", interrupted)
             flow.feed("names", [{"k": 1, "v": 100 + number}])
+            rows = [{"k": 1, "v": 1_000 + number}, {"k": 1_000 + number, "v": 0}]
             with pytest.raises(KeyboardInterrupt):
-                rows = [{"k": 1, "v": 1_000 + number}, {"k": 1_000 + number, "v": 0}]
                 flow.tick("rows", rows, ordinal=10 + number)
         assert watch.recv(timeout=0) is not None
         assert flow.source_info("rows").ordinal == 10 + number
