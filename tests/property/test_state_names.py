@@ -17,6 +17,8 @@ from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Literal
 from penstock.plan.node import Field
+from penstock.state.arrangement import Arrangement
+from penstock.state.spine import Spine
 
 FIELDS = (Field("k", "bigint"), Field("v", "bigint"), Field("w", "bigint"))
 NAMED = (Field("k", "bigint"), Field("name", "string"))
@@ -149,7 +151,7 @@ class Subject:
 
 def content(state: Any) -> Counter[tuple[Any, ...]] | None:
     """The rows of a state that holds rows; operators that hold something else are judged by the answers."""
-    if not hasattr(state, "before"):
+    if not isinstance(state, Arrangement | Spine):
         return None
     rows = consolidate(state.before().rows())
     keys = zip(*(column.to_pylist() for column in rows.columns), strict=True)

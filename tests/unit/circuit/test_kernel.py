@@ -124,7 +124,7 @@ def test_an_error_in_a_shared_operator_names_both_views() -> None:
 
 @pytest.mark.parametrize("first", ["totals", "joined"])
 def test_a_dropped_view_takes_only_what_nobody_else_needs(first: str) -> None:
-    views = {"totals": TOTALS, "joined": JOIN}
+    views: dict[str, plan.Node] = {"totals": TOTALS, "joined": JOIN}
     kernel, untouched = kernel_of(**views), kernel_of()
     second = next(name for name in views if name != first)
     for one in (kernel, untouched):

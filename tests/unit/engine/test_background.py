@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine import flow as flows
+from penstock.engine import registration, tick
 from penstock.engine.graph import Fed, Graph
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
@@ -137,14 +137,13 @@ def test_without_run_a_failed_step_forgets_what_was_fed(flow: ps.IncrementalFlow
 
 
 def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[Fed]], bool]) -> None:
-    whole = flows.run_tick
 
     def run_tick(graph: Graph, fed: list[Fed], micros: int) -> Any:
         if when(fed):
             raise ps.ConnectorError("Spark is away", code="CONNECTOR_TEST")
-        return whole(graph, fed, micros)
+        return tick.run_tick(graph, fed, micros)
 
-    monkeypatch.setattr(flows, "run_tick", run_tick)
+    monkeypatch.setattr("penstock.engine.flow.run_tick", run_tick)
 
 
 def test_another_error_ends_the_stepping_and_is_told_by_all(
@@ -199,7 +198,7 @@ def test_a_tick_that_fails_without_rows_rejects_nothing(
         raise ps.DataError("the time itself divides by zero", code="DATA_TEST")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows, "run_tick", run_tick)
+        patch.setattr("penstock.engine.flow.run_tick", run_tick)
         flow.run(every=LONG)
         flow.feed("rows", [row(1)])
         with pytest.raises(ps.DataError):
@@ -242,7 +241,7 @@ def test_ticks_do_not_wait_for_spark_to_plan_a_view(
         assert planned.wait(20)
         return Prepared(plan.View(name, query, plan.Scan(FIELDS, "rows", (0, 1))), no_fragment)
 
-    monkeypatch.setattr(flows.registration, "plan_query", plan_query)
+    monkeypatch.setattr(registration, "plan_query", plan_query)
     monkeypatch.setattr(ps.IncrementalFlow, "session", property(lambda self: None))
     thread = Thread(target=flow.register_view, args=("late", "SELECT * FROM rows"))
     thread.start()

@@ -38,7 +38,7 @@ def numbers(watch: ps.Watch) -> list[int]:
 
 
 def history_bytes(flow: ps.IncrementalFlow) -> float:
-    return flow.metrics()["penstock_flow_history_bytes"]
+    return float(flow.metrics()["penstock_flow_history_bytes"])
 
 
 def test_nothing_is_kept_of_a_view_that_nobody_watches(flow: ps.IncrementalFlow) -> None:

@@ -55,9 +55,9 @@ def test_a_name_can_be_used_again_for_something_else(flow: ps.IncrementalFlow) -
     flow.drop_view("top")
     assert watch.closed
     assert watch.recv(timeout=0) is None
-    for act in (lambda: flow.snapshot("top"), lambda: flow.explain("top"), lambda: flow.drop_view("top")):
+    for act in (flow.snapshot, flow.explain, flow.drop_view):
         with pytest.raises(ps.ConfigError):
-            act()
+            act("top")
     add(flow, "top", "totals", limit=2)
     assert flow.snapshot("top").num_rows == 2
     assert flow.lookup("top", k=2).to_pylist() == [{"k": 2, "v": 7}]

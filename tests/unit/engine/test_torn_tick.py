@@ -107,7 +107,7 @@ class Failing(Operator):
 
 @contextmanager
 def failing(flow: ps.IncrementalFlow, number: int, *, late: bool) -> Iterator[None]:
-    circuit: Circuit = flow._graph.kernel._circuit  # type: ignore[attr-defined]  # the kernel in this process
+    circuit: Circuit = flow._graph.kernel._circuit
     place = list(circuit.places.values())[number]
     operator = place.operator
     place.operator = Failing(operator, late=late)
@@ -118,7 +118,7 @@ def failing(flow: ps.IncrementalFlow, number: int, *, late: bool) -> Iterator[No
 
 
 def operators(flow: ps.IncrementalFlow) -> int:
-    return len(flow._graph.kernel._circuit.places)  # type: ignore[attr-defined]  # the kernel in this process
+    return len(flow._graph.kernel._circuit.places)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its work", "after its work"])
@@ -172,7 +172,7 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever operator it meets: the tick has happened, watches have it, and the next one goes on."""
-    circuit: Circuit = flow._graph.kernel._circuit  # type: ignore[attr-defined]  # the kernel in this process
+    circuit: Circuit = flow._graph.kernel._circuit
     watch = flow.watch_output("totals")
     for number, place in enumerate(list(circuit.places.values())):
         interrupts = [KeyboardInterrupt()]
@@ -200,7 +200,7 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
 def test_a_commit_that_cannot_be_finished_is_told_by_every_later_tick(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    circuit: Circuit = flow._graph.kernel._circuit  # type: ignore[attr-defined]  # the kernel in this process
+    circuit: Circuit = flow._graph.kernel._circuit
     operator = list(circuit.places.values())[3].operator
     monkeypatch.setattr(operator, "commit", lambda: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
