@@ -453,8 +453,13 @@ class IncrementalFlow:
         summaries: list[StepSummary] = []
 
         def step(batches: Sequence[Fed]) -> None:
-            summaries.append(self._run_tick(batches))
-            del self._pending[: len(batches)]
+            before = self._graph.state.ticks
+            try:
+                summaries.append(self._run_tick(batches))
+            finally:
+                # An interrupt may come behind a tick that has happened.
+                if self._graph.state.ticks > before:
+                    del self._pending[: len(batches)]
 
         def reject(batch: Fed, error: PenstockError) -> None:
             self._reject(batch, error)

@@ -209,6 +209,25 @@ def test_a_tick_that_fails_without_rows_rejects_nothing(
     assert ids(flow) == [1]
 
 
+def test_an_interrupt_behind_a_tick_does_not_leave_its_rows_waiting(
+    flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow.run(every=LONG)
+    flow.feed("rows", [row(1)])
+    commit = flow._graph.kernel.commit
+
+    def interrupted() -> None:
+        commit()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flow._graph.kernel, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            flow.step()
+    flow.stop()
+    assert ids(flow) == [1]
+
+
 def test_rows_that_come_while_it_steps_are_in_when_it_stops(flow: ps.IncrementalFlow) -> None:
     for _ in range(20):
         flow.run(every=1)
