@@ -20,6 +20,8 @@ from penstock.data.delta import Delta
 from penstock.operators.base import Tick
 from penstock.plan import node as plan
 
+FUEL = 32  # rows of an open merge that each changed row pays for
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:

@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import quote
 
 from penstock.plan import codec
 from penstock.plan import node as plan
@@ -36,11 +37,11 @@ class StateKey:
     def __str__(self) -> str:
         """A name for a file.
 
-        >>> str(StateKey("9f", (1, 0), "rows")), str(StateKey("9f", None, "groups"))
-        ('9f.by-1-0.rows', '9f.groups')
+        >>> str(StateKey("9f", (1, 0), "rows")), str(StateKey("9f", None, "sum of [1]"))
+        ('9f.by-1-0.rows', '9f.sum%20of%20%5B1%5D')
         """
         by = [] if self.keys is None else [f"by-{'-'.join(map(str, self.keys))}"]
-        return ".".join([self.node, *by, self.role])
+        return ".".join([self.node, *by, quote(self.role, safe="")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock.circuit.kernel import FUEL
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOG = logging.getLogger("penstock.flow")
-FUEL = 32  # rows of an open merge that each changed row pays for
 
 
 class IncrementalFlow:
@@ -92,7 +92,7 @@ class IncrementalFlow:
         for view in saved.views:
             names, statics = registration.relations(flow._graph), list(flow._graph.statics)
             prepared = registration.saved_view(lambda: flow.session, view, names, statics)
-            registration.install(flow._graph, prepared, flow._now())
+            flow._install(prepared)
         return flow
 
     # Declaring
@@ -147,7 +147,7 @@ class IncrementalFlow:
                 names, statics = registration.relations(self._graph), list(self._graph.statics)
             prepared = registration.plan_query(self.session, name, query, names, statics)
             with self._lock:
-                registration.install(self._graph, prepared, self._now())
+                self._install(prepared)
                 return self.explain(name)
 
     def register_asof_view(
@@ -188,7 +188,7 @@ class IncrementalFlow:
                 columns=columns,
             )
             prepared = registration.saved_view(lambda: self.session, view, {}, ())
-            registration.install(self._graph, prepared, self._now())
+            self._install(prepared)
             return self.explain(name)
 
     def drop_view(self, name: str) -> None:
@@ -424,15 +424,19 @@ class IncrementalFlow:
                 changelog.publish(self._graph.state.ticks, ticked.changes[name])
         if ticked.interrupt is not None:
             raise ticked.interrupt
-        self._maintain(ticked.summary.tick)
+        self._maintain()
         return ticked.summary
 
-    def _maintain(self, tick: int) -> None:
+    def _install(self, prepared: registration.Prepared) -> None:
+        registration.install(self._graph, prepared, self._now())
+        self._maintain()
+
+    def _maintain(self) -> None:
         try:
             self._graph.kernel.maintain(FUEL)
         except Exception:
             # The tick is final, and what was left undone is done after a later one.
-            LOG.warning("state could not be merged after tick %d", tick, exc_info=True)
+            LOG.warning("state could not be merged after tick %d", self._graph.state.ticks, exc_info=True)
 
     def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
         """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
