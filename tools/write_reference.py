@@ -21,7 +21,7 @@ from penstock.spark.catalyst.relations import GENERATORS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "kernel.md"
 # Operators that stand outside the folder of operators, and who runs them.
-ELSEWHERE = {"penstock.circuit.recursive": "kernel", "penstock.spark.operator": "spark"}
+ELSEWHERE = {"penstock.spark.operator": "spark"}
 HIDDEN = {"Stateless", "Arrange", "Select", "Output"}
 HEAD = """\
 # Operators and functions

@@ -237,6 +237,29 @@ def test_a_table_of_the_session_is_a_static_side(session: Session, flow: Increme
     assert rows(flow.snapshot("placed")) == [(1, "Peru"), (2, "Ghana")]
 
 
+def test_views_and_static_tables_go(session: Session, flow: IncrementalFlow) -> None:
+    session.register_table("countries_to_drop", [{"customer": 7, "country": "Peru"}])
+    before = flow.metrics()["penstock_flow_state_bytes"]
+    for name in ("placed", "placed_too"):
+        flow.register_view(name, "SELECT id, country FROM orders JOIN countries_to_drop USING (customer)")
+    flow.tick("orders", [order(1, 7, 5), order(2, 8, 5)])
+    flow.drop_view("placed")
+    assert flow.reload_static("countries_to_drop").rows_out == 0
+    flow.tick("orders", [order(3, 7, 5)])
+    assert rows(flow.snapshot("placed_too")) == [(1, "Peru"), (3, "Peru")]
+    flow.drop_view("placed_too")
+    with pytest.raises(ps.ConfigError):
+        flow.reload_static("countries_to_drop")
+    flow.tick("orders", DeltaBatch.deletes([order(1, 7, 5), order(2, 8, 5), order(3, 7, 5)]))
+    assert flow.metrics()["penstock_flow_state_bytes"] == before
+    session.register_table("countries_to_drop", [{"customer": 7, "country": "Ghana"}])
+    flow.register_view("placed", "SELECT id, country FROM orders JOIN countries_to_drop USING (customer)")
+    flow.tick("orders", [order(1, 7, 5)])
+    assert rows(flow.snapshot("placed")) == [(1, "Ghana")], (
+        "loaded again for a view that comes after the drop"
+    )
+
+
 def test_time_moves_rows_out_and_in(session: Session) -> None:
     now = [1_000_000_000_000_000]
     flow = IncrementalFlow(session, clock=lambda: now[0])

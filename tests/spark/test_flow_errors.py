@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,3 +209,40 @@ def test_chance_is_refused_with_the_reason(session: ps.Session, call: str) -> No
             flow.register_view("v", query)
         assert caught.value.code == "SQL_NONDETERMINISTIC"
     assert flow.register_view("v", "SELECT id, now() AS at, current_date AS day FROM t").tier == "kernel"
+
+
+def test_a_static_table_that_cannot_be_read_is_named(session: ps.Session, tmp_path: Path) -> None:
+    frame = session.spark.createDataFrame([(1, "Peru")], "k INT, country STRING")
+    frame.coalesce(1).write.parquet(str(tmp_path / "countries"))
+    session.register_table("countries_of_files", str(tmp_path / "countries"))
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_view("good", "SELECT id, country FROM t JOIN countries_of_files USING (k)")
+    flow.tick("t", [number(1)])
+    for file in (tmp_path / "countries").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ps.PenstockError) as reloaded:
+        flow.reload_static("countries_of_files")
+    assert "static table 'countries_of_files'" in str(reloaded.value.where)
+    flow.drop_view("good")
+    with pytest.raises(ps.PenstockError) as registered:
+        flow.register_view("again", "SELECT id, country FROM t JOIN countries_of_files USING (k)")
+    assert "static table 'countries_of_files'" in str(registered.value.where)
+    assert type(registered.value).__module__ == "penstock.errors"
+    assert flow.tick("t", [number(2)]).tick == 2
+    with pytest.raises(ps.ConfigError):
+        flow.explain("again")
+
+
+def test_what_the_optimizer_refuses_is_an_error_of_the_view(session: ps.Session) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_source("other", "x INT")
+    session.spark.conf.set("spark.sql.crossJoin.enabled", "false")
+    try:
+        with pytest.raises(ps.SqlError) as caught:
+            flow.register_view("pairs", "SELECT id, x FROM t, other")
+    finally:
+        session.spark.conf.unset("spark.sql.crossJoin.enabled")
+    assert str(caught.value.where).startswith("view 'pairs'")
+    assert flow.register_view("pairs", "SELECT id, x FROM t, other").tier == "kernel"

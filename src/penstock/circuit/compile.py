@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.circuit.circuit import Circuit
+from penstock.circuit.state_key import Meaning
 from penstock.circuit.time import filter_operators, project_operator
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
@@ -36,10 +37,20 @@ Fragment = Callable[[plan.Spark], tuple[Operator, bool]]
 
 @dataclass(slots=True)
 class Shared:
-    """What later views may use again: the place of every compiled node, and of every arrangement of a node by keys."""
+    """What later views may use again: the place of every compiled node, and of every arrangement of a place by keys."""
 
     nodes: dict[plan.Node, int] = field(default_factory=dict)
     arrangements: dict[tuple[int, tuple[int, ...]], tuple[int, Arrangement]] = field(default_factory=dict)
+
+    def forget(self, places: Iterable[int]) -> None:
+        """Forget places that were taken out of the circuit."""
+        gone = frozenset(places)
+        self.nodes = {node: place for node, place in self.nodes.items() if place not in gone}
+        self.arrangements = {
+            (below, keys): (place, arrangement)
+            for (below, keys), (place, arrangement) in self.arrangements.items()
+            if place not in gone and below not in gone
+        }
 
 
 @dataclass(slots=True)
@@ -49,7 +60,6 @@ class Compiler:
     circuit: Circuit
     relations: Mapping[str, int]
     shared: Shared
-    owner: str
     fragment: Fragment
     added: list[int] = field(default_factory=list)
     # Relations that keep only some of their columns: which, in the order in which they give them.
@@ -57,9 +67,9 @@ class Compiler:
 
     def compile(self, node: plan.Node) -> int:
         """Return the place that gives the rows of a node."""
-        known = self.shared.nodes.get(node)
-        if known is not None and self._reusable(known):
-            return known
+        compiled = self.shared.nodes.get(node)
+        if compiled is not None and self._reusable(compiled):
+            return compiled
         place = self._place(node)
         self.shared.nodes[node] = place
         return place
@@ -70,12 +80,13 @@ class Compiler:
         inputs: Sequence[int],
         fields: plan.Fields,
         *,
+        meaning: Meaning | None = None,
         timed: bool = False,
         contents: Callable[[], Delta] | None = None,
     ) -> int:
         """Put an operator into the circuit."""
         place = self.circuit.add(
-            operator, inputs, types_of(fields), owner=self.owner, timed=timed, contents=contents
+            operator, inputs, types_of(fields), meaning=meaning, timed=timed, contents=contents
         )
         self.added.append(place)
         return place
@@ -83,16 +94,20 @@ class Compiler:
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         """Return the place and the arrangement of a node's rows by keys."""
         below = self.compile(node)
-        known = self.shared.arrangements.get((below, keys))
-        if known is not None:
-            return known
+        shared = self.shared.arrangements.get((below, keys))
+        if shared is not None:
+            return shared
         source = self._source_by(node, keys)
         if source is not None:
             self.shared.arrangements[(below, keys)] = (below, source)
             return below, source
         arrangement = Arrangement(types_of(node.fields), keys)
         place = self.add(
-            Arrange(arrangement), (below,), node.fields, contents=lambda: arrangement.before().rows()
+            Arrange(arrangement),
+            (below,),
+            node.fields,
+            meaning=Meaning(node, keys),
+            contents=lambda: arrangement.before().rows(),
         )
         self.shared.arrangements[(below, keys)] = (place, arrangement)
         return place, arrangement
@@ -107,16 +122,6 @@ class Compiler:
         arrangement = operator.indexed_by([node.columns[key] for key in keys])
         return None if arrangement is None else Selected(arrangement, node.columns)
 
-    def forget(self) -> None:
-        """Take everything that was added out again."""
-        gone = set(self.added)
-        self.circuit.remove(self.added)
-        self.shared.nodes = {node: place for node, place in self.shared.nodes.items() if place not in gone}
-        self.shared.arrangements = {
-            key: entry for key, entry in self.shared.arrangements.items() if entry[0] not in gone
-        }
-        self.added.clear()
-
     def _reusable(self, place: int) -> bool:
         """Whether a new reader can have all rows of a place: it keeps them, or is new too, or has never given any."""
         entry = self.circuit.places[place]
@@ -127,23 +132,23 @@ class Compiler:
             case plan.Scan():
                 return self._scan(node)
             case plan.Values():
-                return self.add(Values(constant_rows(node)), (), node.fields)
+                return self._operator(node, Values(constant_rows(node)), ())
             case plan.Filter():
                 return self._filter(node)
             case plan.Project():
                 project, timed = project_operator(node.expressions, types_of(node.input.fields))
                 below = self.compile(node.input)
                 contents = None if timed else self._through(project, below)
-                return self.add(project, (below,), node.fields, timed=timed, contents=contents)
+                return self._operator(node, project, (below,), timed=timed, contents=contents)
             case plan.Union():
-                return self.add(Union(), [self.compile(child) for child in node.inputs], node.fields)
+                return self._operator(node, Union(), [self.compile(child) for child in node.inputs])
             case plan.Expand():
                 projections = [[evaluate.compile(item) for item in row] for row in node.projections]
-                return self.add(Expand(projections), (self.compile(node.input),), node.fields)
+                return self._operator(node, Expand(projections), (self.compile(node.input),))
             case plan.Generate():
-                made = types_of(node.fields[len(node.required) :])
-                generator = compile_generator(node.generator, made, outer=node.outer)
-                return self.add(Generate(generator, node.required), (self.compile(node.input),), node.fields)
+                generated = types_of(node.fields[len(node.required) :])
+                generator = compile_generator(node.generator, generated, outer=node.outer)
+                return self._operator(node, Generate(generator, node.required), (self.compile(node.input),))
             case plan.Join():
                 return self._join(node)
             case plan.Asof():
@@ -151,9 +156,7 @@ class Compiler:
             case plan.Aggregate():
                 names = [field.name for field in node.input.fields]
                 operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
-                return self.add(
-                    operator, (self.compile(node.input),), node.fields, contents=operator.contents
-                )
+                return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
             case plan.TopK():
                 topk = TopK(
                     types_of(node.input.fields),
@@ -163,7 +166,7 @@ class Compiler:
                     offset=node.offset,
                     rank_field=node.rank_field,
                 )
-                return self.add(topk, (self.compile(node.input),), node.fields, contents=topk.contents)
+                return self._operator(node, topk, (self.compile(node.input),), contents=topk.contents)
             case plan.Window():
                 below, arrangement = self.arrange(node.input, node.partition)
                 window = Window(
@@ -174,9 +177,9 @@ class Compiler:
                     arrangement,
                     names=[field.name for field in node.input.fields],
                 )
-                return self.add(window, (below,), node.fields, contents=window.contents)
+                return self._operator(node, window, (below,), contents=window.contents)
             case plan.Single():
-                return self.add(Single(types_of(node.fields)), (self.compile(node.input),), node.fields)
+                return self._operator(node, Single(types_of(node.fields)), (self.compile(node.input),))
             case plan.Recursive():
                 from penstock.circuit.recursive import compile_recursive
 
@@ -184,14 +187,26 @@ class Compiler:
             case plan.Spark():
                 fragment, timed = self.fragment(node)
                 inputs = [self.compile(child) for child in node.inputs]
-                return self.add(fragment, inputs, node.fields, timed=timed)
+                return self._operator(node, fragment, inputs, timed=timed)
+
+    def _operator(
+        self,
+        node: plan.Node,
+        operator: Operator,
+        inputs: Sequence[int],
+        *,
+        timed: bool = False,
+        contents: Callable[[], Delta] | None = None,
+    ) -> int:
+        """Put the one operator of a node into the circuit."""
+        return self.add(operator, inputs, node.fields, meaning=Meaning(node), timed=timed, contents=contents)
 
     def _scan(self, node: plan.Scan) -> int:
         """A relation, with the columns that are read."""
         place = self.relations[node.name]
-        kept = self.narrowed.get(node.name)
-        if kept is not None:
-            return self._select([kept.index(column) for column in node.columns], place, node.fields)
+        retained = self.narrowed.get(node.name)
+        if retained is not None:
+            return self._select([retained.index(column) for column in node.columns], place, node.fields)
         width = len(self.circuit.places[place].nothing.columns)
         if node.columns == tuple(range(width)):
             return place
@@ -207,9 +222,9 @@ class Compiler:
             return None
 
         def contents() -> Delta:
-            known = self.circuit.places[below].contents
-            assert known is not None
-            return operator.step([known()], Tick(0, 0))
+            rows = self.circuit.places[below].contents
+            assert rows is not None
+            return operator.step([rows()], Tick(0, 0))
 
         return contents
 
@@ -224,7 +239,7 @@ class Compiler:
             operator = SemiJoin(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
         else:
             operator = Join(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
-        return self.add(operator, (left, right), node.fields)
+        return self._operator(node, operator, (left, right))
 
     def _asof(self, node: plan.Asof) -> int:
         operator = Asof(
@@ -238,13 +253,14 @@ class Compiler:
             tolerance=node.tolerance,
             outer=node.outer,
         )
-        return self.add(operator, (self.compile(node.left), self.compile(node.right)), node.fields)
+        return self._operator(node, operator, (self.compile(node.left), self.compile(node.right)))
 
     def _filter(self, node: plan.Filter) -> int:
         """Conditions on the row first, then those on the time, each with an index of its own where it can have one."""
         place = self.compile(node.input)
-        for operator, timed in filter_operators(node.condition, types_of(node.input.fields)):
-            place = self.add(operator, (place,), node.fields, timed=timed)
+        operators = filter_operators(node.condition, types_of(node.input.fields))
+        for part, (operator, timed) in enumerate(operators):
+            place = self.add(operator, (place,), node.fields, meaning=Meaning(node, part=part), timed=timed)
         return place
 
 

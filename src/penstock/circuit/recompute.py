@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.circuit.circuit import Circuit
+from penstock.circuit.circuit import Circuit, Owner
 from penstock.circuit.compile import Compiler, Fragment, Shared
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, empty
@@ -30,19 +30,12 @@ def recompute(
     """Return all rows of a view over the given rows of its relations, some of which keep only some columns. Cost: data."""
     circuit = Circuit()
     feeds = {
-        name: circuit.add(Feed(), (), [column.type for column in delta.columns], owner=f"view '{view.name}'")
+        name: circuit.add(Feed(), (), [column.type for column in delta.columns])
         for name, delta in rows.items()
     }
-    compiler = Compiler(
-        circuit,
-        feeds,
-        Shared(),
-        f"view '{view.name}'",
-        fragment,
-        added=list(feeds.values()),
-        narrowed=narrowed,
-    )
+    compiler = Compiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
+    circuit.own(circuit.places, Owner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:
         return empty([column.type for column in circuit.places[root].nothing.columns])

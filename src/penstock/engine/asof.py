@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 from penstock.data.duration import milliseconds
 from penstock.data.types import kernel_type
-from penstock.engine.spelling import registered
-from penstock.engine.tick import SourceEntry, ViewEntry
-from penstock.errors import ConfigError, suggest
+from penstock.engine.names import one_of, position
+from penstock.errors import ConfigError
 from penstock.plan import node as plan
 from penstock.plan.expression import Column
 
@@ -25,30 +23,16 @@ _UNITS = {"timestamp": 1_000.0, "timestamp_ntz": 1_000.0, "date": 1 / 86_400_000
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A relation of the flow, by name."""
+class Side(Protocol):
+    """A source or view of the flow, as one side of the join."""
 
-    name: str
-    fields: plan.Fields
+    @property
+    def name(self) -> str:
+        """As it was registered."""
 
-    def position(self, column: str) -> int:
-        known = [field.name for field in self.fields]
-        found = registered(str(column), known)
-        if found is None:
-            raise ConfigError(
-                f"'{self.name}' has no column '{column}'",
-                code="FLOW_UNKNOWN_COLUMN",
-                hint=suggest(str(column), known, what="column"),
-            )
-        return known.index(found)
-
-
-def side_of(entry: SourceEntry | ViewEntry) -> Side:
-    """A source or view by its name and the columns that it shows."""
-    if isinstance(entry, SourceEntry):
-        return Side(entry.spec.name, entry.spec.fields)
-    return Side(entry.view.name, entry.view.fields)
+    @property
+    def fields(self) -> plan.Fields:
+        """The columns that it shows."""
 
 
 def asof_view(
@@ -65,13 +49,13 @@ def asof_view(
     columns: Sequence[str] | Mapping[str, str] | None = None,
 ) -> plan.View:
     """Return the view of each left row with the right row that is nearest in time; ConfigError for what cannot work."""
-    _one_of("direction", direction, DIRECTIONS)
-    _one_of("how", how, KINDS)
+    one_of("direction", direction, DIRECTIONS)
+    one_of("how", how, KINDS)
     pairs = [
         (one, one) if isinstance(one, str) else tuple(one) for one in ([by] if isinstance(by, str) else by)
     ]
-    keys = [(left.position(one), right.position(other)) for one, other in pairs]
-    times = (left.position(left_time), right.position(right_time))
+    keys = [(_position(left, one), _position(right, other)) for one, other in pairs]
+    times = (_position(left, left_time), _position(right, right_time))
     for one, other in (*keys, times):
         _same_type(left, one, right, other)
     wanted = _columns(right, [other for _, other in keys], columns)
@@ -115,13 +99,8 @@ def _known(direction: str) -> Literal["backward", "forward", "nearest"]:
     return "backward" if direction == "backward" else "forward" if direction == "forward" else "nearest"
 
 
-def _one_of(what: str, given: Any, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ConfigError(
-            f"{what}={given!r} is not known",
-            code="FLOW_OPTION",
-            hint=suggest(str(given), choices, what="choice"),
-        )
+def _position(side: Side, column: str) -> int:
+    return position(column, [field.name for field in side.fields], of=f"'{side.name}'")
 
 
 def _scan(side: Side, columns: tuple[int, ...]) -> plan.Scan:
@@ -145,7 +124,7 @@ def _columns(
     if columns is None:
         return {field.name: at for at, field in enumerate(right.fields) if at not in keys}
     named = columns if isinstance(columns, Mapping) else {column: column for column in columns}
-    return {shown: right.position(column) for shown, column in named.items()}
+    return {shown: _position(right, column) for shown, column in named.items()}
 
 
 def _units(tolerance: Tolerance | None, kind: str) -> int | None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.engine.graph import Graph
 from penstock.engine.lateness import Lateness
 from penstock.engine.source import SourceSpec
-from penstock.engine.tick import Graph
 from penstock.errors import StateError
 from penstock.plan import codec
 from penstock.plan import node as plan
@@ -41,20 +41,20 @@ def dumps(graph: Graph, name: str | None) -> str:
                 code="FLOW_NOT_SAVABLE",
                 hint="register it by SQL",
             )
-    whole = {
+    saved = {
         "version": VERSION,
         "name": name,
         "sources": [_source(entry.spec) for entry in graph.sources.values()],
         "views": [json.loads(codec.dumps(view)) for view in views],
     }
-    return json.dumps(whole, allow_nan=False, separators=(",", ":"))
+    return json.dumps(saved, allow_nan=False, separators=(",", ":"))
 
 
 def loads(text: str) -> Definition:
     """Return the definition of a JSON text; what is not one, or not of this version, is a StateError."""
     try:
-        whole = json.loads(text)
-        version = whole["version"]
+        saved = json.loads(text)
+        version = saved["version"]
     except (ValueError, TypeError, KeyError) as error:
         raise StateError(
             f"this is not the definition of a flow: {error}",
@@ -68,9 +68,9 @@ def loads(text: str) -> Definition:
             hint="open it with the version that wrote it, or register the views again",
         )
     return Definition(
-        whole["name"],
-        tuple(_spec(source) for source in whole["sources"]),
-        tuple(codec.loads(json.dumps(view)) for view in whole["views"]),
+        saved["name"],
+        tuple(_spec(source) for source in saved["sources"]),
+        tuple(codec.loads(json.dumps(view)) for view in saved["views"]),
     )
 
 

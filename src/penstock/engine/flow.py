@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
 
+from penstock.circuit.kernel import FUEL
 from penstock.data.batch import DeltaBatch
-from penstock.data.conform import conform
 from penstock.data.consolidate import consolidate
-from penstock.data.delta import Delta, concat, empty
-from penstock.data.types import kernel_type
-from penstock.engine import definition
-from penstock.engine.asof import By, Tolerance, asof_view, side_of
-from penstock.engine.naming import find_relation, find_source, find_view, refuse_taken
-from penstock.engine.registration import (
-    add_saved,
-    add_source,
-    add_view,
-    index,
-    load,
-    relations,
-    reloaded,
-)
-from penstock.engine.result import to_batch, to_table
-from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
+from penstock.data.delta import concat
+from penstock.engine import definition, feed, feeder, read, registration
+from penstock.engine.asof import By, Tolerance, asof_view
+from penstock.engine.changelog import Changelog
+from penstock.engine.graph import Fed, Graph
+from penstock.engine.isolation import step_isolated
+from penstock.engine.names import registered
 from penstock.engine.session import Session
-from penstock.engine.source import SourceInfo, declare, to_delta
-from penstock.engine.spelling import registered
+from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Fed, Graph, SourceEntry, run_tick
+from penstock.engine.tick import last_ordinals, remember_ordinals, run_tick
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, DataError, StateError, suggest
+from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
 from penstock.spark import catalyst
@@ -45,7 +34,7 @@ from penstock.spark import catalyst
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HISTORY = 256
+LOG = logging.getLogger("penstock.flow")
 
 
 class IncrementalFlow:
@@ -57,7 +46,7 @@ class IncrementalFlow:
     >>> flow.tick("orders", DeltaBatch.inserts([{"customer": 7, "amount": 5}])).rows_out
     1
 
-    A flow may be used from several threads; each tick runs alone.
+    A flow may be used from several threads; each tick runs alone. Ticks and reads do not wait while Spark plans a view.
     """
 
     def __init__(
@@ -73,11 +62,12 @@ class IncrementalFlow:
         self._clock = clock or (lambda: time.time_ns() // 1000)
         self._graph = Graph()
         self._pending: list[Fed] = []
-        self._watches: dict[str, list[Watch]] = {}
-        self._history: dict[str, deque[tuple[int, Delta]]] = {}
-        self._diff_based = False
+        self._changelogs: dict[str, Changelog] = {}
         self._stepper: Stepper | None = None
+        # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
+        self._registering = RLock()
         self._lock = RLock()
+        self._session_lock = Lock()
 
     # Saving
 
@@ -98,9 +88,11 @@ class IncrementalFlow:
         saved = definition.loads(text)
         flow = cls(session, name=saved.name, clock=clock)
         for spec in saved.sources:
-            add_source(flow._graph, spec)
+            registration.add_source(flow._graph, spec)
         for view in saved.views:
-            add_saved(flow._graph, lambda: flow.session, view, flow._now())
+            names, statics = registration.relations(flow._graph), list(flow._graph.statics)
+            prepared = registration.saved_view(lambda: flow.session, view, names, statics)
+            flow._install(prepared)
         return flow
 
     # Declaring
@@ -125,8 +117,8 @@ class IncrementalFlow:
         `lateness={"column": "ts", "delay": "10 minutes"}` sets aside rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
         """
-        with self._lock:
-            refuse_taken(self._graph, name)
+        with self._registering, self._lock:
+            self._graph.refuse_taken(name)
             spec = declare(
                 name,
                 schema,
@@ -136,23 +128,27 @@ class IncrementalFlow:
                 on_missing_delete=on_missing_delete,
                 lateness=lateness,
             )
-            add_source(self._graph, spec)
+            registration.add_source(self._graph, spec)
 
     def register_view(self, name: str, query: str | DataFrame) -> Explanation:
         """Declare a view by Spark SQL, or by a DataFrame built from `flow.table(...)`; it is filled from what is there.
 
         Returns what `explain` gives: the tier and the cost of every operator.
         """
-        with self._lock:
-            refuse_taken(self._graph, name)
-            if not self._graph.sources:
-                raise ConfigError(
-                    "a view needs a source to read",
-                    code="FLOW_NO_SOURCE",
-                    hint='register one first: flow.register_source("orders", "id BIGINT, amount DECIMAL(10,2)")',
-                )
-            add_view(self._graph, self.session, name, query, self._now())
-            return self.explain(name)
+        with self._registering:
+            with self._lock:
+                self._graph.refuse_taken(name)
+                if not self._graph.sources:
+                    raise ConfigError(
+                        "a view needs a source to read",
+                        code="FLOW_NO_SOURCE",
+                        hint='register one first: flow.register_source("orders", "id BIGINT, amount DECIMAL(10,2)")',
+                    )
+                names, statics = registration.relations(self._graph), list(self._graph.statics)
+            prepared = registration.plan_query(self.session, name, query, names, statics)
+            with self._lock:
+                self._install(prepared)
+                return self.explain(name)
 
     def register_asof_view(
         self,
@@ -177,12 +173,12 @@ class IncrementalFlow:
         >>> flow.register_asof_view("priced", left="trades", right="quotes", by="symbol",
         ...     left_time="at", right_time="at", columns={"quoted": "at", "bid": "bid"})       # doctest: +SKIP
         """
-        with self._lock:
-            refuse_taken(self._graph, name)
+        with self._registering, self._lock:
+            self._graph.refuse_taken(name)
             view = asof_view(
                 name,
-                side_of(find_relation(self._graph, left)),
-                side_of(find_relation(self._graph, right)),
+                self._graph.find_relation(left),
+                self._graph.find_relation(right),
                 left_time=left_time,
                 right_time=right_time,
                 by=by,
@@ -191,109 +187,135 @@ class IncrementalFlow:
                 how=how,
                 columns=columns,
             )
-            add_saved(self._graph, lambda: self.session, view, self._now())
+            prepared = registration.saved_view(lambda: self.session, view, {}, ())
+            self._install(prepared)
             return self.explain(name)
+
+    def drop_view(self, name: str) -> None:
+        """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
+        with self._registering, self._lock:
+            name = self._graph.find_view(name).name
+            registration.drop_view(self._graph, name)
+            changelog = self._changelogs.pop(name, None)
+        if changelog is not None:
+            changelog.close()
+
+    def drop_source(self, name: str) -> None:
+        """Take a source out, with its rows and those that wait for a step. Refused while views read it or a query feeds it."""
+        with self._registering, self._lock:
+            name = self._graph.find_source(name).name
+            registration.drop_source(self._graph, name)
+            self._pending = [batch for batch in self._pending if batch.source != name]
 
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
         with self._lock:
-            side = side_of(find_relation(self._graph, name))
-            return catalyst.table(self.session.spark, relations(self._graph)[side.name])
+            relation = registration.relations(self._graph)[self._graph.find_relation(name).name]
+        return catalyst.table(self.session.spark, relation)
 
     @property
     def session(self) -> Session:
         """The session that plans views; an embedded one is started when none was given."""
-        if self._session is None:
-            self._session = Session.embedded()
-        return self._session
+        with self._session_lock:
+            if self._session is None:
+                self._session = Session.embedded()
+            return self._session
 
     # Changing
 
     def feed(self, source: str, delta: DeltaBatch | Any, *, ordinal: int | None = None) -> bool:
         """Hold a change for the next step; False when its ordinal is not above the last one.
 
-        Rows that are no DeltaBatch are inserts.
+        Rows that are no DeltaBatch are inserts. StateError when `run()` has ended with an error, which `stop()` raises.
         """
         with self._lock:
-            entry = find_source(self._graph, source)
-            if ordinal is not None and not self._is_new(entry, ordinal):
-                return False
-            batch = delta if isinstance(delta, DeltaBatch) else DeltaBatch.inserts(delta)
-            keys = self._keys(entry, batch)
-            self._pending.append(Fed(entry.spec.name, to_delta(entry.spec, batch), ordinal, keys))
-            return True
+            self._refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
+            if batch is not None:
+                self._pending.append(batch)
+            return batch is not None
 
     def check(self, source: str, delta: DeltaBatch | Any) -> None:
         """Refuse rows that do not fit a source, as `feed` would, without feeding them."""
         with self._lock:
-            entry = find_source(self._graph, source)
-            batch = delta if isinstance(delta, DeltaBatch) else DeltaBatch.inserts(delta)
-            self._keys(entry, batch)
-            to_delta(entry.spec, batch)
+            feed.batch_of(self._graph, source, delta, None, ())
 
     def source_info(self, name: str) -> SourceInfo:
         """What a source is, and the ordinal up to which it was fed."""
         with self._lock:
-            entry = find_source(self._graph, name)
-            return entry.spec.info(entry.ordinal)
+            entry = self._graph.find_source(name)
+            return entry.spec.info(entry.state.ordinal)
+
+    def attach_query(self, source: str, query: str, *, epochs: int) -> int:
+        """Let a streaming query that has done so many epochs feed a source; gives the ordinal before its first epoch.
+
+        For sinks of streams. Refused while another query feeds the source, or when the flow has not seen all of the epochs.
+        """
+        with self._lock:
+            return feeder.attach_query(self._graph.find_source(source), query, epochs)
+
+    def detach_query(self, source: str, query: str) -> None:
+        """The streaming query feeds the source no more; its ordinals stay known."""
+        with self._lock:
+            if (spelled := registered(source, self._graph.sources)) is not None:
+                feeder.detach_query(self._graph.sources[spelled], query)
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
 
-        When it fails, nothing has changed and what was fed is forgotten: correct it and feed it again.
+        When it fails, nothing has changed and what was fed is forgotten: correct it and feed it again. While `run()` is on,
+        batches whose data is refused are set aside instead, as `run` does it.
         """
         with self._lock:
-            fed, self._pending = self._pending, []
-            ticked = run_tick(self._graph, fed, self._now(), diff_based=self._diff_based)
-            for name, change in ticked.changes.items():
-                self._publish(name, change)
-            return ticked.summary
+            self._refuse_ended()
+            if self._stepper is not None:
+                return self._step_isolated()
+            return self._step_with([])
 
     def tick(self, source: str, delta: DeltaBatch | Any, *, ordinal: int | None = None) -> StepSummary:
-        """Feed one change and step; a replayed ordinal gives a summary of a tick that changed nothing."""
+        """Feed one change and step; a replayed ordinal gives a summary of a tick that changed nothing.
+
+        When it fails, nothing has changed and what was fed is forgotten; while `run()` is on, only this change is.
+        """
         with self._lock:
-            self.feed(source, delta, ordinal=ordinal)
-            return self.step()
+            self._refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
+            return self._step_with([] if batch is None else [batch])
 
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
-            entry = find_source(self._graph, source)
-            source = entry.spec.name
-            wanted = to_delta(entry.spec, DeltaBatch.inserts(rows))
-            waiting = [fed.delta for fed in self._pending if fed.source == source]
-            by_key = any(fed.keys for fed in self._pending if fed.source == source)
-            if waiting and (entry.spec.primary_key or by_key):
-                raise StateError(
-                    f"source '{source}' has changes that wait for a step",
-                    code="FLOW_PENDING",
-                    hint="call flow.step() before flow.feed_snapshot(...)",
-                )
-            if entry.spec.retain == "used" and entry.spec.primary_key:
-                self._pending.append(Fed(source, snapshot_by_key(entry, wanted)))
-                return True
-            held = whole_rows(entry, "the difference to a snapshot without a primary key")
-            difference = consolidate(concat([wanted, *(-delta for delta in (held, *waiting))]))
-            # Retractions first: by primary key, the new row must come after the old one is gone.
-            ordered = difference.take(np.argsort(difference.weights > 0, kind="stable"))
-            self._pending.append(Fed(source, ordered))
+            self._refuse_ended()
+            self._pending.append(feed.snapshot_batch(self._graph, source, rows, self._pending))
             return True
 
     def run(self, *, every: int | str = 1_000, max_rows: int = 100_000) -> None:
-        """Step in the background: every so often, or as soon as `max_rows` rows wait. `stop()` ends it."""
+        """Step in the background: every so often, or as soon as `max_rows` rows wait. `stop()` ends it.
+
+        What `feed` has accepted is not forgotten. A batch whose data is refused goes to `quarantined(source)` with the error,
+        and the others go in. Any other error ends the stepping: rows go on waiting, `feed` and `step` raise, and `stop()`
+        raises the error.
+        """
         with self._lock:
-            if self._stepper is not None and self._stepper.running:
+            self._refuse_ended()
+            if self._stepper is not None:
                 raise StateError(
                     "the flow is running already", code="FLOW_RUNNING", hint="call flow.stop() first"
                 )
-            self._stepper = Stepper(self, every=every, max_rows=max_rows)
+            self._stepper = Stepper(self._step_waiting, self.waiting_rows, every=every, max_rows=max_rows)
             self._stepper.start()
 
     def stop(self) -> None:
-        """End `run()` after the step that is under way; raises what ended it, if that was an error."""
-        stepper, self._stepper = self._stepper, None
-        if stepper is not None:
+        """End `run()` after a step over what waits; raises what ended it, if that was an error. Rows that wait stay."""
+        stepper = self._stepper
+        if stepper is None:
+            return
+        try:
             stepper.stop()
+        finally:
+            with self._lock:
+                if self._stepper is stepper:
+                    self._stepper = None
 
     def waiting_rows(self) -> int:
         """How many fed rows wait for the next step."""
@@ -303,117 +325,86 @@ class IncrementalFlow:
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
-            self._diff_based = True
-            # Operators are not stepped any more: later views must not begin with theirs.
-            self._graph.shared.nodes.clear()
+            self._graph.kernel.recompute_always()
+            self._graph.state.recomputing = True
 
     # Reading
 
     def snapshot(self, name: str) -> pa.Table:
         """Return the rows of a view, in its order when it has one, or of a source."""
         with self._lock:
-            entry = find_relation(self._graph, name)
-            if isinstance(entry, SourceEntry):
-                return to_table(whole_rows(entry, "a snapshot"), entry.spec.fields)
-            view = entry.view
-            whole = to_table(entry.operator.all_rows(), view.root.fields, order=view.order)
-            return whole if view.visible is None else whole.select(range(view.visible))
+            return read.snapshot(self._graph, name)
 
-    def lookup(self, name: str, **key: Any) -> pa.Table:
-        """Return the rows of a view or source with the given values, through an index."""
+    def lookup(self, name: str, /, **key: Any) -> pa.Table:
+        """Return the rows of a view or source with the given values, through an index.
+
+        The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
+        were looked up last.
+        """
         with self._lock:
-            entry = find_relation(self._graph, name)
-            if isinstance(entry, SourceEntry):
-                require_whole(entry, "a look-up")
-            side = side_of(entry)
-            positions = tuple(side.position(column) for column in key)
-            if not key:
-                raise ConfigError(
-                    "a lookup needs a column and a value",
-                    code="FLOW_LOOKUP",
-                    hint=f"flow.lookup({name!r}, {side.fields[0].name}=...)",
-                )
-            fields = [side.fields[at] for at in positions]
-            wanted = conform(
-                pa.table({field.name: [value] for field, value in zip(fields, key.values(), strict=True)}),
-                [(field.name, kernel_type(field.type), True) for field in fields],
-                where=f"lookup in '{side.name}'",
-            )
-            _, found = index(self._graph, side.name, positions, self._now()).before().lookup(wanted, 1)
-            return to_table(consolidate(found), side.fields)
+            return read.lookup(self._graph, name, key)
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
-        """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then."""
+        """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
+
+        The last changes are kept for readers that come back, from the first watch of a view on: at most 256, and at most
+        64 MiB of them.
+        """
         with self._lock:
-            entry = find_view(self._graph, view)
-            view = entry.view.name
-            watch = Watch(view, on_close=lambda closed: self._watches[view].remove(closed))
-            fields = entry.view.fields
-            if snapshot:
-                rows = entry.operator.rows()
-                if len(rows):
-                    watch.publish(to_batch(rows, fields))
-            elif from_tick is not None:
-                for _, change in self._since(view, from_tick):
-                    watch.publish(to_batch(change, fields))
-            self._watches.setdefault(view, []).append(watch)
-            return watch
+            entry = self._graph.find_view(view)
+            changelog = self._changelogs.get(entry.name)
+            if changelog is None:
+                changelog = Changelog(entry.name, entry.fields, self._graph.state.ticks)
+                self._changelogs[entry.name] = changelog
+            rows = self._graph.kernel.rows(entry.name) if snapshot else None
+            return changelog.watch(rows=rows, from_tick=from_tick)
 
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason."""
         with self._lock:
-            entry = find_view(self._graph, view)
-            return explain(entry.view, cost=aggregates.cost)
+            return explain(self._graph.find_view(view).view, cost=aggregates.cost)
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
-        """Return the rows that were set aside, with `_weight` and `_reason`; `clear` takes them out.
+        """Return the latest rows that were set aside, with `_weight` and `_reason`; `clear` takes them out.
 
-        Those are retractions of rows that were not there, and rows that came too late.
+        Those are retractions of rows that were not there, rows that came too late, and batches that `run()` could not step:
+        at most 100,000 rows and 64 MiB per source. `metrics()` counts older ones that are gone.
         """
         with self._lock:
-            entry = find_source(self._graph, source)
-            aside = concat([empty(entry.spec.types), *(part.rows for part in entry.quarantine)])
-            reasons = [part.reason for part in entry.quarantine for _ in range(len(part.rows))]
-            if clear:
-                entry.quarantine.clear()
-            table = to_batch(aside, entry.spec.fields).to_arrow()
-            return table.append_column("_reason", pa.array(reasons, pa.string()))
+            return read.quarantined(self._graph, source, clear=clear)
 
     def reload_static(self, name: str) -> StepSummary:
         """Load a table of the session again, and bring the views that join it up to date in one tick."""
-        with self._lock:
-            found = registered(name, self._graph.statics)
-            if found is None:
-                raise ConfigError(
-                    f"'{name}' is not a static table of this flow",
-                    code="FLOW_UNKNOWN_STATIC",
-                    hint=suggest(name, self._graph.statics, what="static table"),
-                )
-            entry = self._graph.statics[found]
-            rows = load(reloaded(self.session, found, self._graph.frames[found]), entry.spec)
-            self._pending.append(Fed(found, consolidate(concat([rows, -entry.operator.rows()]))))
-            return self.step()
+        with self._registering:
+            with self._lock:
+                spelled = registered(name, self._graph.statics)
+                if spelled is None:
+                    raise ConfigError(
+                        f"'{name}' is not a static table of this flow",
+                        code="FLOW_UNKNOWN_STATIC",
+                        hint=suggest(name, self._graph.statics, what="static table"),
+                    )
+                entry = self._graph.statics[spelled]
+            rows = registration.reload(self.session, entry)
+            with self._lock:
+                change = consolidate(concat([rows, -self._graph.kernel.rows(spelled)]))
+                return self._step_with([Fed(spelled, change)])
 
     def metrics(self) -> dict[str, float]:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
-            seen = [entry.seen for entry in self._graph.sources.values()]
-            return {
-                "penstock_flow_ticks_total": self._graph.ticks,
-                "penstock_flow_state_bytes": self._graph.circuit.memory(),
-                "penstock_dedup_entries": sum(len(one) for one in seen),
-                "penstock_dedup_dropped_total": sum(one.dropped for one in seen),
-                "penstock_late_rows_total": sum(entry.late for entry in self._graph.sources.values()),
-            }
+            history = sum(changelog.bytes for changelog in self._changelogs.values())
+            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
 
     def close(self) -> None:
         """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
-        self.stop()
-        for watches in list(self._watches.values()):
-            for watch in tuple(watches):
-                watch.close()
-        if self._own_session and self._session is not None:
-            self._session.stop()
+        try:
+            self.stop()
+        finally:
+            for changelog in list(self._changelogs.values()):
+                changelog.close()
+            if self._own_session and self._session is not None:
+                self._session.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -424,50 +415,75 @@ class IncrementalFlow:
     # Inside
 
     def _now(self) -> int:
-        return max(self._clock(), self._graph.micros)
+        return max(self._clock(), self._graph.state.micros)
 
-    def _publish(self, name: str, change: Delta) -> None:
-        history = self._history.setdefault(name, deque(maxlen=HISTORY))
-        history.append((self._graph.ticks, change))
-        watches = self._watches.get(name)
-        if watches:
-            batch = to_batch(change, self._graph.views[name].view.fields)
-            for watch in tuple(watches):
-                watch.publish(batch)
+    def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
+        ticked = run_tick(self._graph, fed, self._now())
+        for name, changelog in self._changelogs.items():
+            if name in ticked.changes:
+                changelog.publish(self._graph.state.ticks, ticked.changes[name])
+        if ticked.interrupt is not None:
+            raise ticked.interrupt
+        self._maintain()
+        return ticked.summary
 
-    def _since(self, view: str, tick: int) -> list[tuple[int, Delta]]:
-        history = self._history.get(view, deque())
-        oldest = history[0][0] if len(history) == HISTORY else 0
-        if tick < oldest:
+    def _install(self, prepared: registration.Prepared) -> None:
+        registration.install(self._graph, prepared, self._now())
+        self._maintain()
+
+    def _maintain(self) -> None:
+        try:
+            self._graph.kernel.maintain(FUEL)
+        except Exception:
+            # The tick is final, and what was left undone is done after a later one.
+            LOG.warning("state could not be merged after tick %d", self._graph.state.ticks, exc_info=True)
+
+    def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
+        """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
+        self._refuse_ended()
+        if self._stepper is not None:
+            if self._pending:
+                self._step_isolated()
+            return self._run_tick(batches)
+        waiting, self._pending = self._pending, []
+        return self._run_tick([*waiting, *batches])
+
+    def _step_waiting(self) -> None:
+        with self._lock:
+            self._step_isolated()
+
+    def _step_isolated(self) -> StepSummary:
+        """Step what waits; batches whose data is refused are set aside, and on another error the rest goes on waiting."""
+        summaries: list[StepSummary] = []
+
+        def step(batches: Sequence[Fed]) -> None:
+            before = self._graph.state.ticks
+            try:
+                summaries.append(self._run_tick(batches))
+            finally:
+                # An interrupt may come behind a tick that has happened.
+                if self._graph.state.ticks > before:
+                    del self._pending[: len(batches)]
+
+        def reject(batch: Fed, error: PenstockError) -> None:
+            self._reject(batch, error)
+            del self._pending[0]
+
+        step_isolated(tuple(self._pending), step=step, reject=reject)
+        return summaries[-1]
+
+    def _reject(self, batch: Fed, error: PenstockError) -> None:
+        LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
+        state = self._graph.sources[batch.source].state
+        state.quarantine.add(f"rejected: {error.code}: {error.message}", batch.delta)
+        state.rejected += 1
+        remember_ordinals(self._graph, last_ordinals([batch]))
+
+    def _refuse_ended(self) -> None:
+        """StateError when the background stepping has ended with an error that nobody has asked for yet."""
+        if self._stepper is not None and self._stepper.error is not None:
             raise StateError(
-                f"the changes of '{view}' since tick {tick} are gone: the oldest kept is tick {oldest}",
-                code="FLOW_HISTORY",
-                hint="use watch_output(view, snapshot=True)",
+                f"stepping in the background has ended with an error: {self._stepper.error}",
+                code="FLOW_STOPPED",
+                hint="flow.stop() raises that error; the rows that were fed wait for flow.run() or flow.step() after it",
             )
-        return [(number, change) for number, change in history if number >= tick]
-
-    def _keys(self, entry: SourceEntry, batch: DeltaBatch) -> tuple[int, ...]:
-        """The columns of a change by key, when the source has no primary key that says the same."""
-        if not batch.keys:
-            return ()
-        spec = entry.spec
-        keys = spec.positions(batch.keys)
-        if not spec.primary_key:
-            require_whole(entry, "the rows that a change by key replaces, without a primary key")
-            index(self._graph, spec.name, keys, self._now())
-            return keys
-        if set(keys) != set(spec.positions(spec.primary_key)):
-            raise DataError(
-                f"the change is by {', '.join(batch.keys)}, but the primary key is {', '.join(spec.primary_key)}",
-                code="FLOW_KEYS",
-                where=f"source '{spec.name}'",
-                hint="use the primary key as keys=",
-            )
-        return ()
-
-    def _is_new(self, entry: SourceEntry, ordinal: int) -> bool:
-        waiting = [
-            fed.ordinal for fed in self._pending if fed.source == entry.spec.name and fed.ordinal is not None
-        ]
-        last = max((value for value in (entry.ordinal, *waiting) if value is not None), default=None)
-        return last is None or ordinal > last

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from penstock.data.delta import Delta
 from penstock.data.duration import milliseconds
-from penstock.engine.spelling import registered
-from penstock.errors import ConfigError, suggest
+from penstock.engine.names import position
+from penstock.errors import ConfigError
 from penstock.plan.node import Field
 
 _DAY = 86_400_000_000
@@ -40,34 +40,25 @@ class Sorted:
     mark: int | None
 
 
-def declare_lateness(given: Any, fields: Sequence[Field], *, where: str) -> Lateness | None:
+def declare_lateness(option: Any, fields: Sequence[Field], *, where: str) -> Lateness | None:
     """Check the option: a column and a delay, or a delay alone when the source has one column of times."""
-    if given is None:
+    if option is None:
         return None
     times = [field.name for field in fields if field.type in _TIMES]
-    if isinstance(given, Mapping) and set(given) == {"column", "delay"}:
-        column, delay = given["column"], given["delay"]
-    elif isinstance(given, tuple | list) and len(given) == 2:
-        column, delay = given
-    elif isinstance(given, int | str | timedelta) and len(times) == 1:
-        column, delay = times[0], given
+    if isinstance(option, Mapping) and set(option) == {"column", "delay"}:
+        column, delay = option["column"], option["delay"]
+    elif isinstance(option, tuple | list) and len(option) == 2:
+        column, delay = option
+    elif isinstance(option, int | str | timedelta) and len(times) == 1:
+        column, delay = times[0], option
     else:
         raise ConfigError(
-            f"lateness={given!r} does not say which column is the event time, and how late it may be",
+            f"lateness={option!r} does not say which column is the event time, and how late it may be",
             code="FLOW_OPTION",
             where=where,
             hint=f"write {_FORMS}" + (f"; columns of times are {', '.join(times)}" if times else ""),
         )
-    names = [field.name for field in fields]
-    spelled = registered(str(column), names)
-    if spelled is None:
-        raise ConfigError(
-            f"there is no column {column!r} for lateness",
-            code="FLOW_UNKNOWN_COLUMN",
-            where=where,
-            hint=suggest(str(column), times or names, what="column"),
-        )
-    at = names.index(spelled)
+    at = position(column, [field.name for field in fields], of=where)
     if fields[at].type not in _TIMES:
         raise ConfigError(
             f"lateness needs an event time, and column '{column}' is {fields[at].type}",
@@ -83,10 +74,10 @@ def sort_out(lateness: Lateness, mark: int | None, latest: int | None, delta: De
 
     A row without an event time is never late. Retractions are judged like inserts, and do not move the mark.
     """
-    times, known = _micros(delta.columns[lateness.column])
-    late = known & (times < mark - lateness.delay) if mark is not None else np.zeros(len(delta), np.bool_)
+    times, valid = _micros(delta.columns[lateness.column])
+    late = valid & (times < mark - lateness.delay) if mark is not None else np.zeros(len(delta), np.bool_)
     on_time = delta if not late.any() else delta.take(np.flatnonzero(~late))
-    seen = times[known & ~late & (delta.weights > 0)]
+    seen = times[valid & ~late & (delta.weights > 0)]
     candidates = [value for value in (latest, int(seen.max()) if len(seen) else None) if value is not None]
     return Sorted(on_time, delta.take(np.flatnonzero(late)), max(candidates, default=None))
 
@@ -100,6 +91,6 @@ def describe_late(lateness: Lateness, mark: int) -> str:
 def _micros(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Event times in microseconds, and which of them are there."""
     days = pa.types.is_date32(column.type)
-    whole = pc.fill_null((column.cast(pa.int32()) if days else column).cast(pa.int64()), 0)
-    times: npt.NDArray[np.int64] = whole.to_numpy(zero_copy_only=False)
+    micros = pc.fill_null((column.cast(pa.int32()) if days else column).cast(pa.int64()), 0)
+    times: npt.NDArray[np.int64] = micros.to_numpy(zero_copy_only=False)
     return (times * _DAY if days else times), column.is_valid().to_numpy(zero_copy_only=False)

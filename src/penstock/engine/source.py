@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.circuit.kernel import KernelSource
 from penstock.data.batch import DeltaBatch
 from penstock.data.char_length import fit_length
 from penstock.data.conform import conform
@@ -19,8 +20,8 @@ from penstock.data.hashing import hash_rows
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.data.types import kernel_type
 from penstock.engine.lateness import Lateness, declare_lateness
-from penstock.engine.spelling import registered
-from penstock.errors import ConfigError, suggest
+from penstock.engine.names import one_of, position
+from penstock.errors import ConfigError
 from penstock.plan.node import Field
 
 DEDUP_CAPACITY = 10_000_000
@@ -58,18 +59,19 @@ class SourceSpec:
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
         """Where the named columns stand."""
-        known = [field.name for field in self.fields]
-        found = []
-        for name in names:
-            spelled = registered(name, known)
-            if spelled is None:
-                raise ConfigError(
-                    f"source '{self.name}' has no column '{name}'",
-                    code="FLOW_UNKNOWN_COLUMN",
-                    hint=suggest(name, known, what="column"),
-                )
-            found.append(known.index(spelled))
-        return tuple(found)
+        columns = [field.name for field in self.fields]
+        return tuple(position(name, columns, of=f"source '{self.name}'") for name in names)
+
+    def kernel_source(self, retained: tuple[int, ...] = ()) -> KernelSource:
+        """The source as the kernel has it."""
+        return KernelSource(
+            self.name,
+            self.fields,
+            self.positions(self.primary_key),
+            self.on_missing_delete,
+            self.retain,
+            retained,
+        )
 
 
 def declare(
@@ -83,10 +85,8 @@ def declare(
     lateness: Any = None,
 ) -> SourceSpec:
     """Check a declaration and return it as a spec."""
-    if not name or not isinstance(name, str):
-        raise ConfigError("a source needs a name", code="FLOW_NAME")
-    _one_of("retain", retain, ("all", "used"))
-    _one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
+    one_of("retain", retain, ("all", "used"))
+    one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
     fields = tuple(
         Field(field.name, declared_type(field), field.nullable) for field in to_arrow_schema(schema)
     )
@@ -106,21 +106,14 @@ def declare(
     return replace(spec, primary_key=tuple(names[at] for at in spec.positions(keys)))
 
 
-def _one_of(what: str, given: str, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ConfigError(
-            f"{what}={given!r} is not known",
-            code="FLOW_OPTION",
-            hint=suggest(str(given), choices, what="choice"),
-        )
-
-
 @dataclass(slots=True)
 class SeenBatches:
     """The content of insert-only batches that were accepted, for coalescing replays of the same batch.
 
     It empties when a batch with retractions is accepted, so that an insert, its delete and the same insert again all count.
     """
+
+    WIDTH: ClassVar[int] = 16  # bytes of a digest
 
     capacity: int = DEDUP_CAPACITY
     dropped: int = 0
@@ -131,6 +124,11 @@ class SeenBatches:
 
     def __len__(self) -> int:
         return len(self._seen)
+
+    @property
+    def digests(self) -> Iterable[bytes]:
+        """The digests that it remembers, the oldest first."""
+        return self._seen.keys()
 
     def add(self, digest: bytes) -> None:
         """Remember a batch, forgetting the oldest one when there are too many."""
@@ -148,7 +146,9 @@ def content_digest(delta: Delta) -> bytes:
     """A wide hash of the rows and weights of a batch, in their order."""
     rows = hash_rows(delta.columns)
     return hashlib.blake2b(
-        rows.tobytes() + delta.weights.tobytes(), digest_size=16, salt=len(delta).to_bytes(8, "little")
+        rows.tobytes() + delta.weights.tobytes(),
+        digest_size=SeenBatches.WIDTH,
+        salt=len(delta).to_bytes(8, "little"),
     ).digest()
 
 

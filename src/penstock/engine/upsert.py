@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
-from penstock.state.arrangement import Arrangement
-from penstock.state.spine import Reader, Spine
+from penstock.state.spine import Spine
 
 
-def replace_by_key(committed: Arrangement, waiting: Sequence[Delta], change: Delta) -> Delta:
+def replace_by_key(
+    change: Delta,
+    keys: tuple[int, ...],
+    waiting: Sequence[Delta],
+    lookup: Callable[[Sequence[pa.Array]], Delta],
+) -> Delta:
     """Return the rows to retract and insert for a change by key; the last row of a key wins.
 
-    `committed` holds the source by these keys, `waiting` are changes of it that the same tick has before this one.
+    `lookup` gives the committed rows of some keys, `waiting` are changes that the same tick has before this one.
     """
-    keys = committed.keys
-    assert keys is not None
     columns = [change.columns[key] for key in keys]
     order, starts = group_rows(hash_rows(columns), columns)
     ends = np.append(starts[1:], len(order))
@@ -28,13 +31,12 @@ def replace_by_key(committed: Arrangement, waiting: Sequence[Delta], change: Del
         np.array([order[start:end].max() for start, end in zip(starts, ends, strict=True)], np.int64)
     )
     winners = change.take(last)
-    wanted = [winners.columns[key] for key in keys]
-    readers: list[Reader] = [committed.before()]
+    values = [winners.columns[key] for key in keys]
+    old = [lookup(values)]
     if waiting:
-        pending = Spine(committed.types, keys)
+        pending = Spine([column.type for column in change.columns], keys)
         pending.stage(concat(waiting))
-        readers.append(pending.after())
-    old = [reader.lookup(wanted, len(winners))[1] for reader in readers]
+        old.append(pending.after().lookup(values, len(winners))[1])
     inserted = winners.take(np.flatnonzero(winners.weights > 0))
     new = Delta(inserted.columns, np.ones(len(inserted), np.int64))
     return consolidate(concat([*(-rows for rows in old), new]))

@@ -16,7 +16,7 @@ class Watch:
     """Gives each non-empty change of a view once, in order.
 
     At most `bound` changes wait. A reader that falls further behind loses nothing: the two oldest are then summed into
-    one, so the changes that it reads always add up to the view.
+    one, so the changes that it reads always add up to the view. The watch of a view that is dropped is closed.
 
     >>> for delta in flow.watch_output("totals"):            # doctest: +SKIP
     ...     print(delta)
@@ -29,7 +29,9 @@ class Watch:
         self.closed = False
         self._bound = bound
         self._waiting: deque[DeltaBatch] = deque()
+        self._error: BaseException | None = None
         self._changed = Condition()
+        self._sleepers: list[_Sleeper] = []
         self._on_close = on_close
 
     def publish(self, delta: DeltaBatch) -> None:
@@ -42,26 +44,42 @@ class Watch:
                 merged = (self._waiting.popleft() + self._waiting.popleft()).consolidate()
                 if len(merged):
                     self._waiting.appendleft(merged)
-            self._changed.notify_all()
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Close the watch, because a change could not be handed over; a reader gets the error after what waits."""
+        with self._changed:
+            self._error = self._error or error
+        self.close()
 
     def recv(self, timeout: float | None = None) -> DeltaBatch | None:
         """Return the next change, or None when `timeout` seconds pass without one or the watch is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self.closed, timeout)
-            return self._waiting.popleft() if self._waiting else None
+            return self._next()
 
     def __iter__(self) -> Iterator[DeltaBatch]:
         while (delta := self.recv()) is not None:
             yield delta
 
     async def __aiter__(self) -> AsyncIterator[DeltaBatch]:
-        while True:
-            # Short waits in a thread: closing the event loop never hangs on a watch that stays silent.
-            delta = await asyncio.to_thread(self.recv, 0.2)
-            if delta is not None:
-                yield delta
-            elif self.closed:
-                return
+        sleeper = _Sleeper(asyncio.get_running_loop())
+        with self._changed:
+            self._sleepers.append(sleeper)
+        try:
+            while True:
+                sleeper.clear()
+                with self._changed:
+                    delta, ended = self._next(), self.closed
+                if delta is not None:
+                    yield delta
+                elif ended:
+                    return
+                else:
+                    await sleeper.wait()
+        finally:
+            with self._changed:
+                self._sleepers.remove(sleeper)
 
     def close(self) -> None:
         """End the watch; a waiting reader gets what is left, then None."""
@@ -69,7 +87,7 @@ class Watch:
             if self.closed:
                 return
             self.closed = True
-            self._changed.notify_all()
+            self._wake()
         if self._on_close is not None:
             self._on_close(self)
 
@@ -78,3 +96,35 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _next(self) -> DeltaBatch | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def _wake(self) -> None:
+        self._changed.notify_all()
+        for sleeper in self._sleepers:
+            sleeper.wake()
+
+
+class _Sleeper:
+    """A coroutine that waits for a change without a thread of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def wake(self) -> None:
+        """Called from any thread."""
+        # A loop that was closed has nobody left to wake.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)

@@ -60,7 +60,8 @@ class Output(Operator):
         return self._shown(delta if len(run) == len(delta) else run.delta())
 
     def states(self) -> Iterator[tuple[str, State]]:
-        yield "rows", self.arrangement
+        if self._contents is None:
+            yield "rows", self.arrangement
 
     def keep(self) -> None:
         """Keep the rows from now on, because the operator below will not be stepped any more. Cost: data."""
@@ -68,6 +69,7 @@ class Output(Operator):
             self.arrangement.apply(self.all_rows())
             self.arrangement.commit()
         self._below = self._contents = None
+        self.changed_shape()
 
     def rows(self) -> Delta:
         """All committed rows with their multiplicity. Cost: data."""

@@ -69,14 +69,22 @@ class Source(Operator):
         """The arrangement of whole rows when it is, or can be, one by these columns; None when it cannot.
 
         Rows are found by a key and a hash of the row as well as by a hash of the row alone, so a source without a primary key
-        takes the first key that is asked for while it is empty.
+        takes the first key that is asked for, whether or not it has rows. Cost, when it has: data, once.
         """
         if self._retained is not None:
             return None
-        if self._key is None and self.arrangement.keys is None and self.arrangement.count == 0:
-            self.arrangement = Arrangement(self.arrangement.types, columns)
+        if self._key is None and self.arrangement.keys is None:
+            self.arrangement = self._arranged_by(columns)
             self.changed_shape()
         return self.arrangement if self.arrangement.keys == tuple(columns) else None
+
+    def _arranged_by(self, columns: Sequence[int]) -> Arrangement:
+        arrangement = Arrangement(self.arrangement.types, columns)
+        rows = self.arrangement.before().rows()
+        if len(rows):
+            arrangement.apply(rows)
+            arrangement.commit()
+        return arrangement
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs

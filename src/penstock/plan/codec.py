@@ -50,7 +50,7 @@ _CLASSES: dict[str, type] = {
 
 def dumps(view: node.View) -> str:
     """Return the JSON text of a view."""
-    return json.dumps({"version": VERSION, "view": _encode(view)}, allow_nan=False, separators=(",", ":"))
+    return json.dumps({"version": VERSION, "view": encode(view)}, allow_nan=False, separators=(",", ":"))
 
 
 def loads(text: str) -> node.View:
@@ -69,8 +69,11 @@ def loads(text: str) -> node.View:
     return view
 
 
-def _encode(value: Any) -> Any:
-    """Plain JSON values stand for themselves; everything else is a list that begins with its kind."""
+def encode(value: Any) -> Any:
+    """Return a part of a plan as a JSON value, always the same one for equal parts.
+
+    Plain JSON values stand for themselves; everything else is a list that begins with its kind.
+    """
     match value:
         case None | bool() | int() | str():
             return value
@@ -85,14 +88,14 @@ def _encode(value: Any) -> Any:
         case date():
             return ["date", value.isoformat()]
         case tuple():
-            return ["tuple", *(_encode(item) for item in value)]
+            return ["tuple", *(encode(item) for item in value)]
         case list():
-            return ["list", *(_encode(item) for item in value)]
+            return ["list", *(encode(item) for item in value)]
         case dict():
-            return ["dict", *([_encode(key), _encode(item)] for key, item in value.items())]
+            return ["dict", *([encode(key), encode(item)] for key, item in value.items())]
     name = type(value).__name__
     if is_dataclass(value) and _CLASSES.get(name) is type(value):
-        return [name, *(_encode(getattr(value, item.name)) for item in fields(value))]
+        return [name, *(encode(getattr(value, item.name)) for item in fields(value))]
     raise StateError(f"a plan holds a value that cannot be saved: {name}", code="STATE_PLAN")
 
 

@@ -310,6 +310,21 @@ def children(node: Node) -> tuple[Node, ...]:
             return (node.input,)
 
 
+def scanned(root: Node) -> frozenset[str]:
+    """The relations that a plan scans, without its own recursions."""
+    names: set[str] = set()
+
+    def visit(node: Node, recursions: frozenset[str]) -> None:
+        if isinstance(node, Scan) and node.name not in recursions:
+            names.add(node.name)
+        inner = recursions | {node.name, so_far(node.name)} if isinstance(node, Recursive) else recursions
+        for child in children(node):
+            visit(child, inner)
+
+    visit(root, frozenset())
+    return frozenset(names)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A compiled view: its plan, and the order in which people read its rows.

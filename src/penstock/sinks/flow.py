@@ -1,19 +1,16 @@
 """Rows as ticks of an incremental flow: each epoch is one tick, and its ordinal tells a repetition.
 
-The first epoch of a query gets the ordinal after the last one of the source, the next epochs the ones after it. A flow that has not
-seen what the query has already read is refused: its views would lack those rows for ever.
+The flow knows which ordinals are whose. A flow that has not seen what the query has already read refuses it: its views would lack
+those rows.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-from weakref import WeakKeyDictionary
 
 from penstock.data.batch import DeltaBatch
-from penstock.errors import ConfigError, StateError
+from penstock.errors import ConfigError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 
 if TYPE_CHECKING:
@@ -50,17 +47,11 @@ class Flow(Protocol):
     def tick(self, source: str, delta: DeltaBatch, *, ordinal: int | None = None) -> Any:
         """Feed and step."""
 
+    def attach_query(self, source: str, query: str, *, epochs: int) -> int:
+        """Let a query that has done so many epochs feed a source; gives the ordinal before its first epoch."""
 
-@dataclass(slots=True)
-class _Feeders:
-    """The queries that have fed one source, with the ordinal before their first epoch, and the one that does so now."""
-
-    before: dict[str, int] = field(default_factory=dict)
-    running: str | None = None
-
-
-_ALL: WeakKeyDictionary[Any, dict[str, _Feeders]] = WeakKeyDictionary()
-_LOCK = threading.Lock()
+    def detach_query(self, source: str, query: str) -> None:
+        """The query feeds the source no more."""
 
 
 class FlowSink(Sink):
@@ -114,28 +105,8 @@ class FlowSink(Sink):
         self._flow.check(self._source, self._delta(to_arrow_schema(target.schema).empty_table()))
 
     def open(self, target: Target) -> None:
-        last = self._flow.source_info(self._source).ordinal or 0
-        with _LOCK:
-            feeders = _ALL.setdefault(self._flow, {}).setdefault(self._source, _Feeders())
-            if feeders.running is not None and feeders.running != target.query:
-                raise StateError(
-                    f"another query feeds the source '{self._source}'",
-                    code="STREAM_FLOW_TAKEN",
-                    hint="stop it first, or feed another source and join the two in a view with UNION ALL",
-                )
-            # A query that the flow does not know and that has read nothing yet adds to what is there.
-            before = feeders.before.get(target.query, last if target.committed < 0 else 0)
-            seen = last - before
-            if seen < target.committed + 1:
-                raise StateError(
-                    f"the query has done {target.committed + 1} epochs according to its checkpoint, and the flow has seen "
-                    f"{max(0, seen)} of them: its views would lack the others",
-                    code="STREAM_FLOW_BEHIND",
-                    where=self.describe(),
-                    hint="a flow in memory ends with its process: begin again with another checkpoint.location, or with none",
-                )
-            feeders.before[target.query], feeders.running = before, target.query
-        self._target, self._before = target, before
+        self._before = self._flow.attach_query(self._source, target.query, epochs=target.committed + 1)
+        self._target = target
 
     def write(self, epoch: Epoch) -> int | None:
         table = epoch.frame.toArrow()
@@ -147,10 +118,8 @@ class FlowSink(Sink):
 
     def close(self) -> None:
         target, self._target = self._target, None
-        if target is None:
-            return
-        with _LOCK:
-            _ALL[self._flow][self._source].running = None
+        if target is not None:
+            self._flow.detach_query(self._source, target.query)
 
     def _delta(self, table: pa.Table) -> DeltaBatch:
         if self._keys:

@@ -19,7 +19,6 @@ from penstock.operators.temporal import Timed
 from penstock.plan import node as plan
 from penstock.spark.catalyst.planner import Planned
 from penstock.spark.fragment import Fragments
-from penstock.state.cell import RowCell
 from penstock.state.spine import Spine
 from penstock.state.state import State
 
@@ -65,8 +64,8 @@ class Mapped(Operator):
         if not len(delta):
             return empty([kernel_type(field.type) for field in self._node.fields])
         if self._node.bindings:
-            made = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
-            return Delta((*delta.columns, *made), delta.weights)
+            values = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
+            return Delta((*delta.columns, *values), delta.weights)
         parents, columns = self._fragments().generated(self._node, delta.columns, len(delta), tick.micros)
         return Delta(tuple(columns), delta.weights[np.asarray(parents)])
 
@@ -81,12 +80,7 @@ class Recomputed(Operator):
         self._fragments = fragments
         self._node = node
         self._inputs = [Spine([kernel_type(field.type) for field in child.fields]) for child in node.inputs]
-        self._rows = RowCell(tuple(kernel_type(field.type) for field in node.fields))
-
-    def states(self) -> Iterator[tuple[str, State]]:
-        for at, spine in enumerate(self._inputs):
-            yield f"input {at}", spine
-        yield "rows", self._rows
+        self._output = Spine([kernel_type(field.type) for field in node.fields])
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         for spine, delta in zip(self._inputs, inputs, strict=True):
@@ -104,6 +98,12 @@ class Recomputed(Operator):
                     names = [field.name for field in child.fields]
                     raise blamed(error, delta, names, of="input") from None
             raise
-        result = consolidate(Delta(tuple(columns), np.ones(count, np.int64)))
-        self._rows.stage(result)
-        return consolidate(concat([result, -self._rows.value]))
+        new = Delta(tuple(columns), np.ones(count, np.int64))
+        change = consolidate(concat([new, -self._output.before().rows()]))
+        self._output.stage(change)
+        return change
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        for position, spine in enumerate(self._inputs):
+            yield f"input-{position}", spine
+        yield "output", self._output

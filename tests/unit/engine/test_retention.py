@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engine.registration import install
+from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.plan.node import Field
 
@@ -31,7 +31,7 @@ def scan(*columns: int) -> plan.Scan:
 
 
 def view(flow: ps.IncrementalFlow, name: str, root: plan.Node) -> None:
-    install(flow._graph, plan.View(name, "", root), no_fragment, 0)
+    install(flow._graph, Prepared(plan.View(name, "", root), no_fragment), 0)
 
 
 def totals(*, by: int = 1, of: int = 3) -> plan.Node:

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.hashing import weakened
-from penstock.engine.registration import install
+from penstock.engine.registration import Prepared, install
 from penstock.errors import DataError
 from penstock.plan import node as plan
 from penstock.plan.node import Field
@@ -58,7 +58,7 @@ def flow_of(views: Any = VIEWS, *, key: str | None = None) -> ps.IncrementalFlow
 
 
 def add(flow: ps.IncrementalFlow, name: str) -> None:
-    install(flow._graph, plan.View(name, "", VIEWS[name]), no_fragment, 0)
+    install(flow._graph, Prepared(plan.View(name, "", VIEWS[name]), no_fragment), 0)
 
 
 def orders(count: int, seed: int = 1) -> pa.Table:
@@ -125,20 +125,28 @@ def test_a_load_that_fails_changes_nothing(count: int) -> None:
     assert snapshots(flow) == before
 
 
-def test_rows_are_kept_once() -> None:
-    flow = flow_of(["inner"], key="k")
-    operators = {name: entry.operator for name, entry in flow._graph.sources.items()}
-    assert operators["orders"].arrangement.keys == (1,)
-    assert operators["names"].arrangement.keys == (0,)
+@pytest.mark.parametrize("late", [False, True], ids=["views first", "rows first"])
+def test_rows_are_kept_once(late: bool) -> None:
+    """By the key of the join, in the source itself, whether the view or the rows came first."""
+    flow, alone = flow_of([] if late else ["semi"], key="k"), flow_of([], key="k")
     flow.tick("orders", ps.DeltaBatch.inserts(orders(5_000)))
-    held = sum(operator.memory() for operator in operators.values())
-    assert flow._graph.circuit.memory() == held + flow._graph.views["inner"].operator.memory()
-    # A source that has rows already keeps its order; the join then has an index of its own.
-    late = flow_of([])
-    late.tick("orders", ps.DeltaBatch.inserts(orders(5_000)))
-    add(late, "inner")
-    assert late._graph.sources["orders"].operator.arrangement.keys is None
-    assert late.snapshot("inner").num_rows == flow.snapshot("inner").num_rows
+    alone.tick("orders", ps.DeltaBatch.inserts(orders(5_000)))
+    if late:
+        add(flow, "semi")
+    assert len(flow._graph.kernel.states()) == len(alone._graph.kernel.states()) + 1, (
+        "one for the view's rows"
+    )
+    held = flow.metrics()["penstock_flow_state_bytes"]
+    assert held < 1.1 * alone.metrics()["penstock_flow_state_bytes"]
+    whole = flow_of(["semi"], key="k")
+    whole.tick("orders", ps.DeltaBatch.inserts(orders(5_000)))
+    for each in (flow, whole):
+        each.tick("names", ps.DeltaBatch.inserts(names(600).slice(0, 300)))
+        each.tick("orders", ps.DeltaBatch.deletes(orders(5_000).slice(100, 300)))
+    assert Counter(map(str, flow.snapshot("semi").to_pylist())) == Counter(
+        map(str, whole.snapshot("semi").to_pylist())
+    )
+    assert flow.snapshot("orders").num_rows == whole.snapshot("orders").num_rows
 
 
 def test_recomputed_views_read_a_source_that_is_its_own_index() -> None:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from threading import Thread
 
+import pytest
+
+import penstock as ps
 from penstock.data.batch import DeltaBatch
 from penstock.engine.watch import Watch
 
@@ -55,3 +59,67 @@ def test_it_can_be_awaited_and_closed() -> None:
     watch.close()
     assert len(asyncio.run(read())) == 1
     assert closed == [watch]
+
+
+def test_coroutines_wait_without_threads() -> None:
+    """More readers than an executor has threads: each gets every change as soon as it comes, and the end."""
+    watches = [Watch("v") for _ in range(200)]
+    read: list[int] = []
+
+    async def reader(watch: Watch) -> None:
+        read.extend([delta.to_pylist()[0]["n"] async for delta in watch])
+
+    def publish() -> None:
+        for number in range(3):
+            for watch in watches:
+                watch.publish(_delta(number))
+        for watch in watches:
+            watch.close()
+
+    async def main() -> int:
+        before = threading.active_count()
+        tasks = [asyncio.create_task(reader(watch)) for watch in watches]
+        await asyncio.sleep(0.05)
+        during = threading.active_count() - before
+        writer = Thread(target=publish)
+        writer.start()
+        await asyncio.wait_for(asyncio.gather(*tasks), 20)
+        writer.join()
+        return during
+
+    assert asyncio.run(main()) == 0
+    assert sorted(read) == sorted([0, 1, 2] * 200)
+
+
+def test_a_coroutine_that_is_cancelled_leaves_the_watch_usable() -> None:
+    watch = Watch("v")
+
+    async def one() -> None:
+        async for _ in watch:
+            return
+
+    async def main() -> None:
+        task = asyncio.create_task(one())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    watch.publish(_delta(1))
+    received = watch.recv(timeout=0)
+    assert received is not None
+
+
+def test_an_error_comes_after_what_waits() -> None:
+    watch = Watch("v")
+    watch.publish(_delta(1))
+    watch.fail(ValueError("lost"))
+    assert watch.closed
+    assert watch.recv(timeout=0) is not None
+    with pytest.raises(ValueError, match="lost"):
+        watch.recv(timeout=0)
+
+
+def test_it_is_a_public_name() -> None:
+    assert ps.Watch is Watch
+    assert "Watch" in ps.__all__

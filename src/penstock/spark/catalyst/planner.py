@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import suggest
+from penstock.errors import PenstockError, suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
@@ -63,10 +63,22 @@ def plan_view(
     session = bridge.planning_session(spark)
     front = bridge.front(spark)
     analyzed = _analyze(front, session, name, query, relations)
+    try:
+        return _optimize(spark, session, front, analyzed, name, query)
+    except PenstockError:
+        raise
+    except Exception as error:
+        text = query if isinstance(query, str) else None
+        raise errors.located(errors.translate(error, sql=text), f"view '{name}'") from None
+
+
+def _optimize(
+    spark: SparkSession, session: Any, front: Any, analyzed: Any, name: str, query: str | DataFrame
+) -> Planned:
     marker = front.relation(session, bridge.NOW, "now TIMESTAMP NOT NULL")
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
-    statics = _statics(spark, session, front, relations)
+    statics = _statics(spark, front)
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
@@ -123,13 +135,10 @@ def _analyze(
         if found.code == "SQL_UNKNOWN_TABLE":
             missing = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
             found.hint = suggest(missing, relations, what="relation")
-        found.where = f"view '{name}'" + (f", {found.where}" if found.where else "")
-        raise found from None
+        raise errors.located(found, f"view '{name}'") from None
 
 
-def _statics(
-    spark: SparkSession, session: Any, front: Any, relations: Mapping[str, Relation]
-) -> tuple[Static, ...]:
+def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm

@@ -42,6 +42,12 @@ def translate(
     return translated
 
 
+def located(error: PenstockError, place: str) -> PenstockError:
+    """Return the error with what it belongs to before its place in the query."""
+    error.where = place + (f", {error.where}" if error.where else "")
+    return error
+
+
 def missing_connector_of(error: BaseException) -> str | None:
     """Return the connector that would bring what Spark did not find, when that is what the exception is about."""
     missing = next((name for fault in faults(error) if (name := missing_source(fault))), None)

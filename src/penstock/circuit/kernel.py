@@ -1,0 +1,114 @@
+"""The kernel as the engine sees it: relations by name, plans and deltas in, deltas out.
+
+One implementation runs in this process (`penstock.circuit.local`). Operators and their places in a circuit never leave it, so that
+another one may run inside the tasks of Spark.
+
+A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that may fail happens before `commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from penstock.circuit.compile import Fragment
+from penstock.circuit.state_key import StateKey
+from penstock.data.delta import Delta
+from penstock.data.tick import Tick
+from penstock.plan import node as plan
+
+FUEL = 32  # rows of an open merge that each changed row pays for
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A source or a static table: its columns, and how retractions find their rows.
+
+    With `retain="used"` it keeps its primary key, the columns `retained`, and those that views use.
+    """
+
+    name: str
+    fields: plan.Fields
+    primary_key: tuple[int, ...] = ()
+    on_missing: Literal["reject", "quarantine"] = "reject"
+    retain: Literal["all", "used"] = "all"
+    retained: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRows:
+    """A table that a view reads and nobody feeds, with its rows."""
+
+    source: KernelSource
+    rows: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What one step did: the change of every source and view that changed, and the time spent for each of them.
+
+    `missing` are the retractions that a source set aside, because their rows were not there. An operator that several views
+    need is charged to all of them.
+    """
+
+    outputs: Mapping[str, Delta]
+    missing: Mapping[str, Delta]
+    seconds: Mapping[str, float]
+
+
+class Kernel(Protocol):
+    """Sources, views over them, and their state."""
+
+    def add_source(self, source: KernelSource) -> None:
+        """Take in a source without rows."""
+
+    def register(
+        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
+    ) -> None:
+        """Compile a view and fill it from the rows that are there; on an error nothing has changed.
+
+        Static tables that the kernel has already keep their rows.
+        """
+
+    def drop(self, name: str) -> None:
+        """Take out a source, a static table or a view that no view reads, and all state that nobody else needs."""
+
+    def recompute_always(self) -> None:
+        """From now on compute every dirty view from all rows and take the difference."""
+
+    def step(self, changes: Mapping[str, Delta], tick: Tick) -> Stepped:
+        """Bring every view up to date with these changes of sources; when it raises, nothing has changed."""
+
+    def commit(self) -> None:
+        """Make the last step final.
+
+        It has nothing to do that may fail. When an interrupt from outside comes in between, the rest is done before it is
+        raised again; StateError says that this was not possible.
+        """
+
+    def rollback(self) -> None:
+        """Forget the last step."""
+
+    def maintain(self, fuel: int) -> None:
+        """Merge and compact the state that the last tick has changed, `fuel` rows for each changed row."""
+
+    def columns(self, name: str) -> tuple[int, ...]:
+        """The columns that a source keeps, in the order in which `rows` gives them."""
+
+    def rows(self, name: str, *, hidden: bool = False) -> Delta:
+        """All committed rows of a relation; `hidden` adds the columns of a view that are there for its order only."""
+
+    def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
+        """The committed rows of a relation whose columns equal any of these rows of values, through an index.
+
+        A relation has the indexes of the column sets that were used last; others are forgotten.
+        """
+
+    def memory(self) -> int:
+        """Bytes of state held."""
+
+    def states(self) -> Mapping[StateKey, Any]:
+        """All states by their names: what a checkpoint saves and a restore looks up."""

@@ -1,0 +1,320 @@
+"""The kernel in this process: one circuit for all sources and views of a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.circuit import circuit as circuits
+from penstock.circuit.circuit import Circuit, Owner
+from penstock.circuit.compile import Compiler, Fragment, Shared, types_of
+from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
+from penstock.circuit.lookup import Indexes
+from penstock.circuit.recompute import recompute
+from penstock.circuit.retention import SourcePlace, widened
+from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, concat
+from penstock.data.tick import Tick
+from penstock.operators.base import Operator
+from penstock.operators.output import Output
+from penstock.plan import node as plan
+from penstock.state.arrangement import Arrangement
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlace:
+    """A view in the circuit."""
+
+    view: plan.View
+    place: int
+    output: Output
+    reads: frozenset[str]
+    fragment: Fragment
+
+
+class LocalKernel(Kernel):
+    """Sources and views in one circuit; what views have in common is computed once."""
+
+    def __init__(self) -> None:
+        self._circuit = Circuit()
+        self._shared = Shared()
+        self._indexes = Indexes(self._circuit, self._shared)
+        self._sources: dict[str, SourcePlace] = {}
+        self._views: dict[str, ViewPlace] = {}
+        self._recomputing = False
+
+    # Declaring
+
+    def add_source(self, source: KernelSource) -> None:
+        self._sources[source.name] = self._source(source)
+
+    def register(
+        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
+    ) -> None:
+        fresh = [static for static in statics if static.source.name not in self._sources]
+        with widened(self._sources, view), self._with_statics(fresh) as loaded:
+            if self._recomputing:
+                self._views[view.name] = self._recomputed_view(view, fragment, tick, loaded)
+            else:
+                self._views[view.name] = self._compiled_view(view, fragment, tick, loaded)
+
+    def drop(self, name: str) -> None:
+        readers = [view.view.name for view in self._views.values() if name in view.reads]
+        assert not readers, f"{name} is read by {readers}"
+        self._indexes.drop(name)
+        if self._views.pop(name, None) is not None:
+            owner = Owner("view", name)
+        else:
+            del self._sources[name]
+            owner = Owner("source", name)
+        self._shared.forget(self._circuit.disown(owner))
+
+    def recompute_always(self) -> None:
+        if self._recomputing:
+            return
+        for view in self._views.values():
+            view.output.keep()
+        self._recomputing = True
+        # Only sources, results and their indexes are stepped from now on.
+        for name, view in self._views.items():
+            self._circuit.places[view.place].inputs = ()
+            others = [place for place in self._circuit.places if place != view.place]
+            self._shared.forget(self._circuit.disown(Owner("view", name), others))
+
+    def _source(self, source: KernelSource) -> SourcePlace:
+        added = SourcePlace(self._circuit, source)
+        self._circuit.own([added.place], Owner("source", source.name))
+        return added
+
+    @contextmanager
+    def _with_statics(self, statics: Sequence[StaticRows]) -> Iterator[dict[int, Delta]]:
+        """Add static tables; give where their rows are to be fed. They go again when the body fails."""
+        try:
+            for static in statics:
+                self.add_source(static.source)
+            yield {self._sources[static.source.name].place: static.rows for static in statics}
+        except BaseException:
+            for static in statics:
+                self.drop(static.source.name)
+            raise
+
+    def _compiled_view(
+        self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
+    ) -> ViewPlace:
+        relations, owner = self._relations(), Owner("view", view.name)
+        compiler = Compiler(
+            self._circuit, relations, self._shared, fragment, added=[*loaded], narrowed=self._narrowed()
+        )
+        try:
+            below = compiler.compile(view.root)
+            output = _output(view, self._circuit.places[below])
+            place = compiler.add(
+                output,
+                (below,),
+                view.fields,
+                meaning=Meaning(_scan(view.name, view.fields)),
+                contents=output.rows,
+            )
+            needed = self._circuit.reachable(place, until=frozenset(relations.values()))
+            self._circuit.own(needed, owner)
+            self._circuit.fill(compiler.added, loaded, tick)
+            self._circuit.commit()
+        except BaseException:
+            self._circuit.rollback()
+            self._shared.forget(self._circuit.disown(owner))
+            raise
+        return ViewPlace(view, place, output, plan.scanned(view.root), fragment)
+
+    def _recomputed_view(
+        self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
+    ) -> ViewPlace:
+        """A view whose operators live for one computation only."""
+        reads = plan.scanned(view.root)
+        output = _output(view, None)
+        place = self._circuit.add(
+            output,
+            (),
+            types_of(view.fields),
+            meaning=Meaning(_scan(view.name, view.fields)),
+            contents=output.rows,
+        )
+        self._circuit.own([place], Owner("view", view.name))
+        try:
+            outputs = dict(self._circuit.step(loaded, tick, only=[*loaded]).outputs)
+            rows = {name: self._after(self._place(name), outputs) for name in reads}
+            first = recompute(view, rows, fragment, tick, self._narrowed())
+            self._circuit.step({place: first}, tick, only=[place])
+            self._circuit.commit()
+        except BaseException:
+            self._circuit.rollback()
+            self._circuit.disown(Owner("view", view.name))
+            raise
+        return ViewPlace(view, place, output, reads, fragment)
+
+    # Ticks
+
+    def step(self, changes: Mapping[str, Delta], tick: Tick) -> Stepped:
+        fed = {self._sources[name].place: delta for name, delta in changes.items()}
+        stepped = self._step_recomputing(fed, tick) if self._recomputing else self._circuit.step(fed, tick)
+        outputs = {
+            name: stepped.outputs[place]
+            for name, place in self._relations().items()
+            if place in stepped.outputs
+        }
+        missing = {
+            name: self._sources[name].operator.missing
+            for name in changes
+            if len(self._sources[name].operator.missing)
+        }
+        return Stepped(outputs, missing, self._seconds(stepped))
+
+    def commit(self) -> None:
+        self._circuit.commit()
+
+    def rollback(self) -> None:
+        self._circuit.rollback()
+
+    def maintain(self, fuel: int) -> None:
+        self._circuit.maintain(fuel)
+
+    def _seconds(self, stepped: circuits.Stepped) -> dict[str, float]:
+        """The time of every relation: an operator that several views need counts for each of them."""
+        seconds: dict[str, float] = {}
+        for place, spent in stepped.seconds.items():
+            for owner in self._circuit.places[place].owners:
+                seconds[owner.name] = seconds.get(owner.name, 0.0) + spent
+        return seconds
+
+    def _step_recomputing(self, changes: Mapping[int, Delta], tick: Tick) -> circuits.Stepped:
+        """Step the sources, and every dirty view by computing all of its rows again in a scratch circuit."""
+        sources = [entry.place for entry in self._sources.values()]
+        first = self._circuit.step(changes, tick, only=self._with_indexes(sources))
+        outputs, seconds = dict(first.outputs), dict(first.seconds)
+        for entry in self._views.values():
+            places = {name: self._place(name) for name in entry.reads}
+            if not entry.view.uses_time and not any(place in outputs for place in places.values()):
+                continue
+            started = perf_counter()
+            try:
+                rows = {name: self._after(place, outputs) for name, place in places.items()}
+                new = recompute(entry.view, rows, entry.fragment, tick, self._narrowed())
+                difference = consolidate(concat([new, -entry.output.all_rows()]))
+            except BaseException:
+                self._circuit.rollback()
+                raise
+            changed = self._circuit.step(
+                {entry.place: difference}, tick, only=self._with_indexes([entry.place])
+            )
+            outputs |= changed.outputs
+            seconds[entry.place] = perf_counter() - started
+        return circuits.Stepped(outputs, seconds)
+
+    def _with_indexes(self, places: Sequence[int]) -> list[int]:
+        """Places, and those that keep their rows by key behind them."""
+        behind = [at for at, place in self._circuit.places.items() if place.inputs and at not in places]
+        reached = set(places)
+        for at in behind:
+            if any(index in reached for index in self._circuit.places[at].inputs):
+                reached.add(at)
+        return [at for at in self._circuit.places if at in reached]
+
+    def _after(self, place: int, outputs: Mapping[int, Delta]) -> Delta:
+        """All rows of a source or view with the change of this tick."""
+        contents = self._circuit.places[place].contents
+        assert contents is not None
+        return consolidate(concat([contents(), outputs[place]])) if place in outputs else contents()
+
+    # Reading
+
+    def columns(self, name: str) -> tuple[int, ...]:
+        return self._sources[name].columns
+
+    def rows(self, name: str, *, hidden: bool = False) -> Delta:
+        if name in self._views:
+            output = self._views[name].output
+            return output.all_rows() if hidden else output.rows()
+        return self._sources[name].operator.rows()
+
+    def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
+        index = self._index(name, columns)
+        by_column = dict(zip(columns, values, strict=True))
+        return index.before().lookup([by_column[key] for key in index.key_columns], len(values[0]))[1]
+
+    def _index(self, name: str, columns: Sequence[int]) -> Arrangement:
+        """The rows of a relation by some columns; a source may have them so itself. One index serves all orders of columns."""
+        keys = tuple(sorted(set(columns)))
+        entry = self._sources.get(name)
+        if entry is None:
+            scan = _scan(name, self._views[name].view.fields)
+            return self._indexes.find(scan, self._place(name), keys, None)
+        own = entry.operator.arrangement
+        if entry.source.retain == "all" and own.keys is not None and tuple(sorted(own.keys)) == keys:
+            return own
+        return self._indexes.find(_scan(name, entry.source.fields), entry.place, keys, entry)
+
+    def memory(self) -> int:
+        return self._circuit.memory()
+
+    def states(self) -> Mapping[StateKey, Any]:
+        states: dict[StateKey, Any] = {}
+        for key, state in self.named_states():
+            # Operators of the same meaning have the same rows: one of them is enough.
+            states.setdefault(key, state)
+        return states
+
+    def named_states(self) -> Iterator[tuple[StateKey, Any]]:
+        """Yield every state with its name, also when two have the same one."""
+        names = Names(self._digests())
+        for place in self._circuit.places.values():
+            for role, state in place.operator.states():
+                assert place.meaning is not None, (
+                    f"{type(place.operator).__name__} has a state without a name"
+                )
+                yield names.key(place.meaning, role), state
+
+    def _digests(self) -> dict[str, str]:
+        """The digest of every relation; views come after what they read."""
+        digests = {
+            name: source_digest(name, entry.source.fields, entry.source.primary_key)
+            for name, entry in self._sources.items()
+        }
+        for name, entry in self._views.items():
+            digests[name] = view_digest(Names(digests), entry.view)
+        return digests
+
+    def _relations(self) -> dict[str, int]:
+        """Where the rows of every source, static table and view come from."""
+        places = {name: entry.place for name, entry in self._sources.items()}
+        return places | {name: entry.place for name, entry in self._views.items()}
+
+    def _place(self, name: str) -> int:
+        return self._views[name].place if name in self._views else self._sources[name].place
+
+    def _narrowed(self) -> dict[str, tuple[int, ...]]:
+        """The sources that keep only some columns, and which."""
+        return {name: entry.columns for name, entry in self._sources.items() if entry.source.retain == "used"}
+
+
+def _scan(name: str, fields: plan.Fields) -> plan.Scan:
+    """All rows of a relation with all columns."""
+    return plan.Scan(fields, name, tuple(range(len(fields))))
+
+
+def _output(view: plan.View, below: circuits.Place | None) -> Output:
+    """The operator of a view's result; without an operator below that has its rows it keeps them."""
+    operator: Operator | None = None if below is None else below.operator
+    contents: Callable[[], Delta] | None = None if below is None else below.contents
+    return Output(
+        view.name,
+        [field.name for field in view.root.fields],
+        Arrangement(types_of(view.root.fields), None),
+        visible=view.visible,
+        below=operator,
+        contents=contents,
+    )

@@ -1,0 +1,93 @@
+"""Indexes for look-ups: made when they are asked for, and forgotten when others were used more recently."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from penstock.circuit.circuit import Circuit, Owner
+from penstock.circuit.compile import Shared
+from penstock.circuit.retention import SourcePlace
+from penstock.circuit.state_key import Meaning
+from penstock.data.tick import Tick
+from penstock.operators.arrange import Arrange
+from penstock.operators.linear import Select
+from penstock.plan import node as plan
+from penstock.state.arrangement import Arrangement
+
+# Column sets per relation: a program looks up by a few keys, and one that tries out columns must not keep them all.
+MOST_INDEXES = 8
+
+
+class Indexes:
+    """The indexes of one circuit that exist for look-ups alone; an index that a join keeps is used where there is one."""
+
+    def __init__(self, circuit: Circuit, shared: Shared) -> None:
+        self._circuit = circuit
+        self._shared = shared
+        self._used: dict[str, OrderedDict[tuple[int, ...], list[int]]] = {}
+
+    def find(
+        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+    ) -> Arrangement:
+        """Return the rows of a relation by some columns, kept up to date from now on.
+
+        `source` is the relation when it is a source that may keep its columns in the order of their use.
+        """
+        own = self._used.setdefault(relation.name, OrderedDict())
+        if keys in own:
+            own.move_to_end(keys)
+        shared = self._shared.arrangements.get((place, keys))
+        if shared is not None:
+            return shared[1]
+        arrangement, added = self._add(relation, place, keys, source)
+        own[keys] = added
+        if len(own) > MOST_INDEXES:
+            self._forget(relation.name, own.popitem(last=False)[1])
+        return arrangement
+
+    def drop(self, relation: str) -> None:
+        """Forget the indexes of a relation."""
+        for places in self._used.pop(relation, {}).values():
+            self._forget(relation, places)
+
+    def _add(
+        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+    ) -> tuple[Arrangement, list[int]]:
+        below, added = place, []
+        if source is not None and source.source.retain == "used":
+            below = self._whole_rows(source, relation)
+            added.append(below)
+        types = [column.type for column in self._circuit.places[below].nothing.columns]
+        arrangement = Arrangement(types, keys)
+        index = self._circuit.add(
+            Arrange(arrangement),
+            (below,),
+            types,
+            meaning=Meaning(relation, keys),
+            contents=lambda: arrangement.before().rows(),
+        )
+        added.append(index)
+        self._circuit.own(added, Owner("index", relation.name))
+        try:
+            # The index neither gives initial rows nor reads the time.
+            self._circuit.fill(added, {}, Tick(0, 0))
+            self._circuit.commit()
+        except BaseException:
+            self._forget(relation.name, added)
+            raise
+        self._shared.arrangements[(place, keys)] = (index, arrangement)
+        return arrangement, added
+
+    def _whole_rows(self, source: SourcePlace, relation: plan.Scan) -> int:
+        """Where rows with their columns in the order of the schema come from."""
+        select = Select([source.columns.index(column) for column in relation.columns])
+        types = [column.type for column in self._circuit.places[source.place].nothing.columns]
+        return self._circuit.add(
+            select,
+            (source.place,),
+            [types[source.columns.index(column)] for column in relation.columns],
+            contents=lambda: select.step([source.operator.rows()], Tick(0, 0)),
+        )
+
+    def _forget(self, relation: str, places: list[int]) -> None:
+        self._shared.forget(self._circuit.disown(Owner("index", relation), places))

@@ -1,0 +1,147 @@
+"""The graph of a flow: its sources, views and static tables by name, the kernel that holds their rows, and the flow's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.circuit.kernel import Kernel
+from penstock.circuit.local import LocalKernel
+from penstock.data.delta import Delta
+from penstock.engine.flow_state import FlowState, SourceState
+from penstock.engine.names import registered, require_name
+from penstock.engine.source import SourceSpec
+from penstock.errors import ConfigError, StateError, suggest
+from penstock.plan.node import Fields, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True)
+class SourceEntry:
+    """A source of the flow."""
+
+    spec: SourceSpec
+    state: SourceState
+    query: str | None = None  # the streaming query that feeds it now
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def fields(self) -> Fields:
+        return self.spec.fields
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEntry:
+    """A view of the flow, and the relations that it reads."""
+
+    view: View
+    reads: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def fields(self) -> Fields:
+        return self.view.fields
+
+
+@dataclass(frozen=True, slots=True)
+class StaticEntry:
+    """A table of the session that views read, and where its rows come from."""
+
+    spec: SourceSpec
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One batch that was fed to a source and waits for the step."""
+
+    source: str
+    delta: Delta
+    ordinal: int | None = None
+    keys: tuple[int, ...] = ()  # a change by these columns, on a source that has no primary key
+
+
+@dataclass(slots=True)
+class Graph:
+    """Everything that a tick reads and changes."""
+
+    kernel: Kernel = field(default_factory=LocalKernel)
+    sources: dict[str, SourceEntry] = field(default_factory=dict)
+    views: dict[str, ViewEntry] = field(default_factory=dict)
+    statics: dict[str, StaticEntry] = field(default_factory=dict)
+    state: FlowState = field(default_factory=FlowState)
+
+    def spec(self, name: str) -> SourceSpec:
+        """What was declared of a source, or of a static table, which is one that only `reload_static` feeds."""
+        return self.sources[name].spec if name in self.sources else self.statics[name].spec
+
+    def readers(self, name: str) -> list[str]:
+        """The views that read a relation."""
+        return [view.name for view in self.views.values() if name in view.reads]
+
+    def find_source(self, name: str) -> SourceEntry:
+        """A source by its name in any case; ConfigError when there is none."""
+        spelled = registered(name, self.sources)
+        if spelled is None:
+            view = registered(name, self.views)
+            raise ConfigError(
+                f"source '{name}' {'is not known' if view is None else 'is a view: only sources are fed'}",
+                code="FLOW_UNKNOWN_SOURCE",
+                hint=suggest(name, self.sources, what="source"),
+            )
+        return self.sources[spelled]
+
+    def find_view(self, name: str) -> ViewEntry:
+        """A view by its name in any case; ConfigError when there is none."""
+        spelled = registered(name, self.views)
+        if spelled is None:
+            raise ConfigError(
+                f"view '{name}' is not known",
+                code="FLOW_UNKNOWN_VIEW",
+                hint=suggest(name, self.views, what="view"),
+            )
+        return self.views[spelled]
+
+    def find_relation(self, name: str) -> SourceEntry | ViewEntry:
+        """A source or a view by its name in any case; ConfigError when there is none."""
+        relations: dict[str, SourceEntry | ViewEntry] = {**self.sources, **self.views}
+        spelled = registered(name, relations)
+        if spelled is None:
+            raise ConfigError(
+                f"there is no source or view '{name}'",
+                code="FLOW_UNKNOWN_RELATION",
+                hint=suggest(name, relations, what="relation"),
+            )
+        return relations[spelled]
+
+    def refuse_taken(self, name: str) -> None:
+        """Check a name for a new source or view; ConfigError when it is none, or when another one has it."""
+        require_name(name)
+        for kind, names in (("source", self.sources), ("view", self.views)):
+            taken = registered(name, names)
+            if taken is not None:
+                raise ConfigError(
+                    f"there is a {kind} '{taken}' already",
+                    code="FLOW_NAME_TAKEN",
+                    hint="choose another name"
+                    + ("" if taken == name else "; names that differ only in case are one"),
+                )
+
+    def refuse_read(self, kind: str, name: str) -> None:
+        """StateError when views read a relation that is to be dropped."""
+        readers = self.readers(name)
+        if readers:
+            listed = ", ".join(f"'{reader}'" for reader in readers)
+            raise StateError(
+                f"{kind} '{name}' is read by view{'s' if len(readers) > 1 else ''} {listed}",
+                code="FLOW_IN_USE",
+                hint="drop what reads it first: " + "; ".join(f"flow.drop_view({one!r})" for one in readers),
+            )

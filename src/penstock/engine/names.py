@@ -1,0 +1,54 @@
+"""Names of relations, columns and choices: found whatever their case, as Spark does, and with a suggestion when they are not.
+
+A name with points is `schema.table`: SQL writes its parts with points between them, or the whole in backquotes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.errors import ConfigError, suggest
+
+
+def registered(name: str, names: Iterable[str]) -> str | None:
+    """How a name, of a relation or a column, was spelled when it was registered, None when it was not.
+
+    >>> registered("ORDERS", ["orders", "customers"])
+    'orders'
+    """
+    spellings = list(names)
+    folded = name.casefold()
+    return name if name in spellings else next((one for one in spellings if one.casefold() == folded), None)
+
+
+def position(column: Any, columns: Sequence[str], *, of: str) -> int:
+    """Where a column stands; ConfigError when `of` has none of this name."""
+    spelled = registered(str(column), columns)
+    if spelled is None:
+        raise ConfigError(
+            f"{of} has no column '{column}'",
+            code="FLOW_UNKNOWN_COLUMN",
+            hint=suggest(str(column), columns, what="column"),
+        )
+    return columns.index(spelled)
+
+
+def one_of(option: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise ConfigError(
+            f"{option}={value!r} is not known",
+            code="FLOW_OPTION",
+            hint=suggest(str(value), choices, what="choice"),
+        )
+
+
+def require_name(name: Any) -> None:
+    """Refuse what cannot be the name of a source or view."""
+    if not isinstance(name, str) or not all(part.strip() for part in name.split(".")):
+        raise ConfigError(
+            f"{name!r} is not a name",
+            code="FLOW_NAME",
+            hint="use a name such as orders, or schema.orders",
+        )

@@ -1,0 +1,74 @@
+"""What a flow shows of its sources and views: Arrow tables for people, and numbers for their dashboards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.data.conform import conform
+from penstock.data.consolidate import consolidate
+from penstock.data.types import kernel_type
+from penstock.engine.graph import Graph, SourceEntry
+from penstock.engine.names import position
+from penstock.engine.result import to_batch, to_table
+from penstock.engine.retention import require_whole, whole_rows
+from penstock.errors import ConfigError
+
+
+def snapshot(graph: Graph, name: str) -> pa.Table:
+    """All rows of a view, in its order when it has one, or of a source."""
+    entry = graph.find_relation(name)
+    if isinstance(entry, SourceEntry):
+        return to_table(whole_rows(graph.kernel, entry.spec, "a snapshot"), entry.fields)
+    view = entry.view
+    table = to_table(graph.kernel.rows(view.name, hidden=True), view.root.fields, order=view.order)
+    return table if view.visible is None else table.select(range(view.visible))
+
+
+def lookup(graph: Graph, name: str, key: Mapping[str, Any]) -> pa.Table:
+    """The rows of a view or source with these values."""
+    entry = graph.find_relation(name)
+    if isinstance(entry, SourceEntry):
+        require_whole(graph.kernel, entry.spec, "a look-up")
+    names = [field.name for field in entry.fields]
+    positions = tuple(position(column, names, of=f"'{entry.name}'") for column in key)
+    if not key:
+        raise ConfigError(
+            "a lookup needs a column and a value",
+            code="FLOW_LOOKUP",
+            hint=f"flow.lookup({name!r}, {names[0]}=...)",
+        )
+    fields = [entry.fields[at] for at in positions]
+    values = conform(
+        pa.table({field.name: [value] for field, value in zip(fields, key.values(), strict=True)}),
+        [(field.name, kernel_type(field.type), True) for field in fields],
+        where=f"lookup in '{entry.name}'",
+    )
+    return to_table(consolidate(graph.kernel.lookup(entry.name, positions, values)), entry.fields)
+
+
+def quarantined(graph: Graph, source: str, *, clear: bool) -> pa.Table:
+    """The rows of a source that were set aside, with `_weight` and `_reason`."""
+    entry = graph.find_source(source)
+    rows, reasons = entry.state.quarantine.rows(entry.spec.types)
+    if clear:
+        entry.state.quarantine.clear()
+    return to_batch(rows, entry.fields).to_arrow().append_column("_reason", pa.array(reasons, pa.string()))
+
+
+def metrics(graph: Graph) -> dict[str, float]:
+    """Counters and sizes by their Prometheus names."""
+    states = graph.state.sources.values()
+    return {
+        "penstock_flow_ticks_total": graph.state.ticks,
+        "penstock_flow_state_bytes": graph.kernel.memory(),
+        "penstock_dedup_entries": sum(len(state.seen) for state in states),
+        "penstock_dedup_dropped_total": sum(state.seen.dropped for state in states),
+        "penstock_late_rows_total": sum(state.late for state in states),
+        "penstock_rejected_batches_total": sum(state.rejected for state in states),
+        "penstock_quarantine_rows": sum(len(state.quarantine) for state in states),
+        "penstock_quarantine_bytes": sum(state.quarantine.bytes for state in states),
+        "penstock_quarantine_dropped_rows_total": sum(state.quarantine.dropped for state in states),
+    }
