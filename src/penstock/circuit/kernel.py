@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -19,8 +19,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan import node as plan
-
-FUEL = 32  # rows of an open merge that each changed row pays for
+from penstock.state.state import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +109,11 @@ class Kernel(Protocol):
     def memory(self) -> int:
         """Bytes of state held."""
 
-    def states(self) -> Mapping[StateKey, Any]:
-        """All states by their names: what a checkpoint saves and a restore looks up."""
+    def save(self) -> Mapping[StateKey, Image]:
+        """All committed states by their names."""
+
+    def load(self, images: Mapping[StateKey, Image]) -> None:
+        """Let sources and views that are added from now on take their states from here, by name.
+
+        A view whose states are not all there is filled from the rows of what it reads, as a new one.
+        """

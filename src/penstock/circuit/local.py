@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from penstock.operators.base import Operator
 from penstock.operators.output import Output
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
+from penstock.state.state import Image, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,13 @@ class LocalKernel(Kernel):
         self._sources: dict[str, SourcePlace] = {}
         self._views: dict[str, ViewPlace] = {}
         self._recomputing = False
+        self._images: Mapping[StateKey, Image] = {}
 
     # Declaring
 
     def add_source(self, source: KernelSource) -> None:
         self._sources[source.name] = self._source(source)
+        self._load([self._sources[source.name].place])
 
     def register(
         self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
@@ -98,7 +100,9 @@ class LocalKernel(Kernel):
         try:
             for static in statics:
                 self.add_source(static.source)
-            yield {self._sources[static.source.name].place: static.rows for static in statics}
+            fed = {self._sources[static.source.name].place: static.rows for static in statics}
+            # Those that had saved rows are not fed.
+            yield {place: rows for place, rows in fed.items() if not self._circuit.places[place].gave}
         except BaseException:
             for static in statics:
                 self.drop(static.source.name)
@@ -123,8 +127,9 @@ class LocalKernel(Kernel):
             )
             needed = self._circuit.reachable(place, until=frozenset(relations.values()))
             self._circuit.own(needed, owner)
-            self._circuit.fill(compiler.added, loaded, tick)
-            self._circuit.commit()
+            if not self._load(compiler.added, view):
+                self._circuit.fill(compiler.added, loaded, tick)
+                self._circuit.commit()
         except BaseException:
             self._circuit.rollback()
             self._shared.forget(self._circuit.disown(owner))
@@ -261,17 +266,48 @@ class LocalKernel(Kernel):
     def memory(self) -> int:
         return self._circuit.memory()
 
-    def states(self) -> Mapping[StateKey, Any]:
-        states: dict[StateKey, Any] = {}
+    # Saving
+
+    def save(self) -> Mapping[StateKey, Image]:
+        return {key: state.save() for key, state in self.states().items()}
+
+    def load(self, images: Mapping[StateKey, Image]) -> None:
+        self._images = images
+
+    def _load(self, places: Sequence[int], view: plan.View | None = None) -> bool:
+        """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""
+        if not self._images:
+            return False
+        states = list(self._named(places, view))
+        if not all(key in self._images for key, _ in states):
+            return False
+        for key, state in states:
+            state.load(self._images[key])
+        for place in places:
+            self._circuit.places[place].gave = True
+        return True
+
+    def states(self) -> Mapping[StateKey, State]:
+        """All states by their names."""
+        states: dict[StateKey, State] = {}
         for key, state in self.named_states():
             # Operators of the same meaning have the same rows: one of them is enough.
             states.setdefault(key, state)
         return states
 
-    def named_states(self) -> Iterator[tuple[StateKey, Any]]:
+    def named_states(self) -> Iterator[tuple[StateKey, State]]:
         """Yield every state with its name, also when two have the same one."""
-        names = Names(self._digests())
-        for place in self._circuit.places.values():
+        return self._named(self._circuit.places)
+
+    def _named(
+        self, places: Iterable[int], view: plan.View | None = None
+    ) -> Iterator[tuple[StateKey, State]]:
+        digests = self._digests()
+        if view is not None:
+            digests[view.name] = view_digest(Names(digests), view)
+        names = Names(digests)
+        for index in places:
+            place = self._circuit.places[index]
             for role, state in place.operator.states():
                 assert place.meaning is not None, (
                     f"{type(place.operator).__name__} has a state without a name"

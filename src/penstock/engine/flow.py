@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.circuit.kernel import FUEL
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
@@ -30,6 +29,7 @@ from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
 from penstock.spark import catalyst
+from penstock.state.limits import LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -433,7 +433,7 @@ class IncrementalFlow:
 
     def _maintain(self) -> None:
         try:
-            self._graph.kernel.maintain(FUEL)
+            self._graph.kernel.maintain(LIMITS.fuel)
         except Exception:
             # The tick is final, and what was left undone is done after a later one.
             LOG.warning("state could not be merged after tick %d", self._graph.state.ticks, exc_info=True)

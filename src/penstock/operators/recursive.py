@@ -44,37 +44,40 @@ class Level(Protocol):
         """The states of the level's operators by a name that is unique in the level."""
 
 
-class Recursive(Operator):
-    """The rows of all levels. The first input is the anchor, the others are what the step reads from outside."""
+class Levels:
+    """The levels of a recursion, before and after the tick: levels come and go with the depth of the data."""
 
-    fixed = False
+    __slots__ = ("_new", "_pending", "_stepped", "committed", "totals")
 
-    def __init__(self, new_level: Callable[[], Level], max_depth: int | None = None) -> None:
-        self._new_level = new_level
-        self._most_levels = max_depth or MOST_LEVELS
-        self._levels: list[Level] = []
-        self._totals: list[int] = []  # rows per level
+    def __init__(self, new: Callable[[], Level]) -> None:
+        self._new = new
+        self.committed: list[Level] = []
+        self.totals: list[int] = []  # rows per level
         self._stepped: list[Level] = []
         self._pending: list[int] = []
 
-    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        anchor, *outside = inputs
+    def begin(self, rows: int) -> None:
+        """A tick begins, which changes the number of rows of the anchor."""
         self._stepped = []
-        changes = [consolidate(anchor)]
-        self._pending = [self._total(0) + _count(changes[0])]
-        for depth in range(self._most_levels + 1):
-            if depth >= len(self._levels) and not self._pending[depth]:
-                break
-            if depth == self._most_levels:
-                raise self._too_much(f"goes deeper than {self._most_levels} levels")
-            level = self._levels[depth] if depth < len(self._levels) else self._new_level()
-            self._stepped.append(level)
-            rows = level.step(changes[-1], consolidate(concat(changes)), outside, tick)
-            changes.append(rows)
-            self._pending.append(self._total(depth + 1) + _count(rows))
-            if sum(self._pending) > MOST_ROWS:
-                raise self._too_much(f"gives more than {MOST_ROWS:,} rows")
-        return concat(changes)
+        self._pending = [self._total(0) + rows]
+
+    def ends(self, depth: int) -> bool:
+        """Whether there is nothing to do for the rows of a level: it has none, and had none."""
+        return depth >= len(self.committed) and not self._pending[depth]
+
+    def level(self, depth: int) -> Level:
+        """What makes the rows of the next level, from now on part of the tick."""
+        level = self.committed[depth] if depth < len(self.committed) else self._new()
+        self._stepped.append(level)
+        return level
+
+    def add(self, depth: int, rows: int) -> int:
+        """Change the number of rows of a level; return that of all levels."""
+        self._pending.append(self._total(depth) + rows)
+        return sum(self._pending)
+
+    def _total(self, depth: int) -> int:
+        return self.totals[depth] if depth < len(self.totals) else 0
 
     def commit(self) -> None:
         if not self._pending:
@@ -84,8 +87,8 @@ class Recursive(Operator):
         depth = len(self._pending)
         while depth and not self._pending[depth - 1]:
             depth -= 1
-        self._totals = self._pending[:depth]
-        self._levels = self._stepped[:depth]
+        self.totals = self._pending[:depth]
+        self.committed = self._stepped[:depth]
         self._pending = []
 
     def rollback(self) -> None:
@@ -94,26 +97,55 @@ class Recursive(Operator):
         self._pending = []
 
     def maintain(self, fuel: int) -> None:
-        for level in self._levels:
+        for level in self.committed:
             level.maintain(fuel)
 
-    def states(self) -> Iterator[tuple[str, State]]:
-        """The states of all levels."""
-        for depth, level in enumerate(self._levels):
-            for name, state in level.states():
-                yield f"level-{depth}.{name}", state
+    def memory(self) -> int:
+        """Bytes held."""
+        return sum(state.memory() for level in self.committed for _, state in level.states())
 
     def save(self) -> Image:
-        return Image({"totals": self._totals}, parts=super().save().parts)
+        levels = [
+            Image(parts={name: state.save() for name, state in level.states()}) for level in self.committed
+        ]
+        return Image({"totals": self.totals}, parts={str(depth): image for depth, image in enumerate(levels)})
 
     def load(self, image: Image) -> None:
-        self._totals = list(image.values["totals"])
-        self._levels = [self._new_level() for _ in self._totals]
-        self._pending, self._stepped = [], []
-        super().load(image)
+        self._stepped, self._pending = [], []
+        self.totals = list(image.values["totals"])
+        self.committed = []
+        for depth in range(len(image.parts)):
+            level = self._new()
+            for name, state in level.states():
+                state.load(image.parts[str(depth)].parts[name])
+            self.committed.append(level)
 
-    def _total(self, depth: int) -> int:
-        return self._totals[depth] if depth < len(self._totals) else 0
+
+class Recursive(Operator):
+    """The rows of all levels. The first input is the anchor, the others are what the step reads from outside."""
+
+    def __init__(self, new_level: Callable[[], Level], max_depth: int | None = None) -> None:
+        self._most_levels = max_depth or MOST_LEVELS
+        self._levels = Levels(new_level)
+
+    def states(self) -> Iterator[tuple[str, State]]:
+        yield "levels", self._levels
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        anchor, *outside = inputs
+        changes = [consolidate(anchor)]
+        self._levels.begin(_count(changes[0]))
+        for depth in range(self._most_levels + 1):
+            if self._levels.ends(depth):
+                break
+            if depth == self._most_levels:
+                raise self._too_much(f"goes deeper than {self._most_levels} levels")
+            level = self._levels.level(depth)
+            rows = level.step(changes[-1], consolidate(concat(changes)), outside, tick)
+            changes.append(rows)
+            if self._levels.add(depth + 1, _count(rows)) > MOST_ROWS:
+                raise self._too_much(f"gives more than {MOST_ROWS:,} rows")
+        return concat(changes)
 
     def _too_much(self, what: str) -> SqlError:
         return SqlError(

@@ -19,7 +19,8 @@ from penstock.operators.base import Operator
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
 from penstock.state.narrow import all_one
-from penstock.state.state import State
+from penstock.state.spine import saved_keys
+from penstock.state.state import Image, State
 
 OnMissing = Literal["reject", "quarantine"]
 _MANY = 32_768
@@ -106,6 +107,14 @@ class Source(Operator):
 
     def states(self) -> Iterator[tuple[str, State]]:
         yield "rows", self.arrangement
+
+    def load(self, image: Image) -> None:
+        """Be what `save` gave, by the keys that the source had taken then."""
+        keys = saved_keys(image.parts["rows"].parts["rows"])
+        if self._key is None and self._retained is None and keys != self.arrangement.keys:
+            self.arrangement = Arrangement(self.arrangement.types, keys)
+            self.changed_shape()
+        super().load(image)
 
     def rollback(self) -> None:
         super().rollback()

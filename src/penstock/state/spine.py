@@ -125,6 +125,12 @@ class Reader:
         return sum(len(run) for run in self.runs)
 
 
+def saved_keys(image: Image) -> tuple[int, ...] | None:
+    """The columns by which the rows of a saved spine are kept."""
+    keys = image.values["keys"]
+    return None if keys is None else tuple(keys)
+
+
 def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Positions, Delta]:
     """Bring the rows of all matches together: (probing rows, found rows)."""
     if not matches:
@@ -211,10 +217,21 @@ class Spine:
         return self._runs.memory()
 
     def save(self) -> Image:
-        return self._runs.save()
+        image = self._runs.save()
+        keys = None if self._keys is None else list(self._keys)
+        return Image({**image.values, "keys": keys}, image.arrays, image.parts)
 
     def load(self, image: Image) -> None:
-        self._runs.load(image)
+        """Be what `save` gave; rows that were kept by other keys are sorted anew. Cost then: data."""
+        if saved_keys(image) == self._keys:
+            self._runs.load(image)
+        else:
+            other = Runs()
+            other.load(image)
+            self._runs = Runs()
+            if other.before:
+                self._runs.stage(self.sorted(merge_runs(other.before).delta()))
+                self._runs.commit()
         self.count = sum(int(run.weights.sum(dtype=np.int64)) for run in self._runs.before)
         self._count_after = self.count
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.errors import SqlError
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Literal
 from penstock.plan.node import Field
+from penstock.state.state import Image
 
 EDGE = (Field("a", "bigint"), Field("b", "bigint"))
 EDGES = plan.Scan(EDGE, "edges", (0, 1))
@@ -111,11 +113,16 @@ def test_levels_have_states_with_names_and_go_with_the_data() -> None:
             one.step({"edges": delta(part)}, Tick(number, 0))
             one.commit()
     assert set(kernel.states()) == set(other.states())
-    levels = [str(key) for key in kernel.states() if ".level-" in str(key)]
-    assert {name.partition(".level-")[2][0] for name in levels} == {"0", "1", "2"}
+    assert levels_of(kernel).keys() == levels_of(other).keys() == {"0", "1", "2"}
+    assert levels_of(kernel)["0"].parts.keys() == levels_of(other)["0"].parts.keys()
     kernel.step({"edges": delta([(0, 1)], -1)}, Tick(9, 0))
     kernel.commit()
-    assert not [key for key in kernel.states() if ".level-" in str(key)]
+    assert not levels_of(kernel)
+
+
+def levels_of(kernel: LocalKernel) -> Mapping[str, Image]:
+    (image,) = (image for key, image in kernel.save().items() if key.role == "levels")
+    return image.parts
 
 
 def test_a_recursion_that_is_dropped_leaves_only_the_source() -> None:
