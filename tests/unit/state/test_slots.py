@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.hashing import hash_rows, weakened
+from penstock.data.hashing import hash_rows
 from penstock.state.slots import Slots, group_keys
+from twin.collisions import weakened
 
 NAN = float("nan")
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
