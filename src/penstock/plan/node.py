@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.plan.expression import Expression
+from penstock.plan.expression import Expression, WithOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Asof:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateCall:
+class AggregateCall(WithOptions):
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
     A Count without arguments is COUNT(*). `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
@@ -150,9 +150,6 @@ class AggregateCall:
     distinct: bool = False
     filter: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
-
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowCall:
+class WindowCall(WithOptions):
     """One window function: a ranking ("RowNumber"), offset ("Lag") or aggregate function over columns by position."""
 
     function: str
@@ -211,9 +208,6 @@ class WindowCall:
     distinct: bool = False
     filter: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
-
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
