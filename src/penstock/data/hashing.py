@@ -20,7 +20,8 @@ row's key columns.
   another (below 1 % up to 655 shards).
 - Key columns have a canonical order, because (a, b) and (b, a) hash differently: ascending positions (`canonical_keys`). The two inputs
   of an equi-join must agree, so there the pairs are in order of the left column, then of the right one (`canonical_pairs`). The
-  compiler arranges rows in this order and an exchange hashes them in it.
+  compiler arranges rows in this order and an exchange hashes them in it; an input of a join that goes to rows which are there already
+  takes their order (`penstock.plan.distribution`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ Rows that an operator must see together meet by an exchange: by keys, to one pla
 | Spark | to the driver, which asks Spark | one place: the driver hands them to the home shard |
 
 An operator over inputs that are everywhere is everywhere, and one over inputs in one place is there: nothing travels. Rows that are by some
-of the wanted keys need no exchange, because rows that are equal in all keys are equal in these.
+of the wanted keys need no exchange, because rows that are equal in all keys are equal in these. The shard of such a row is that of the keys
+it is by: the words of an index by all keys do not say it.
 
 A recursion in shards would need, for every level of every tick, an exchange of the level's rows and a count over all shards: the recursion
 ends when no shard has a new row, and its limits are on all rows.
