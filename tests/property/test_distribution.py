@@ -31,6 +31,7 @@ RELATIONS = {
     "at most one row": source_distribution(3),
 }
 VALUES = st.none() | st.integers(0, 2)
+JOINS: list[plan.JoinKind] = ["inner", "inner", "left", "right", "full", "semi", "anti"]
 MOST_ROWS = 200
 
 
@@ -94,7 +95,7 @@ def narrow(draw: st.DrawFn, node: plan.Node) -> plan.Node:
 
 
 def join(draw: st.DrawFn, left: plan.Node, right: plan.Node) -> plan.Node:
-    kind = draw(st.sampled_from(["inner", "inner", "left", "right", "full", "semi", "anti"]))
+    kind = draw(st.sampled_from(JOINS))
     pairs = draw(st.lists(st.tuples(columns(left), columns(right), st.booleans()), max_size=3))
     null_aware = kind == "anti" and bool(pairs) and draw(st.booleans())
     both = width(left) + width(right)
@@ -172,7 +173,7 @@ def single(draw: st.DrawFn, below: plan.Node) -> plan.Node:
 def recursive(draw: st.DrawFn, anchor: plan.Node, outside: plan.Node) -> plan.Node:
     """Counts up to 2 in the first column, over rows that have a match outside, and are new under UNION."""
     level = plan.Scan(anchor.fields, "loop", tuple(range(width(anchor))))
-    kind = draw(st.sampled_from(["inner", "semi", "left"]))
+    kind = draw(st.sampled_from([kind for kind in JOINS if kind in ("inner", "left", "semi")]))
     pairs = draw(st.lists(st.tuples(columns(level), columns(outside)), max_size=1))
     joined = plan.Join(
         fields(width(level) + (width(outside) if kind != "semi" else 0)),
@@ -185,7 +186,7 @@ def recursive(draw: st.DrawFn, anchor: plan.Node, outside: plan.Node) -> plan.No
         None,
     )
     bounded = plan.Filter(joined.fields, joined, smaller(column(0), Literal(2, "bigint")))
-    counted = (plus_one(0), *(column(at) for at in range(1, width(anchor))))
+    counted: tuple[Expression, ...] = (plus_one(0), *(column(at) for at in range(1, width(anchor))))
     step: plan.Node = plan.Project(anchor.fields, bounded, counted)
     if width(anchor) == 2 and draw(st.booleans()):
         step = spark(draw, step)

@@ -354,9 +354,9 @@ def test_tests_can_weaken_hashes() -> None:
     strong = hash_rows([column])
     with weakened(0xFF00):
         weak = hash_rows([column])
-        assert (slots.hash_rows([column]) == weak).all()
+        assert (vars(slots)["hash_rows"]([column]) == weak).all()
         assert (weak == strong & np.uint64(0xFF00)).all()
         assert not tells_apart([column])
     assert (hash_rows([column]) == strong).all()
-    assert (slots.hash_rows([column]) == strong).all()
+    assert (vars(slots)["hash_rows"]([column]) == strong).all()
     assert tells_apart([column])
