@@ -131,8 +131,6 @@ def _read(edge: Edge, relations: Relations, shards: int) -> list[Multiset]:
     rows = in_shards(edge.source, relations, shards)
     if edge.exchange is None:
         return rows
-    if edge.exchange.kind == "everywhere":
-        return [total(rows, edge.source.output)] * shards
     return placement(total(rows, edge.source.output), edge.exchange, shards)
 
 
@@ -145,14 +143,7 @@ def _merged(node: plan.Node, edge: Edge, relations: Relations, shards: int) -> M
         case plan.Aggregate():
             partial = _sum(apply(node, [own]) for own in rows)
             sums = (plan.AggregateCall("Sum", (at,), "bigint") for at in range(len(node.calls)))
-            merged = apply(plan.Aggregate(node.fields, node, (), tuple(sums)), [partial])
-            return {
-                tuple(
-                    value or 0 if not call.args else value
-                    for call, value in zip(node.calls, row, strict=True)
-                ): 1
-                for row in merged
-            }
+            return apply(plan.Aggregate(node.fields, node, (), tuple(sums)), [partial])
         case plan.TopK():
             assert node.limit is not None
             first = replace(node, limit=node.offset + node.limit, offset=0, rank_field=False)
