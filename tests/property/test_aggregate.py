@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.functions.rounding import ratio, root
 from penstock.operators.aggregate import Aggregate
 from penstock.plan.node import AggregateCall as Call
+from twin.collisions import weakened
 from twin.tick import end_tick
 
 NAN, INF = math.nan, math.inf

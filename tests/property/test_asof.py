@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.operators.asof import Asof, Direction
 from twin.asof import asof
+from twin.collisions import weakened
 from twin.rows import MASKS, Multiset, add, histories, multiset, pairs, small_state, types_of
 from twin.tick import end_tick
 

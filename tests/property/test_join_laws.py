@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
 from penstock.operators.base import Operator
 from penstock.operators.join import Join
 from penstock.operators.semijoin import SemiJoin, not_in
 from penstock.state.arrangement import Arrangement
+from twin.collisions import weakened
 from twin.join import equal_or_unknown, join, matches
 from twin.rows import (
     MASKS,

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError
 from penstock.operators import topk
 from penstock.operators.topk import TopK
 from penstock.plan.node import SortKey
+from twin.collisions import weakened
 from twin.tick import end_tick
 
 NAN = math.nan

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.data.delta import Delta
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.functions.rounding import ratio
 from penstock.operators.window import Window
 from penstock.plan.node import Frame, SortKey, WindowCall
+from twin.collisions import weakened
 from twin.tick import end_tick
 
 NAN = math.nan

@@ -1,4 +1,4 @@
-"""A stable 64-bit hash of rows; `penstock.data.equality` decides when two hashes meet.
+"""A stable 64-bit hash of rows, and the shard of a hash; `penstock.data.equality` decides when two hashes meet.
 
 The hash is the same in every process, on every machine and for every Arrow layout of the same values (slices, offsets, with or
 without a validity bitmap, small or large text), because state, shards and checkpoints rely on it: a change of what it gives is
@@ -8,12 +8,26 @@ does not depend on the order of its entries.
 A column becomes one 64-bit word per row: integers, dates and times their sign-extended value, floats the bits of their
 normalised double, text and lists the sum of their mixed (element, position) pairs, so that nothing loops over rows. Words are
 then mixed column by column with the finaliser of splitmix64.
+
+**Shards.** The shard of a row is a part of the state format, too: `((hash >> 24) & 0xFFFF) % shards`, where `hash` is that of the
+row's key columns.
+
+- Bits 24 to 39, because they are in hashes and in the words of a run alike: the word of an indexed row keeps the high 40 bits of
+  its key's hash (`penstock.state.run`), and the low 24 bits of the word are those of the row. The top bits order the rows of a run
+  and choose the bucket of its offset table; were they to choose the shard as well, all rows of a shard would share a bucket.
+- At most 65,536 shards, one per value of the 16 bits. When their number is a power of two, every shard has equally many values. Otherwise
+  some shards have one value more than others: 1 of 655 for 100 shards, so that a shard is at most `1 / (65536 // shards)` larger than
+  another (below 1 % up to 655 shards).
+- Key columns have a canonical order, because (a, b) and (b, a) hash differently: ascending positions (`canonical_keys`). The two inputs
+  of an equi-join must agree, so there the pairs are in order of the left column, then of the right one (`canonical_pairs`). The
+  compiler arranges rows in this order and an exchange hashes them in it; an input of a join that goes to rows which are there already
+  takes their order (`penstock.plan.distribution`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +35,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.column_view import Positions, null_mask, unpack_bits, view
-from penstock.data.sorting import order_words
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -34,23 +47,11 @@ _ODD = np.uint64(0xD6E8FEB86659FD93)
 _NULL = np.uint64(0x7C3A1F0B5D2E9486)
 _NAN = np.uint64(0x7FF8000000000000)
 _SHIFT_30, _SHIFT_27, _SHIFT_31 = np.uint64(30), np.uint64(27), np.uint64(31)
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_SHARD_SHIFT, _SHARD_BITS = np.uint64(24), np.uint64(0xFFFF)
+MOST_SHARDS = 65_536
 
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _SALTS = np.arange(1, _WORDS_IN_TURN + 1, dtype=np.uint64) * _GOLDEN
-
-_mask = _ALL
-
-
-@contextmanager
-def weakened(mask: int) -> Iterator[None]:
-    """Keep only some bits of every hash while the context is open: a test uses it to make collisions common."""
-    global _mask
-    before, _mask = _mask, np.uint64(mask)
-    try:
-        yield
-    finally:
-        _mask = before
 
 
 def hash_rows(columns: Sequence[pa.Array], rows: int | None = None) -> Hashes:
@@ -60,10 +61,7 @@ def hash_rows(columns: Sequence[pa.Array], rows: int | None = None) -> Hashes:
     >>> bool((hash_rows([pa.array([1, None])]) == hash_rows([pa.array([0, 1, None])[1:]])).all())
     True
     """
-    hashes = _hash(columns, len(columns[0]) if columns else rows or 0, _GOLDEN)
-    if _mask != _ALL:
-        hashes &= _mask
-    return hashes
+    return _hash(columns, len(columns[0]) if columns else rows or 0, _GOLDEN)
 
 
 def hash_wide(columns: Sequence[pa.Array], rows: int | None = None) -> tuple[Hashes, Hashes]:
@@ -72,9 +70,49 @@ def hash_wide(columns: Sequence[pa.Array], rows: int | None = None) -> tuple[Has
     return _hash(columns, count, _GOLDEN), _hash(columns, count, _ODD)
 
 
-def hash_order(hashes: Hashes) -> Positions:
-    """The positions that put hashes in ascending order; equal ones keep their order."""
-    return order_words(hashes)[0]
+def shard_of(hashes: Hashes, shards: int) -> Positions:
+    """Return the shard, from 0, of every key hash, or of every word of a run that is sorted by that key.
+
+    >>> import pyarrow as pa
+    >>> shard_of(hash_rows([pa.array([1, 2, 3, None])]), 8).tolist()
+    [0, 3, 3, 6]
+    """
+    if not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"{shards} shards; there are 1 to {MOST_SHARDS:,}")
+    return (((hashes >> _SHARD_SHIFT) & _SHARD_BITS) % np.uint64(shards)).astype(np.int64)
+
+
+def canonical_keys(columns: Sequence[int]) -> tuple[int, ...]:
+    """Return the columns of a key in the order in which they are hashed, each once.
+
+    >>> canonical_keys([3, 0, 3])
+    (0, 3)
+    """
+    return tuple(sorted(set(columns)))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPairs:
+    """The keys of an equi-join in the order in which both inputs hash them; `null_safe[i]` is that of the i-th pair."""
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+
+
+def canonical_pairs(
+    left: Sequence[int], right: Sequence[int], null_safe: Sequence[bool] | None = None
+) -> KeyPairs:
+    """Return the key pairs of an equi-join in canonical order, each once; without `null_safe` no pair is NULL-safe.
+
+    >>> canonical_pairs([4, 1], [0, 2])
+    KeyPairs(left=(1, 4), right=(2, 0), null_safe=(False, False))
+    """
+    safe = [False] * len(left) if null_safe is None else null_safe
+    pairs = sorted(set(zip(left, right, safe, strict=True)))
+    return KeyPairs(
+        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), tuple(pair[2] for pair in pairs)
+    )
 
 
 def tells_apart(columns: Sequence[pa.Array]) -> bool:
@@ -82,7 +120,7 @@ def tells_apart(columns: Sequence[pa.Array]) -> bool:
 
     Floats are left out because rows of a multiset tell -0.0 and 0.0 apart, NULL because its word is also that of a number.
     """
-    if len(columns) != 1 or _mask != _ALL or columns[0].null_count:
+    if len(columns) != 1 or columns[0].null_count:
         return False
     values = view(columns[0]).values
     return values is not None and values.dtype.kind in "iu"
@@ -130,13 +168,11 @@ def _words(array: pa.Array) -> Hashes:
 
 
 def _word_function(kind: pa.DataType) -> Callable[[pa.Array], Hashes]:
-    known = _WORDS.get(kind.id)
-    if known is None:
-        known = _words_of_numbers
-        if pa.types.is_floating(kind):
-            known = _words_of_floats
-        _WORDS[kind.id] = known
-    return known
+    function = _WORDS.get(kind.id)
+    if function is None:
+        function = _words_of_floats if pa.types.is_floating(kind) else _words_of_numbers
+        _WORDS[kind.id] = function
+    return function
 
 
 def _words_of_numbers(array: pa.Array) -> Hashes:
@@ -197,31 +233,31 @@ def _words_of_text(array: pa.Array) -> Hashes:
     longest = int(lengths.max())
     if longest > 8 * _WORDS_IN_TURN:
         counts = (lengths + 7) >> 3
-        place, first = expand(counts)
-        at, left = np.repeat(starts, counts) + place * 8, np.repeat(lengths, counts) - place * 8
-        salt = (place + 1).astype(np.uint64) * _GOLDEN
-        return _sum_by(_mix(_text_words(words, at, left) + salt), first, counts) + result
+        positions, first = expand(counts)
+        begins, left = np.repeat(starts, counts) + positions * 8, np.repeat(lengths, counts) - positions * 8
+        salts = (positions + 1).astype(np.uint64) * _GOLDEN
+        return _sum_by(_mix(_text_words(words, begins, left) + salts), first, counts) + result
     # The same sum with a pass per word, over the rows that have it: faster when all texts are short.
     result += np.where(lengths > 0, _mix(_text_words(words, starts, lengths) + _GOLDEN), np.uint64(0))
     rows = np.flatnonzero(lengths > 8)
-    for done in range(8, longest, 8):
-        word = _text_words(words, starts[rows] + done, lengths[rows] - done)
-        result[rows] += _mix(word + _SALTS[done >> 3])
-        rows = rows[lengths[rows] > done + 8]
+    for offset in range(8, longest, 8):
+        next_words = _text_words(words, starts[rows] + offset, lengths[rows] - offset)
+        result[rows] += _mix(next_words + _SALTS[offset >> 3])
+        rows = rows[lengths[rows] > offset + 8]
     return result
 
 
-def _text_words(words: npt.NDArray[np.uint64], at: Positions, left: Positions) -> Hashes:
-    """The next bytes at each place, at most 8 of the `left` ones, as little-endian words; places ascend."""
+def _text_words(words: npt.NDArray[np.uint64], begins: Positions, left: Positions) -> Hashes:
+    """The bytes from each of some ascending offsets, at most 8 and at most the `left` ones, as little-endian words."""
     last = len(words) - 1
-    if at[-1] <= last:
-        found = words[at]
+    if begins[-1] <= last:
+        texts = words[begins]
     else:
-        # A word that would end past the buffer is read from further left and shifted into place.
-        clamped = np.minimum(at, last)
-        found = words[clamped] >> (np.minimum(at - clamped, 7) * 8).astype(np.uint64)
-    found &= _FIRST_BYTES.take(np.minimum(left, 8))
-    return found
+        # A word that would end past the buffer is read from further left and shifted.
+        clamped = np.minimum(begins, last)
+        texts = words[clamped] >> (np.minimum(begins - clamped, 7) * 8).astype(np.uint64)
+    texts &= _FIRST_BYTES.take(np.minimum(left, 8))
+    return texts
 
 
 def _words_of_lists(array: pa.Array) -> Hashes:
@@ -230,8 +266,8 @@ def _words_of_lists(array: pa.Array) -> Hashes:
         return _words_of_lists(array.cast(pa.large_list(kind.value_field)))
     bounds, items = elements(array)
     counts = bounds[1:] - bounds[:-1]
-    place, first = expand(counts)
-    mixed = _mix(_mix(_words(items) + _GOLDEN) + (place + 1).astype(np.uint64) * _GOLDEN)
+    positions, first = expand(counts)
+    mixed = _mix(_mix(_words(items) + _GOLDEN) + (positions + 1).astype(np.uint64) * _GOLDEN)
     return _sum_by(mixed, first, counts) + counts.astype(np.uint64)
 
 
@@ -256,7 +292,7 @@ def elements(array: pa.Array) -> tuple[Positions, pa.Array]:
 
 
 def expand(counts: Positions) -> tuple[Positions, Positions]:
-    """For ranges of the given lengths laid end to end: the place within its range of each item, and where ranges begin."""
+    """For ranges of these lengths laid end to end: the position of each item within its range, and where ranges begin."""
     first = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(first, counts), first
 
@@ -264,9 +300,9 @@ def expand(counts: Positions) -> tuple[Positions, Positions]:
 def _sum_by(words: Hashes, first: Positions, counts: Positions) -> Hashes:
     """Sums of ranges laid end to end; an empty range sums to zero."""
     sums = np.zeros(len(counts), np.uint64)
-    some = counts > 0
-    if some.any():
-        sums[some] = np.add.reduceat(words, first[some])
+    filled = counts > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(words, first[filled])
     return sums
 
 

@@ -1,11 +1,13 @@
-"""What a view costs and where it runs, operator by operator, before the first tick."""
+"""What a view costs, where it runs and where its rows are in shards, operator by operator, before the first tick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
+from penstock.plan.distribution import Distribution, Edge, distribute_view
 from penstock.plan.expression import Call, Column, Expression, conjuncts, time_bound, uses_time
 from penstock.plan.expression import Literal as Constant
 from penstock.plan.node import (
@@ -28,7 +30,6 @@ from penstock.plan.node import (
     Values,
     View,
     Window,
-    children,
 )
 
 Tier = Literal["kernel", "spark", "recompute"]
@@ -37,7 +38,11 @@ TIERS: tuple[Tier, ...] = ("kernel", "spark", "recompute")
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """One operator of a view: what it does, who runs it, what a tick costs, and why when that is not the best."""
+    """One operator of a view: what it does, who runs it, what a tick costs, and why when that is not the best.
+
+    `distribution` is where its rows are when the view runs in shards ("by customer_id", "any", "one place", "everywhere"), and `exchange`
+    how they travel to the operator that reads them ("exchange by customer_id"); it is empty when they stay.
+    """
 
     depth: int
     operator: str
@@ -45,6 +50,8 @@ class OperatorLine:
     tier: Tier
     cost: str
     reason: str = ""
+    distribution: str = ""
+    exchange: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +66,39 @@ class Explanation:
         return max((line.tier for line in self.operators), key=TIERS.index)
 
     def __str__(self) -> str:
-        lines = [f"{self.view}: {self.tier}"]
-        shown = [
-            ("  " * (line.depth + 1) + f"{line.operator} {line.detail}".rstrip(), line)
-            for line in self.operators
+        labels = [
+            "  " * (line.depth + 1) + f"{line.operator} {line.detail}".rstrip() for line in self.operators
         ]
-        width = min(max((len(text) for text, _ in shown), default=0), 88)
-        for text, line in shown:
-            tail = f"{line.tier:<9}  cost: {line.cost}" + (f"  ({line.reason})" if line.reason else "")
-            lines.append(f"{text:<{width}}  {tail}")
+        rows = [", ".join(filter(None, (line.distribution, line.exchange))) for line in self.operators]
+        width = min(max(map(len, labels), default=0), 88)
+        row_width = min(max(map(len, rows), default=0), 60)
+        lines = [f"{self.view}: {self.tier}"]
+        for label, row, line in zip(labels, rows, self.operators, strict=True):
+            reason = f"  ({line.reason})" if line.reason else ""
+            lines.append(
+                f"{label:<{width}}  {line.tier:<9}  rows: {row:<{row_width}}  cost: {line.cost}{reason}"
+            )
         return "\n".join(lines)
 
 
-def explain(view: View, *, cost: Callable[[AggregateCall], str]) -> Explanation:
-    """Return the operators of a view with tier, cost and reason; `cost` says what an aggregate function costs per tick."""
-    return Explanation(view.name, tuple(_lines(view.root, 0, frozenset(view.statics), cost)))
+def explain(
+    view: View,
+    *,
+    cost: Callable[[AggregateCall], str],
+    relations: Mapping[str, Distribution] = MappingProxyType({}),
+) -> Explanation:
+    """Return the operators of a view with tier, cost, reason and distribution.
+
+    `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are.
+    """
+    root = Edge(distribute_view(view, relations))
+    return Explanation(view.name, tuple(_lines(root, 0, frozenset(view.statics), cost)))
 
 
 def _lines(
-    node: Node, depth: int, static: frozenset[str], cost: Callable[[AggregateCall], str]
+    edge: Edge, depth: int, static: frozenset[str], cost: Callable[[AggregateCall], str]
 ) -> Iterator[OperatorLine]:
+    node = edge.source.node
     tier: Tier = "kernel"
     reason = ""
     detail, price = _describe(node, static, cost)
@@ -88,9 +108,10 @@ def _lines(
     elif _timed(node):
         reason = "depends on the time of the tick"
     name = node.operator if isinstance(node, Spark) else type(node).__name__
-    yield OperatorLine(depth, name, detail, tier, price, reason)
-    for child in children(node):
-        yield from _lines(child, depth + 1, static, cost)
+    distribution = edge.source.output.show(node.fields)
+    yield OperatorLine(depth, name, detail, tier, price, reason, distribution, edge.show())
+    for below in edge.source.inputs:
+        yield from _lines(below, depth + 1, static, cost)
 
 
 def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall], str]) -> tuple[str, str]:
@@ -120,8 +141,8 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case TopK():
             limit = "all rows" if node.limit is None else f"{node.limit} rows"
             within = f" per {_names(node.input, node.partition)}" if node.partition else ""
-            skipped = f" after {node.offset}" if node.offset else ""
-            return f"{limit}{skipped}{within} by {_order(node.input, node.order)}", "delta"
+            offset = f" after {node.offset}" if node.offset else ""
+            return f"{limit}{offset}{within} by {_order(node.input, node.order)}", "delta"
         case Window():
             by = _names(node.input, node.partition) or "one partition"
             return f"{', '.join(call.function for call in node.calls)} over {by}", "touched partitions"
@@ -155,8 +176,8 @@ def _describe_join(node: Join) -> tuple[str, str]:
     if node.left_keys:
         return f"{kind} on {' and '.join(pairs)}", "delta"
     single = isinstance(node.left, Single) or isinstance(node.right, Single)
-    reason = "delta, and data when the single row changes" if single else "delta x data (no equal keys)"
-    return f"{kind} {'on ' + ' and '.join(pairs) if pairs else '(cross)'}", reason
+    price = "delta, and data when the single row changes" if single else "delta x data (no equal keys)"
+    return f"{kind} {'on ' + ' and '.join(pairs) if pairs else '(cross)'}", price
 
 
 def _describe_asof(node: Asof) -> tuple[str, str]:
@@ -181,8 +202,8 @@ def _describe_aggregate(node: Aggregate, cost: Callable[[AggregateCall], str]) -
         f"{call.function.lower()}({'distinct ' if call.distinct else ''}{_names(node.input, call.args) or '*'})"
         for call in node.calls
     )
-    groups = any(cost(call) == "touched groups" for call in node.calls)
-    return f"{calls}{f' by {by}' if by else ''}", "touched groups" if groups else "delta"
+    reads_groups = any(cost(call) == "touched groups" for call in node.calls)
+    return f"{calls}{f' by {by}' if by else ''}", "touched groups" if reads_groups else "delta"
 
 
 def _names(node: Node, columns: tuple[int, ...]) -> str:
@@ -190,8 +211,8 @@ def _names(node: Node, columns: tuple[int, ...]) -> str:
 
 
 def _order(node: Node, order: tuple[SortKey, ...]) -> str:
-    words = [f"{node.fields[key.column].name}{' desc' if key.descending else ''}" for key in order]
-    return ", ".join(words) or "the whole row"
+    keys = [f"{node.fields[key.column].name}{' desc' if key.descending else ''}" for key in order]
+    return ", ".join(keys) or "the whole row"
 
 
 def _timed(node: Node) -> bool:

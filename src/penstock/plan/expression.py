@@ -44,8 +44,20 @@ class Literal:
         return self.value is None
 
 
+class WithOptions:
+    """What has `options` as pairs of name and value, as calls of functions do."""
+
+    __slots__ = ()
+
+    options: tuple[tuple[str, Any], ...]
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Return the value of an option."""
+        return dict(self.options).get(name, default)
+
+
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(WithOptions):
     """The Catalyst expression `name` over `args`, with the options that change its meaning (evalMode, timeZoneId, ...)."""
 
     name: str
@@ -53,9 +65,6 @@ class Call:
     type: str
     nullable: bool = True
     options: tuple[tuple[str, Any], ...] = ()
-
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
 
 
 Expression = Column | Literal | Call
@@ -98,10 +107,10 @@ def conjuncts(condition: Expression) -> Iterator[Expression]:
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
     """Return the condition that one or more conditions all hold."""
-    whole = parts[0]
+    condition = parts[0]
     for part in parts[1:]:
-        whole = Call("And", (whole, part), "boolean", whole.nullable or part.nullable)
-    return whole
+        condition = Call("And", (condition, part), "boolean", condition.nullable or part.nullable)
+    return condition
 
 
 def time_bound(condition: Expression) -> tuple[Expression, Expression] | None:

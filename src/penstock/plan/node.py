@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.plan.expression import Expression
+from penstock.plan.expression import Expression, WithOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Asof:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateCall:
+class AggregateCall(WithOptions):
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
     A Count without arguments is COUNT(*). `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
@@ -150,9 +150,6 @@ class AggregateCall:
     distinct: bool = False
     filter: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
-
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowCall:
+class WindowCall(WithOptions):
     """One window function: a ranking ("RowNumber"), offset ("Lag") or aggregate function over columns by position."""
 
     function: str
@@ -211,9 +208,6 @@ class WindowCall:
     distinct: bool = False
     filter: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
-
-    def option(self, name: str, default: Any = None) -> Any:
-        return dict(self.options).get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,14 +251,14 @@ def so_far(recursion: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """What the kernel lacks, kept as a place in the Catalyst plan and run by Spark.
+    """What the kernel lacks, kept as a position in the Catalyst plan and run by Spark.
 
     A `stateless` one with bindings gives its input's columns and then one column per expression of Spark's, over the delta
     only (tier b); a stateless one without is an operator that looks at one row at a time. The others are recomputed over the
     inputs that the kernel keeps and diffed (tier c); inputs beyond the operator's children are the one-row plans of its
-    scalar subqueries. `path` holds places in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
+    scalar subqueries. `path` holds positions in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
     operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
-    `bindings` has, per expression, the places inside it that are input columns, with the column (-1 is the tick's time).
+    `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
     """
 
     fields: Fields

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
-from penstock.data.hashing import hash_rows, normalized, weakened
+from penstock.data.hashing import hash_rows, normalized
+from twin.collisions import weakened
 from twin.rows import MASKS, canonical, deltas, examples, multiset
 
 SHAPES = [

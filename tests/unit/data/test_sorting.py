@@ -8,9 +8,10 @@ import pytest
 
 from penstock.data import sorting
 from penstock.data.equality import group_rows
-from penstock.data.hashing import hash_rows, tells_apart, weakened
+from penstock.data.hashing import hash_rows, tells_apart
 from penstock.data.ordering import sort_places
 from penstock.data.sorting import order_words
+from twin.collisions import weakened
 
 RANDOM = np.random.default_rng(3)
 COUNTS = [0, 1, 2, 2_047, 2_048, 20_000, 600_000]

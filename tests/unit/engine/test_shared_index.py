@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.data.hashing import weakened
 from penstock.engine.registration import Prepared, install
 from penstock.errors import DataError
 from penstock.plan import node as plan
 from penstock.plan.node import Field
+from twin.collisions import weakened
 
 ORDERS = (Field("id", "bigint"), Field("k", "bigint"), Field("v", "double"))
 NAMES = (Field("k", "bigint"), Field("name", "string"))

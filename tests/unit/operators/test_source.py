@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.data.hashing import weakened
 from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.operators.source import Source
+from twin.collisions import weakened
 from twin.rows import (
     MASKS,
     Multiset,

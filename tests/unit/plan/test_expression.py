@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.plan.expression import Call, Column, Literal, shift
-from penstock.plan.node import Field, Values
+from penstock.plan.node import AggregateCall, Field, Frame, Values, WindowCall
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,19 @@ def test_shift_moves_columns_and_keeps_the_rest() -> None:
     assert shift(call, {0: 3}) == Call(
         "Add", (Column(3, "int"), Literal(1, "int")), "int", False, call.options
     )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("Cast", (), "int", options=(("evalMode", "ANSI"),)),
+        AggregateCall("Sum", (), "int", options=(("evalMode", "ANSI"),)),
+        WindowCall("Sum", (), "int", Frame("rows", None, 0), options=(("evalMode", "ANSI"),)),
+    ],
+    ids=["scalar", "aggregate", "window"],
+)
+def test_options_are_read_by_name(call: Call | AggregateCall | WindowCall) -> None:
+    assert call.option("evalMode") == "ANSI"
+    assert call.option("timeZoneId") is None
+    assert call.option("timeZoneId", "UTC") == "UTC"
+    assert not hasattr(call, "__dict__")

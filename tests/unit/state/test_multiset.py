@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.hashing import weakened
 from penstock.errors import InternalError
 from penstock.plan.node import SortKey
 from penstock.state.multiset import Multiset, OrderedRows, OrderedValues
+from twin.collisions import weakened
 from twin.tick import end_tick
 
 NAN = float("nan")

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.hashing import hash_rows, weakened
+from penstock.data.hashing import hash_rows
 from penstock.state.limits import LIMITS
 from penstock.state.slots import Slots, group_keys
+from twin.collisions import weakened
 from twin.tick import end_tick
 
 NAN = float("nan")

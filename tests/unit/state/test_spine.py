@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
-from penstock.data.hashing import weakened
 from penstock.state.arrangement import Arrangement
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, make_run, row_words, sort_run
 from penstock.state.spine import Reader, Spine
+from twin.collisions import weakened
 from twin.rows import (
     MASKS,
     Multiset,

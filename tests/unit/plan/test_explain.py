@@ -1,0 +1,78 @@
+"""What explain says of a view: its operators with tier, cost, reason and where their rows are in shards."""
+
+from __future__ import annotations
+
+from penstock.plan import node as plan
+from penstock.plan.distribution import by
+from penstock.plan.explain import Explanation, explain
+from penstock.plan.expression import Column, Literal
+
+ORDERS = plan.Scan(
+    (plan.Field("id", "bigint"), plan.Field("customer", "bigint"), plan.Field("amount", "double")),
+    "orders",
+    (0, 1, 2),
+)
+COUNTRIES = plan.Scan((plan.Field("code", "bigint"),), "countries", (0,))
+
+
+def explained(root: plan.Node) -> Explanation:
+    view = plan.View("totals", "", root, statics=("countries",))
+    return explain(view, cost=lambda call: "delta", relations={"orders": by([0])})
+
+
+def total(below: plan.Node, *keys: int) -> plan.Aggregate:
+    call = plan.AggregateCall("Sum", (2,), "double")
+    fields = (*(below.fields[key] for key in keys), plan.Field("total", "double"))
+    return plan.Aggregate(fields, below, keys, (call,))
+
+
+def test_the_text_has_a_line_per_operator() -> None:
+    joined = plan.Join((*ORDERS.fields, *COUNTRIES.fields), ORDERS, COUNTRIES, "inner", (1,), (0,), (False,))
+    assert str(explained(total(joined, 1))).splitlines() == [
+        "totals: kernel",
+        "  Aggregate sum(amount) by customer  kernel     rows: by customer                  cost: delta",
+        "    Join inner on customer = code    kernel     rows: by id, exchange by customer  cost: delta",
+        "      Scan orders                    kernel     rows: by id                        cost: delta",
+        "      Scan countries (static)        kernel     rows: everywhere                   cost: delta",
+    ]
+
+
+def test_programs_read_distribution_and_exchange() -> None:
+    aggregate, scan = explained(total(ORDERS)).operators
+    assert (aggregate.distribution, aggregate.exchange) == ("one place", "")
+    assert (scan.distribution, scan.exchange) == ("by id", "exchange of partial results to one place")
+
+
+def test_the_rows_of_unknown_relations_are_any() -> None:
+    view = plan.View("totals", "", total(ORDERS, 1))
+    aggregate, scan = explain(view, cost=lambda call: "delta").operators
+    assert (aggregate.distribution, scan.distribution, scan.exchange) == (
+        "by customer",
+        "any",
+        "exchange by customer",
+    )
+
+
+def test_tier_and_reason_of_what_spark_computes() -> None:
+    sketched = plan.Spark(COUNTRIES.fields, (ORDERS,), (1,), "Aggregate", False, "the function is unknown")
+    counted = plan.Filter(sketched.fields, sketched, Literal(True, "boolean"))
+    explanation = explained(counted)
+    assert explanation.tier == "recompute"
+    assert [line.distribution for line in explanation.operators] == ["one place", "one place", "by id"]
+    assert explanation.operators[2].exchange == "exchange to the driver"
+    assert "(the function is unknown)" in str(explanation)
+
+
+def test_operators_of_a_recursion_come_in_the_order_of_the_plan() -> None:
+    level = plan.Scan(ORDERS.fields, "loop", (0, 1, 2))
+    step = plan.Project(
+        ORDERS.fields, level, tuple(Column(at, field.type) for at, field in enumerate(ORDERS.fields))
+    )
+    lines = explained(plan.Recursive(ORDERS.fields, "loop", ORDERS, step)).operators
+    assert [(line.depth, line.operator, line.detail) for line in lines] == [
+        (0, "Recursive", "loop"),
+        (1, "Scan", "orders"),
+        (1, "Project", "id, customer, amount"),
+        (2, "Scan", "loop"),
+    ]
+    assert [line.exchange for line in lines] == ["", "exchange to one place", "", ""]
