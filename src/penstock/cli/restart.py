@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -53,7 +52,7 @@ def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "PENSTOCK_STATE": backend.url},
+                env=config.child_environment({"PENSTOCK_STATE": backend.url}),
             )
     except OSError as error:
         raise StateError(
