@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.column_view import Positions, null_mask, unpack_bits, view
-from penstock.data.sorting import order_words
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -70,11 +69,6 @@ def hash_wide(columns: Sequence[pa.Array], rows: int | None = None) -> tuple[Has
     """Return a 128-bit hash of every row as two words: the identity of rows whose values are not kept."""
     count = len(columns[0]) if columns else rows or 0
     return _hash(columns, count, _GOLDEN), _hash(columns, count, _ODD)
-
-
-def hash_order(hashes: Hashes) -> Positions:
-    """The positions that put hashes in ascending order; equal ones keep their order."""
-    return order_words(hashes)[0]
 
 
 def tells_apart(columns: Sequence[pa.Array]) -> bool:

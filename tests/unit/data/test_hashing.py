@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.hashing import hash_order, hash_rows, hash_wide, weakened
+from penstock.data.hashing import hash_rows, hash_wide
 
 D = decimal.Decimal
 SAMPLES: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -186,17 +186,3 @@ def test_hashes_spread_over_all_bits() -> None:
 def test_types_that_cannot_be_hashed_are_named() -> None:
     with pytest.raises(TypeError, match="dictionary"):
         hash_rows([pa.array(["a"]).dictionary_encode()])
-
-
-@pytest.mark.parametrize("mask", [0x3, 0xC000000000000000, 0xFFFFFFFFFFFFFFFF])
-@pytest.mark.parametrize("count", [0, 1, 1_000, 150_000])
-def test_order_is_ascending_and_stable(mask: int, count: int) -> None:
-    with weakened(mask):
-        values = hash_rows([pa.array(np.arange(count) % (count // 2 + 1))])
-    assert (hash_order(values) == np.argsort(values, kind="stable")).all()
-
-
-def test_order_repairs_ties_of_the_high_bits() -> None:
-    values = np.repeat(np.arange(50_000, dtype=np.uint64) << np.uint64(40), 3)
-    values += np.tile(np.array([2, 0, 1], np.uint64), 50_000)
-    assert (hash_order(values) == np.argsort(values, kind="stable")).all()
