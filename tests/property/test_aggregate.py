@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
 from penstock.data.hashing import weakened
-from penstock.functions.rounding import ratio, root
 from penstock.operators.aggregate import Aggregate
 from penstock.operators.base import Tick
 from penstock.plan.node import AggregateCall as Call
+from twin.rounding import nearest, nearest_root
 
 NAN, INF = math.nan, math.inf
 TICK = Tick(1, 0)
@@ -159,7 +159,7 @@ def _zero(value: Any) -> Any:
 def exact(values: list[float]) -> float | None:
     """The sum of floats, rounded once."""
     total = sum((Fraction(v) for v in values if math.isfinite(v)), Fraction(0))
-    return odd_sum(values) if odd(values) else ratio(total.numerator, total.denominator)
+    return odd_sum(values) if odd(values) else nearest(total)
 
 
 def odd(values: list[float]) -> bool:
@@ -168,10 +168,6 @@ def odd(values: list[float]) -> bool:
 
 def odd_sum(values: list[float]) -> float:
     return sum(v for v in values if not math.isfinite(v))
-
-
-def nearest(value: Fraction) -> float:
-    return ratio(value.numerator, value.denominator)
 
 
 def spread(xs: list[float], ys: list[float]) -> Fraction:
@@ -196,14 +192,14 @@ def moments(name: str, xs: list[float]) -> float | None:
     second = spread(xs, xs)
     if name in ("VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"):
         value = second / (n - (name.endswith("Samp")))
-        return root(value.numerator, value.denominator) if "Stddev" in name else nearest(value)
+        return nearest_root(value) if "Stddev" in name else nearest(value)
     if second == 0:
         return None
     mean = sum(map(Fraction, xs)) / n
     if name == "Skewness":
         third = sum((Fraction(x) - mean) ** 3 for x in xs)
         value = n * third**2 / second**3
-        size = root(value.numerator, value.denominator)
+        size = nearest_root(value)
         return -size if third < 0 else size
     fourth = sum((Fraction(x) - mean) ** 4 for x in xs)
     return nearest(n * fourth / second**2 - 3)
@@ -224,7 +220,7 @@ def pairs(name: str, rows: list[tuple[float, float]]) -> float | None:
     if both == 0:
         return None
     value = spread(a, b) ** 2 / both
-    size = root(value.numerator, value.denominator)
+    size = nearest_root(value)
     return -size if spread(a, b) < 0 else size
 
 
