@@ -253,7 +253,7 @@ def test_a_query_waits_for_a_server_that_restarts(session: ps.Session, tmp_path:
         with query:
             wait_for(lambda: len(_rows(server, url)) > 0)
             server.stop()  # in order: the tests' server does not wait for its disk, and a kill would lose what it has committed
-            sink: PostgresSink = query._sink  # type: ignore[assignment]
+            sink = query._sink
             wait_for(lambda: sink.message is not None)
             assert query.status.message.startswith("waiting for postgres table out")
             server.start()

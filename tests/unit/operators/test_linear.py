@@ -11,6 +11,7 @@ import pytest
 
 from penstock.data.delta import Delta, empty
 from penstock.errors import DataError
+from penstock.functions.scalars.base import Compiled
 from penstock.operators.base import Tick
 from penstock.operators.linear import Expand, Filter, Generate, Project, Union, Values
 from penstock.operators.single import Single
@@ -24,7 +25,7 @@ def numbers(*rows: tuple[tuple[int | None, int | None], int]) -> Delta:
     return delta_of(rows, NUMBERS)
 
 
-def column(index: int):
+def column(index: int) -> Compiled:
     return lambda columns, rows, tick: columns[index]
 
 
