@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -42,7 +43,7 @@ def test_eight_threads_in_any_order_get_the_same_rows(session: ps.Session) -> No
     random.Random(7).shuffle(order)
     with ThreadPoolExecutor(8) as pool:
         fetched = list(pool.map(op.fetch, order))
-    found = {}
+    found: dict[int, pa.Table] = {}
     for ticket, batches in zip(order, fetched, strict=True):
         table = pa.Table.from_batches(batches, op.schema)
         assert table.equals(found.setdefault(ticket.partition, table))
@@ -62,8 +63,9 @@ def test_a_ticket_reads_only_its_own_partition(session: ps.Session) -> None:
     assert job.numTasks() == 1
 
 
-def _jobs(store: object) -> list[object]:
-    listed = store.jobsList(None)  # type: ignore[attr-defined]  # a Java object
+def _jobs(store: Any) -> list[Any]:
+    """The jobs of Spark's status store; both are Java objects."""
+    listed = store.jobsList(None)
     return [listed.apply(index) for index in range(listed.size())]
 
 
