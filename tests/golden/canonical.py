@@ -13,7 +13,7 @@ import pyarrow as pa
 
 Canonical = tuple[Any, ...]
 
-# Float aggregates are exact in the flow and rounded at every addition in Spark.
+# For sums of doubles, which are rounded once in the flow and at every addition in Spark.
 RELATIVE, ABSOLUTE = 1e-9, 1e-9
 
 

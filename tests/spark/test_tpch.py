@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from golden import canonical, drive, tpch
+from golden.recording import Tiers, recorded_tpch, tiers_of
 from golden.spark_answer import QUICK, settings
 
 SCALE = 0.01
@@ -28,6 +29,7 @@ class Replay:
     spark: dict[str, list[pa.Table]] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
+    tiers: dict[str, Tiers] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def replay(
     watched: dict[str, drive.Watched] = {}
     for name, query in tpch.QUERIES.items():
         try:
-            flow.register_view(name, query)
+            found.tiers[name] = tiers_of(flow.register_view(name, query))
             watched[name] = drive.Watched(flow, name)
         except ps.PenstockError as error:
             found.refused[name] = error
@@ -77,6 +79,10 @@ def test_query_is_right_after_every_refresh(replay: Replay, name: str) -> None:
     for tick, (got, expected) in enumerate(zip(replay.flow[name], replay.spark[name], strict=True)):
         assert canonical.schema(got.schema) == canonical.schema(expected.schema)
         assert canonical.rows(got) == canonical.rows(expected), f"{name} after tick {tick}"
+
+
+def test_every_query_runs_in_its_tier(replay: Replay) -> None:
+    assert replay.tiers == recorded_tpch(), "on purpose? then `make tiers` records the new ones"
 
 
 def _check(watched: drive.Watched, summary: ps.StepSummary, found: Replay) -> None:
