@@ -50,18 +50,18 @@ class Names:
 def candidates(before: str, names: Names, after: str = "") -> Iterator[Candidate]:
     """The words that fit behind the text before the cursor, the likeliest first.
 
-    >>> [found.text for found in candidates("SELECT * FRO", Names())]
+    >>> [candidate.text for candidate in candidates("SELECT * FRO", Names())]
     ['FROM']
     """
-    found = list(tokens(before))
-    last = found[-1] if found else None
+    lexed = list(tokens(before))
+    last = lexed[-1] if lexed else None
     if last is not None and last.kind is Kind.UNCLOSED and last.text[0] in "'\"":
         yield from _paths(last.text[1:])
         return
     if last is not None and last.kind in (Kind.UNCLOSED, Kind.COMMENT, Kind.STRING, Kind.NUMBER):
         return
     typed = last.text if last is not None and last.kind is Kind.WORD else ""
-    words = [token for token in found if token.kind not in (Kind.SPACE, Kind.COMMENT)]
+    words = [token for token in lexed if token.kind not in (Kind.SPACE, Kind.COMMENT)]
     if typed:
         words.pop()
     yield from _matching(typed, _ordered(words, names, relations([*words, *significant(after)])))
@@ -96,11 +96,11 @@ def relations(words: list[Token]) -> dict[str, str]:
     return result
 
 
-def _ordered(words: list[Token], names: Names, known: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _ordered(words: list[Token], names: Names, aliases: dict[str, str]) -> Iterator[tuple[str, str]]:
     before = words[-1] if words else None
     if before is not None and before.text == "." and len(words) > 1:
         owner = words[-2].text.strip("`")
-        yield from ((column, "column") for column in names.columns(known.get(owner, owner)))
+        yield from ((column, "column") for column in names.columns(aliases.get(owner, owner)))
         yield from (
             (table.partition(".")[2], "table") for table in names.tables if table.startswith(owner + ".")
         )
@@ -109,9 +109,9 @@ def _ordered(words: list[Token], names: Names, known: dict[str, str]) -> Iterato
         yield from ((table, "table") for table in names.tables)
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
         return
-    for name in known.values():
+    for name in aliases.values():
         yield from ((column, "column") for column in names.columns(name))
-    yield from ((alias, "table") for alias in known if alias[0] not in "'\"")
+    yield from ((alias, "table") for alias in aliases if alias[0] not in "'\"")
     yield from ((keyword, "keyword") for keyword in KEYWORDS)
     yield from ((table, "table") for table in names.tables)
     yield from ((function, "function") for function in names.functions)

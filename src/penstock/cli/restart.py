@@ -74,10 +74,10 @@ def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
             )
         return False
 
-    found = wait_until(backend, job, ready, timeout, "started again")
+    restarted = wait_until(backend, job, ready, timeout, "started again")
     # A child that goes on is nobody's business any more; without this Python warns about it.
     child.returncode = child.returncode or 0
-    return found
+    return restarted
 
 
 def _settled(job: Job) -> bool:

@@ -29,14 +29,14 @@ def read(path: Path, lines: int | None = None, follow: Callable[[], bool] | None
                 return
             time.sleep(POLL_SECONDS)
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 continue
-            if found.st_ino != os.fstat(file.fileno()).st_ino:
+            if status.st_ino != os.fstat(file.fileno()).st_ino:
                 yield from _rest(file)
                 file.close()
                 file = path.open("rb")
-            elif found.st_size < file.tell():
+            elif status.st_size < file.tell():
                 file.seek(0)
     finally:
         file.close()

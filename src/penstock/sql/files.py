@@ -146,7 +146,7 @@ def _relations(words: list[Token]) -> list[int]:
     if first in ("SHOW", "DELETE"):
         # Their FROM names a namespace or a table to change, never something to read.
         return []
-    found = []
+    indices = []
     levels = [_Level(query=True)]
     for place, token in enumerate(words):
         level = levels[-1]
@@ -154,7 +154,7 @@ def _relations(words: list[Token]) -> list[int]:
         word = token.upper
         if token.kind is Kind.STRING:
             if expected:
-                found.append(place)
+                indices.append(place)
         elif word == "(":
             levels.append(_opened(words, place, expected))
         elif word == ")":
@@ -168,7 +168,7 @@ def _relations(words: list[Token]) -> list[int]:
             level.listing = False
         elif word == "LATERAL" and expected:
             level.expected = True
-    return found
+    return indices
 
 
 def _opened(words: list[Token], place: int, expected: bool) -> _Level:
