@@ -75,17 +75,17 @@ def relations(words: list[Token]) -> dict[str, str]:
     {'o': 'db.orders', "'c.csv'": "'c.csv'"}
     """
     result = {}
-    for place, token in enumerate(words):
+    for index, token in enumerate(words):
         if token.upper not in ("FROM", "JOIN", "INTO", "UPDATE", "TABLE", "DESCRIBE"):
             continue
-        end = place + 1
+        end = index + 1
         while end < len(words) and (
             words[end].kind in (Kind.WORD, Kind.NAME, Kind.STRING) or words[end].text == "."
         ):
-            if end > place + 1 and words[end].text != "." and words[end - 1].text != ".":
+            if end > index + 1 and words[end].text != "." and words[end - 1].text != ".":
                 break
             end += 1
-        name = "".join(part.text for part in words[place + 1 : end])
+        name = "".join(part.text for part in words[index + 1 : end])
         if end < len(words) and words[end].upper == "AS":
             end += 1
         has_alias = end < len(words) and words[end].kind is Kind.WORD and words[end].upper not in KEYWORDS
@@ -132,9 +132,9 @@ def _matching(typed: str, words: Iterator[tuple[str, str]]) -> Iterator[Candidat
 
 def _paths(typed: str) -> Iterator[Candidate]:
     folder, _, start = typed.rpartition("/")
-    place = os.path.expanduser(folder or ("/" if typed.startswith("/") else "."))
+    directory = os.path.expanduser(folder or ("/" if typed.startswith("/") else "."))
     try:
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:

@@ -84,12 +84,12 @@ def _settled(job: Job) -> bool:
     return job.state is JobState.RUNNING or job.state.ended
 
 
-def _only_by_hand(job: Job, place: str, why: str) -> StateError:
+def _only_by_hand(job: Job, database: str, why: str) -> StateError:
     start = job.start
     hint = None
     if start is not None:
         at = f", at {start.place}" if start.place else ""
         hint = f"it was started in {start.directory} by `{hidden(shlex.join(start.argv))}`{at}"
     return StateError(
-        f"'{job.name}' cannot be restarted from here: {why}", code="JOB_RESTART", where=place, hint=hint
+        f"'{job.name}' cannot be restarted from here: {why}", code="JOB_RESTART", where=database, hint=hint
     )

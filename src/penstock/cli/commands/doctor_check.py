@@ -141,12 +141,12 @@ def check_archive(settings: Settings) -> list[Finding]:
     except ConfigError:
         return []  # told by the check of Java
     path = class_path(spark_home(), chosen)
-    place = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
-    if archive.usable(place, path) is None:
+    shared = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
+    if archive.usable(shared, path) is None:
         detail = "not there yet: it is made in the background of the first session"
         return [Finding("Class archive", Status.OK, detail)]
-    size = place.classes.stat().st_size
-    return [Finding("Class archive", Status.OK, f"{size / 10**6:.0f} MB at {place.classes}")]
+    size = shared.classes.stat().st_size
+    return [Finding("Class archive", Status.OK, f"{size / 10**6:.0f} MB at {shared.classes}")]
 
 
 def check_connectors(settings: Settings) -> list[Finding]:

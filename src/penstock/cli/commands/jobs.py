@@ -136,17 +136,17 @@ def logs(
     return DONE
 
 
-def _log_of(job: Job, place: str) -> Path:
+def _log_of(job: Job, database: str) -> Path:
     if job.log is None:
         ran = f"it goes where `{hidden(shlex.join(job.start.argv))}` writes" if job.start else None
-        raise StateError(f"'{job.name}' has no log file", code="JOB_NO_LOG", where=place, hint=ran)
+        raise StateError(f"'{job.name}' has no log file", code="JOB_NO_LOG", where=database, hint=ran)
     path = Path(job.log)
     if not path.is_file():
         host = job.lease.owner.host if job.lease else "the machine that ran it"
         raise StateError(
             f"the log of '{job.name}' is not on this machine: {path}",
             code="JOB_NO_LOG",
-            where=place,
+            where=database,
             hint=f"it was written on {host}",
         )
     return path

@@ -65,20 +65,20 @@ def show(
         if key is None:
             last = backend.epochs.last(job_name)
             row["last_epoch_meta"] = None if last is None else last.meta
-            row["values"] = {_path(*place): value for place, value in items.items()}
+            row["values"] = {_path(*path): value for path, value in items.items()}
             write_record(row, output)
             return DONE
     values = [
-        {"namespace": place[0], "key": place[1], "value": value}
-        for place, value in items.items()
-        if key in (place[1], _path(*place))
+        {"namespace": path[0], "key": path[1], "value": value}
+        for path, value in items.items()
+        if key in (path[1], _path(*path))
     ]
     if not values:
         raise ConfigError(
             f"'{job_name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
             where=backend.place,
-            hint=suggest(key, (_path(*place) for place in items), what="key"),
+            hint=suggest(key, (_path(*path) for path in items), what="key"),
         )
     write_list(values, ["namespace", "key", "value"], output)
     return DONE
