@@ -1,7 +1,7 @@
 """Runs the whole suite in two processes side by side: what shares one Spark session, and everything else.
 
-Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half is shown as it
-comes, that of the second one in the end. Fails when one of them does.
+Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half
+is shown as it comes, that of the second one in the end. Fails when one of them does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Record Spark's answers to the golden cases, or check that they still are: `PYTHONPATH=tests python -m golden.record [--check] [area ...]`."""
+"""Record Spark's answers to the golden cases, or check that they still are.
+
+PYTHONPATH=tests python -m golden.record [--check] [area ...]
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 PLAIN = {
     "spark.ui.enabled": "false",
     "spark.log.level": "OFF",
-    # Most of the time of small queries goes into compiling Spark's own code, which the quick compiler does in a third of the time.
+    # Small queries spend most of their time in Java code that is not compiled yet; the quick compiler saves a third of it.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

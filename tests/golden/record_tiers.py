@@ -1,4 +1,6 @@
-"""Record the tier of every operator in the views of the golden cases and of TPC-H: `PYTHONPATH=tests python -m golden.record_tiers [area ...]`.
+"""Record the tier of every operator in the views of the golden cases and of TPC-H.
+
+PYTHONPATH=tests python -m golden.record_tiers [area ...]
 
 It needs the recorded answers. Without areas, all of them and TPC-H are recorded.
 """

@@ -1,6 +1,6 @@
-"""Generated cases that failed once, or that are kept for their shape, as JSON: tables as DDL, the query, and ticks as in `cases/`.
+"""Generated cases that failed once, or that are kept for their shape, as JSON.
 
-A test that finds a failure writes its smallest form to `regressions/failed.json`. Give it a name and commit it.
+A file has the tables as DDL, the query, and ticks as in `cases/`. A test that finds a failure writes its smallest form to `regressions/failed.json`. Give it a name and commit it.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_view_registered_on_a_flow_with_rows_is_filled(session: ps.Session, case
 
 @dataclass(slots=True)
 class Together:
-    """All views of an area in one flow, played once: they share sources, arrangements and ticks, and must not disturb each other."""
+    """All views of an area in one flow, played once: they share sources, arrangements and ticks, and leave each other alone."""
 
     session: ps.Session
     found: dict[str, dict[str, Exception]] = field(default_factory=dict)

@@ -13,7 +13,17 @@ from penstock.cli.output import Format, write_rows
 if TYPE_CHECKING:
     from penstock.backend import Backend
 
-LIST = ["name", "kind", "state", "owner", "since", "last_batch", "input_rows_per_second", "output_rows_per_second", "lag"]  # fmt: skip
+LIST = [
+    "name",
+    "kind",
+    "state",
+    "owner",
+    "since",
+    "last_batch",
+    "input_rows_per_second",
+    "output_rows_per_second",
+    "lag",
+]
 
 # On a terminal the column must not be wider than its numbers.
 SHORT = {"last_batch": "last batch", "input_rows_per_second": "in/s", "output_rows_per_second": "out/s"}

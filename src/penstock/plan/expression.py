@@ -134,7 +134,11 @@ def time_bound(condition: Expression) -> tuple[Expression, Expression] | None:
 
 
 def show(expression: Expression, columns: Sequence[str] = ()) -> str:
-    """Return an expression as people would write it; its columns have these names, or their own."""
+    """Return an expression as people would write it; its columns have these names, or their own.
+
+    >>> show(Call("Add", (Column(0, "int"), Call("Abs", (Literal(1, "int"),), "int")), "int"), ["price"])
+    'price + abs(1)'
+    """
     text = _text(expression, columns)
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
