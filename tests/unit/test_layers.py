@@ -161,6 +161,11 @@ def _rings(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, ...]]:
             yield ring
 
 
+def test_rings_are_seen() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e", "a"}}
+    assert list(_rings(graph)) == [("a", "b", "c"), ("e", "f")]
+
+
 def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
     seen: set[str] = set()
     waiting = [start]
