@@ -420,7 +420,7 @@ def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: Cl
         _sink(f"{url}x", frame)
     with pytest.raises(ps.ConnectorError, match=r"UNKNOWN_SETTING|Unknown setting"):
         _sink(url, frame, settings={"no_such_setting": 1})
-    assert time.monotonic() - began < 60  # not the five minutes of a server that is away
+    assert time.monotonic() - began < 10
 
 
 def test_a_row_that_the_table_refuses_stores_nothing_of_its_epoch(
@@ -458,7 +458,7 @@ def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> N
         _sink("http://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")
     assert refused.value.retryable
     assert "Connection refused" in refused.value.message
-    assert time.monotonic() - began < 60  # not the five minutes of a server that is away
+    assert time.monotonic() - began < 10
 
 
 def test_a_query_waits_for_a_server_that_is_killed_and_stops_without_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ def _sink(
     topic: str,
     frame: DataFrame,
     *,
-    keys: tuple[str, ...] = (),
+    keys: Sequence[str] = (),
     query: str = "q-1",
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(frame.sparkSession, query, "q", "append", frame.schema, keys)
+    target = Target(frame.sparkSession, query, "q", "append", frame.schema, tuple(keys))
     sink.check(target)
     sink.open(target)
     return sink
@@ -71,7 +72,7 @@ def _ids(kafka: Broker, topic: str) -> list[int]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("transactional", [False, True])
 def test_records_of_every_form(spark: SparkSession, kafka: Broker, transactional: bool) -> None:
-    options: dict[str, Any] = {"transactional_id": "forms"} if transactional else {}
+    options = {"transactional_id": "forms"} if transactional else {}
     frame = spark.createDataFrame([(1, "Zoë", None), (2, None, 0.5)], "id BIGINT, name STRING, x DOUBLE")
     topic = kafka.new_topic()
     sink = _sink(kafka, topic, frame, keys=("id",), headers={"origin": "test"}, **options)
@@ -173,10 +174,8 @@ def test_many_rows_in_one_transaction(spark: SparkSession, kafka: Broker) -> Non
 
 def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSession, kafka: Broker) -> None:
     frame = spark.range(1)
-    unknown: dict[str, Any] = {"transactional_id": "x", "kafka.no.such": "1"}
     began = time.monotonic()
-    choices: list[dict[str, Any]] = [{}, {"transactional_id": "missing"}]
-    for options in choices:
+    for options in ({}, {"transactional_id": "missing"}):
         with pytest.raises(ps.ConnectorError, match="the topic is not there") as missing:
             _sink(kafka, "no-such-topic", frame, **options)
         assert missing.value.code == "SINK_TOPIC_MISSING"
@@ -189,14 +188,13 @@ def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSe
     with pytest.raises(ps.ConfigError, match="sends the column 'value'"):
         _sink(kafka, topic, frame, value_format="binary")
     with pytest.raises(ps.ConfigError, match="refuses its settings"):
-        _sink(kafka, topic, frame, **unknown)
+        _sink(kafka, topic, frame, transactional_id="x", **{"kafka.no.such": "1"})
     with pytest.raises(ps.ConfigError, match="only the kafka sink has transactions"):
         session.read_stream.rate().write_stream.format("memory").with_kafka_transactional("x")
 
 
 def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSession, kafka: Broker) -> None:
-    config: dict[str, Any] = {"max.message.bytes": "1000"}
-    topic = kafka.new_topic(**config)
+    topic = kafka.new_topic(**{"max.message.bytes": "1000"})  # type: ignore[arg-type]
     frame = spark.range(3).withColumn("text", F.repeat(F.lit("x"), F.lit(5000)))
     sink = _sink(kafka, topic, frame, transactional_id="large")
     with pytest.raises(ps.DataError, match="refuses a record") as refused:

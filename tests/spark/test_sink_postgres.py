@@ -208,7 +208,7 @@ def test_what_cannot_work_is_refused_at_once(spark: SparkSession, postgres: Post
     assert "wrong" not in str(refused.value)
     with pytest.raises(ps.ConnectorError, match="does not exist"):
         _sink(f"{url}x", frame)
-    assert time.monotonic() - began < 60  # not the five minutes of a server that is away
+    assert time.monotonic() - began < 5
     postgres.execute("CREATE TABLE out (id BIGINT)", url)
     with pytest.raises(ps.ConfigError, match="no unique index") as refused_key:
         _sink(url, frame, "update", ("id",))
@@ -235,7 +235,7 @@ def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> N
         _sink("postgresql://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")
     assert refused.value.retryable
     assert "Connection refused" in refused.value.message
-    assert time.monotonic() - began < 60  # not the five minutes of the default
+    assert time.monotonic() - began < 10
 
 
 def test_a_query_waits_for_a_server_that_restarts(session: ps.Session, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_query_waits_for_a_server_that_restarts(session: ps.Session, tmp_path:
         with query:
             wait_for(lambda: len(_rows(server, url)) > 0)
             server.stop()  # in order: the tests' server does not wait for its disk, and a kill would lose what it has committed
-            sink = query._sink
+            sink: PostgresSink = query._sink  # type: ignore[assignment]
             wait_for(lambda: sink.message is not None)
             assert query.status.message.startswith("waiting for postgres table out")
             server.start()

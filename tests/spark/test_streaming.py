@@ -491,7 +491,7 @@ def test_memory_is_bounded(session: ps.Session, orders: Path, queries: None) -> 
     query = writer.format("memory").option("max_rows", 4).start()
     query.await_termination()
     assert [row["id"] for row in rows(query)] == [6, 7, 8, 9]
-    assert query._sink.dropped == 6
+    assert query._sink.dropped == 6  # type: ignore[attr-defined]
 
 
 def test_console(

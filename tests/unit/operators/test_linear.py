@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pytest
 
 from penstock.data.delta import Delta, empty
 from penstock.errors import DataError
-from penstock.functions.scalars.base import Compiled
 from penstock.operators.base import Tick
 from penstock.operators.linear import Expand, Filter, Generate, Project, Union, Values
 from penstock.operators.single import Single
@@ -25,7 +24,7 @@ def numbers(*rows: tuple[tuple[int | None, int | None], int]) -> Delta:
     return delta_of(rows, NUMBERS)
 
 
-def column(index: int) -> Compiled:
+def column(index: int) -> Callable[..., pa.Array]:
     return lambda columns, rows, tick: columns[index]
 
 
