@@ -73,16 +73,16 @@ class Together:
     """All views of an area in one flow, played once: they share sources, arrangements and ticks, and leave each other alone."""
 
     session: ps.Session
-    found: dict[str, dict[str, Exception]] = field(default_factory=dict)
+    wrong_by_area: dict[str, dict[str, Exception]] = field(default_factory=dict)
 
     def check(self, case: Case) -> None:
         """Raise what was wrong with one case."""
-        if case.area not in self.found:
+        if case.area not in self.wrong_by_area:
             area = AREAS[case.area]
             with settings(self.session.spark, area.conf):
-                self.found[case.area] = self._play(area)
-        if case.name in self.found[case.area]:
-            raise self.found[case.area][case.name]
+                self.wrong_by_area[case.area] = self._play(area)
+        if case.name in self.wrong_by_area[case.area]:
+            raise self.wrong_by_area[case.area][case.name]
 
     def _play(self, area: Area) -> dict[str, Exception]:
         flow = drive.open_flow(self.session, area.tables)

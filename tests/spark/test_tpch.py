@@ -38,15 +38,15 @@ def replay(
 ) -> Iterator[Replay]:
     folder = tmp_path_factory.mktemp("tpch")
     tables = tpch.generate(folder, SCALE)
-    found = Replay()
+    played = Replay()
     flow = drive.open_flow(session, tpch.ddl())
     watched: dict[str, drive.Watched] = {}
     for name, query in tpch.QUERIES.items():
         try:
-            found.tiers[name] = tiers_of(flow.register_view(name, query))
+            played.tiers[name] = tiers_of(flow.register_view(name, query))
             watched[name] = drive.Watched(flow, name)
         except ps.PenstockError as error:
-            found.refused[name] = error
+            played.refused[name] = error
     with settings(spark, QUICK):
         for number, refresh in enumerate(tpch.refreshes(tables, REFRESHES, seed=1)):
             for table, rows in refresh.changes.items():
@@ -54,14 +54,14 @@ def replay(
             summary = flow.step()
             _show(spark, refresh, folder / str(number))
             for name in watched:
-                _check(watched[name], summary, found)
-                found.flow.setdefault(name, []).append(flow.snapshot(name))
+                _check(watched[name], summary, played)
+                played.flow.setdefault(name, []).append(flow.snapshot(name))
             # Small queries leave half of two cores idle, so two are asked at a time.
             with ThreadPoolExecutor(2) as pool:
                 answers = pool.map(lambda name: spark.sql(tpch.QUERIES[name]).toArrow(), watched)
                 for name, answer in zip(watched, answers, strict=True):
-                    found.spark.setdefault(name, []).append(answer)
-    yield found
+                    played.spark.setdefault(name, []).append(answer)
+    yield played
     for table in tables:
         spark.catalog.dropTempView(table)
 
@@ -85,12 +85,12 @@ def test_every_query_runs_in_its_tier(replay: Replay) -> None:
     assert replay.tiers == recorded_tpch(), "on purpose? then `make tiers` records the new ones"
 
 
-def _check(watched: drive.Watched, summary: ps.StepSummary, found: Replay) -> None:
+def _check(watched: drive.Watched, summary: ps.StepSummary, replay: Replay) -> None:
     """One view whose deltas do not add up fails its own test, not the replay."""
     try:
         watched.check(summary)
     except AssertionError as error:
-        found.wrong[watched.view] = str(error)
+        replay.wrong[watched.view] = str(error)
 
 
 def _show(spark: SparkSession, refresh: tpch.Refresh, folder: Path) -> None:

@@ -149,7 +149,7 @@ def test_no_modules_import_each_other() -> None:
 
 def _neighbours(module: str) -> set[str]:
     """The modules that one imports; importing `a.b.c` does not count as importing the package `a.b`."""
-    return {found.module for found in _imports(MODULES[module])} & MODULES.keys() - {module}
+    return {imported.module for imported in _imports(MODULES[module])} & MODULES.keys() - {module}
 
 
 def _rings(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, ...]]:
