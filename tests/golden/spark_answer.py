@@ -83,7 +83,8 @@ class _Tables:
     def __exit__(self, *_: object) -> None:
         for name in self.area.tables.keys() - self._sized:
             self.spark.catalog.dropTempView(name)
-        self.spark.catalog.setCurrentDatabase("default")
+        if self._databases:
+            self.spark.catalog.setCurrentDatabase("default")
         for name in self._databases.values():
             self.spark.sql(f"DROP DATABASE {name} CASCADE")
 
