@@ -47,11 +47,7 @@ class Rows:
         """Replace some rows: 20% of the change are deletes, the rest inserts."""
         gone = size // 5
         if self.top:
-            places = (
-                np.argpartition(self.values, gone)[:gone]
-                if len(self.values) < 1 << 18
-                else self._smallest(gone)
-            )
+            places = np.argpartition(self.values, gone)[:gone]
         else:
             places = self.rng.choice(len(self.groups), gone, replace=False)
         new_groups = self.rng.integers(0, self.group_count, size - gone)

@@ -56,7 +56,7 @@ def latencies(servers: str, output: str) -> tuple[int, list[float]]:
     arrived: list[int] = []
     while messages := consumer.consume(20_000, timeout=3):
         for message in messages:
-            sent.append(json.loads(message.value())["at"])
+            sent.append(json.loads(message.value() or b"")["at"])
             arrived.append(message.timestamp()[1])
     consumer.close()
     if not sent:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import fastavro
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
 
 DDL = "id BIGINT, account STRING, kind STRING, amount DOUBLE, at BIGINT, note STRING"
 AVRO = {

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import seed
+
 if TYPE_CHECKING:
     from servers.clickhouse import ClickHouse
     from servers.iceberg_rest import RestCatalog
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 # A runner in the background of a shell ignores Ctrl-C, and so would everything that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    return f"random tests: {seed.VARIABLE}={seed.SEED} repeats this run"
 
 
 @pytest.fixture(scope="session", autouse=True)

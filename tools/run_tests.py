@@ -1,11 +1,13 @@
 """Runs the whole suite in two processes side by side: what shares one Spark session, and everything else.
 
-Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half is shown as it
-comes, that of the second one in the end. Fails when one of them does.
+Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half
+is shown as it comes, that of the second one in the end. Fails when one of them does.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,8 @@ HALVES = (("tests/spark",), ("tests", "--ignore=tests/spark"))
 
 def main() -> int:
     """Run both halves to their ends; an interrupt ends both."""
+    # Both halves are repeated with one seed.
+    os.environ.setdefault("PENSTOCK_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
     command = [sys.executable, "-m", "pytest", *sys.argv[1:]]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as later:
         shown, hidden = HALVES

@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from penstock.errors import ConfigError, suggest
 
@@ -102,6 +102,19 @@ def wants_color(environ: Mapping[str, str] | None = None) -> bool:
     """Whether colours are welcome on a terminal; NO_COLOR turns them off."""
     env = os.environ if environ is None else environ
     return not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
+SparkVariable = Literal["SPARK_LOCAL_IP", "SPARK_USER", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"]
+
+
+def spark_variable(name: SparkVariable) -> str | None:
+    """Return one of Spark's own variables of the environment; None when it is not set or empty."""
+    return os.environ.get(name) or None
+
+
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a child process: this process's with the changes on top."""
+    return {**os.environ, **changes}
 
 
 def as_conf(given: Mapping[str, Any], *, where: str) -> dict[str, str]:

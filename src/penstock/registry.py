@@ -1,6 +1,7 @@
 """Tables from a name to "module:Attribute", loaded when the name is used.
 
-Built-in entries are written as strings, so that naming a connector or a command imports nothing. Other packages add theirs through an entry point of the same group.
+Built-in entries are written as strings, so that naming a connector or a command imports nothing. Other packages add theirs
+through an entry point of the same group.
 """
 
 from __future__ import annotations

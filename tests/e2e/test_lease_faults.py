@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,13 +78,16 @@ def test_fenced_writes_exclude_each_other_whatever_is_paused(
     ]
     chance = random.Random(7)
     until(lambda: _written(backend) > 5, seconds=30)
-    for _ in range(pauses):
+    done = 0
+    # On a busy machine a pause may end before another worker has taken the lease: then there is one more.
+    while done < pauses or not _provoked(backend, pauses):
+        done += 1
+        assert done <= 10 * pauses, "no pause made a writer late"
         holder = _holder(backend)
         os.kill(holder, signal.SIGSTOP)
         time.sleep(TTL_MS / 1000 * chance.uniform(1.5, 3))
         os.kill(holder, signal.SIGCONT)
-        seen = _written(backend)
-        until(lambda seen=seen: _written(backend) > seen + 5, seconds=30)
+        until(partial(_has_written, backend, more_than=_written(backend) + 5), seconds=30)
     assert [worker.poll() for worker in workers] == [None, None, None], [
         w.communicate() for w in workers if w.poll()
     ]
@@ -92,19 +96,28 @@ def test_fenced_writes_exclude_each_other_whatever_is_paused(
         worker.wait()
     with backend.reading() as connection:
         rows = connection.execute(select(fenced).order_by(fenced.c.n)).all()
-        loose = connection.execute(select(unfenced.c.epoch).order_by(unfenced.c.id)).scalars().all()
         count = connection.execute(select(counter.c.n)).scalar_one()
     assert [row.n for row in rows] == list(range(count))
     assert all(before.epoch <= after.epoch for before, after in pairwise(rows))
     owners = {(row.epoch, row.worker) for row in rows}
-    assert len({epoch for epoch, _ in owners}) == len(owners) > pauses // 2
-    # The pauses did provoke what the fence is for: writers that were late.
-    assert any(before > after for before, after in pairwise(loose))
+    assert len({epoch for epoch, _ in owners}) == len(owners)
+
+
+def _provoked(backend: Backend, pauses: int) -> bool:
+    """Whether the pauses provoked what the fence is for: many holders, and a writer that was late."""
+    with backend.reading() as connection:
+        epochs = connection.execute(select(unfenced.c.epoch).order_by(unfenced.c.id)).scalars().all()
+        holders = set(connection.execute(select(fenced.c.epoch)).scalars())
+    return len(holders) > pauses // 2 and any(before > after for before, after in pairwise(epochs))
 
 
 def _written(backend: Backend) -> int:
     with backend.reading() as connection:
         return int(connection.execute(select(counter.c.n)).scalar_one())
+
+
+def _has_written(backend: Backend, *, more_than: int) -> bool:
+    return _written(backend) > more_than
 
 
 def _holder(backend: Backend) -> int:
@@ -156,7 +169,7 @@ def test_a_killed_process_leaves_a_lost_job_that_can_be_started_again(backend: B
     begun = time.monotonic()
     second = start("-c", RUNS)
     assert _line(second) == "runs 2\n"
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60  # the lease has two seconds; a busy machine starts Python slowly
     assert backend.jobs.get("orders").state is JobState.RUNNING
     second.kill()
     second.wait()
@@ -173,7 +186,7 @@ def test_a_process_that_wakes_up_late_stops_at_once(backend: Backend, start: Sta
     os.kill(first.pid, signal.SIGCONT)
     begun = time.monotonic()
     assert _line(first) == "STATE_LEASE_LOST\n"
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20  # not the two minutes that it would sleep
     assert backend.jobs.get("orders").state is JobState.RUNNING
 
 

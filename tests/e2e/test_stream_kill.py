@@ -163,7 +163,7 @@ def _committed(broker: Broker, topic: str) -> list[int]:
             for message in consumer.consume(10_000, timeout=1):
                 if message.error() is not None:
                     return found
-                found.append(json.loads(message.value())["id"])
+                found.append(json.loads(message.value() or b"")["id"])
         raise AssertionError("the topic has no end")
     finally:
         consumer.close()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 Canonical = tuple[Any, ...]
 
-# Float aggregates are exact in the flow and rounded at every addition in Spark.
+# For sums of doubles, which are rounded once in the flow and at every addition in Spark.
 RELATIVE, ABSOLUTE = 1e-9, 1e-9
 
 
@@ -44,21 +44,21 @@ def kind(of: pa.DataType) -> str:
 def rows(table: pa.Table, *, ordered: bool = False) -> list[Canonical]:
     """Return the rows of a table, sorted unless their order counts."""
     columns = [[_value(value, field.type) for value in column.to_pylist()] for field, column in _parts(table)]
-    found = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
-    return found if ordered else sorted(found, key=text)
+    in_order = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+    return in_order if ordered else sorted(in_order, key=text)
 
 
 def weights(table: pa.Table) -> Counter[str]:
     """Return the weight of every row of a delta, by the row's text."""
-    found: Counter[str] = Counter()
+    by_row: Counter[str] = Counter()
     for row in rows(table, ordered=True):
-        found[text(row[:-1])] += row[-1]
-    return found
+        by_row[text(row[:-1])] += row[-1]
+    return by_row
 
 
-def multiset(found: Iterable[Canonical]) -> Counter[str]:
+def multiset(of: Iterable[Canonical]) -> Counter[str]:
     """Return how often each row is there, by the row's text."""
-    return Counter(text(row) for row in found)
+    return Counter(text(row) for row in of)
 
 
 def text(row: Canonical) -> str:
@@ -66,9 +66,9 @@ def text(row: Canonical) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
-def through_json(found: Iterable[Canonical]) -> list[Canonical]:
+def through_json(of: Iterable[Canonical]) -> list[Canonical]:
     """Return rows as they are read back from a recording, with lists where tuples were."""
-    return [tuple(json.loads(text(row))) for row in found]
+    return [tuple(json.loads(text(row))) for row in of]
 
 
 def close(got: list[Canonical], expected: list[Canonical], loose: tuple[int, ...]) -> bool:
@@ -81,14 +81,14 @@ def close(got: list[Canonical], expected: list[Canonical], loose: tuple[int, ...
     return all(_same(one, other, loose) for one, other in pairs)
 
 
-def _by_rest(found: list[Canonical], loose: tuple[int, ...]) -> list[Canonical]:
+def _by_rest(of: list[Canonical], loose: tuple[int, ...]) -> list[Canonical]:
     """Sort by the exact columns first, then by the rounded loose ones: sorting by text would part close floats."""
 
     def key(row: Canonical) -> tuple[str, tuple[float, ...]]:
         exact = text(tuple(value for index, value in enumerate(row) if index not in loose))
         return exact, tuple(_order(row[index]) for index in loose)
 
-    return sorted(found, key=key)
+    return sorted(of, key=key)
 
 
 def _order(value: Any) -> float:

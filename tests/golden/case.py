@@ -30,7 +30,12 @@ Tick = Mapping[str, tuple[Change, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One query; `views` are registered before it, in order. `order` says that the order of rows is part of the answer."""
+    """One query; `views` are registered before it, in order. `order` says that the order of rows is part of the answer.
+
+    `tolerance` names the columns that Spark computes by adding doubles, rounding each time: its last digits depend on the order
+    in which it meets the rows (sums and averages of doubles and of large numbers, variances, covariances). All other columns
+    are compared to the bit.
+    """
 
     area: str
     name: str
@@ -67,13 +72,12 @@ def load(name: str) -> Area:
     """Return one area; a table, column count or case name that does not fit is an error."""
     document = yaml.load((CASES / f"{name}.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     tables = document["tables"]
-    kinds = {table: to_arrow_schema(ddl).types for table, ddl in tables.items()}
-    shared = _ticks(document.get("ticks", []), kinds, name)
+    shared = read_ticks(document.get("ticks", []), tables, name)
     cases = []
     for entry in document["cases"]:
         known = {"name", "sql", "views", "order", "tolerance", "ticks"}
         assert set(entry) <= known, f"{name}: unknown keys {set(entry) - known} in {entry}"
-        ticks = _ticks(entry["ticks"], kinds, name) if "ticks" in entry else shared
+        ticks = read_ticks(entry["ticks"], tables, name) if "ticks" in entry else shared
         views = tuple((view, text.strip()) for view, text in entry.get("views", {}).items())
         cases.append(
             Case(
@@ -91,6 +95,15 @@ def load(name: str) -> Area:
     return Area(name, tables, document.get("conf", {}), tuple(cases))
 
 
+def read_ticks(entries: list[Any], tables: Mapping[str, str], area: str) -> tuple[Tick, ...]:
+    """Return ticks as they are written in a file, with the values that Arrow takes; `tables` has the DDL of each table."""
+    kinds = {table: to_arrow_schema(ddl).types for table, ddl in tables.items()}
+    return tuple(
+        {name: tuple(_change(row, kinds[name], area) for row in rows) for name, rows in (tick or {}).items()}
+        for tick in entries
+    )
+
+
 def table(rows: list[Row], schema: pa.Schema) -> pa.Table:
     """Return rows as an Arrow table of the given schema."""
     columns = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(schema)]
@@ -101,13 +114,6 @@ def weighted(changes: tuple[Change, ...], schema: pa.Schema) -> pa.Table:
     """Return changes as an Arrow table with `_weight`, which `DeltaBatch.weighted` takes."""
     rows = table([row for _, row in changes], schema)
     return rows.append_column("_weight", pa.array([weight for weight, _ in changes], pa.int64()))
-
-
-def _ticks(entries: list[Any], kinds: Mapping[str, list[pa.DataType]], area: str) -> tuple[Tick, ...]:
-    return tuple(
-        {name: tuple(_change(row, kinds[name], area) for row in rows) for name, rows in (tick or {}).items()}
-        for tick in entries
-    )
 
 
 def _change(row: list[Any], kinds: list[pa.DataType], area: str) -> Change:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import penstock as ps
 
 from . import canonical
-from .case import Tick, weighted
+from .case import Case, Tick, weighted
+from .recording import Tiers, tiers_of
 
 
 @dataclass(slots=True)
@@ -57,6 +58,12 @@ def open_flow(session: ps.Session, tables: Mapping[str, str]) -> ps.IncrementalF
     for name, ddl in tables.items():
         flow.register_source(name, ddl)
     return flow
+
+
+def register(flow: ps.IncrementalFlow, case: Case) -> dict[str, Tiers]:
+    """Register the views of a case; return the tiers that each runs in."""
+    queries = {**dict(case.views), case.name: case.sql}
+    return {name: tiers_of(flow.register_view(name, query)) for name, query in queries.items()}
 
 
 def step(flow: ps.IncrementalFlow, tick: Tick, schemas: Mapping[str, pa.Schema]) -> ps.StepSummary:

@@ -287,11 +287,11 @@ def _scalar(draw: st.DrawFn, names: _Names, depth: int) -> Relation:
     kind = "l" if call == "count(*)" or any(name in call for name in inner.of("l")) else "i"
     pairs = [(x, y) for x, kx in outer.columns for y, ky in inner.columns if kx == ky]
     where = ""
-    if pairs and draw(st.booleans()):
+    if draw(st.booleans()) and pairs:
         x, y = draw(st.sampled_from(pairs))
         where = f" WHERE {y} = {x}"
     subquery = f"(SELECT {call} {_from(inner, alias)}{where})"
-    if outer.of("il") and draw(st.booleans()):
+    if draw(st.booleans()) and outer.of("il"):
         name = draw(st.sampled_from(outer.of("il")))
         return Relation(f"SELECT * {_from(outer, names.new('t'))} WHERE {name} >= {subquery}", outer.columns)
     return Relation(

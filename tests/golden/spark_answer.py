@@ -3,93 +3,47 @@
 For each prefix of the ticks the tables are plain temporary views of Spark over the rows that are there then, and the query
 runs as a batch query. A query that fails is an answer too: the tick does not count, and the next one starts from the
 tables before it.
+
+The answers to all ticks of a case are one query, a union of the query over each state of the tables; Spark plans each part by
+itself. Where the order of rows counts, and where a part fails, every tick is a query of its own.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from . import canonical, multiset
-from .case import RECORDED, Area, Case, table
+from .case import Area, Case, table
+from .recording import MISSING_ROW, Answer, Answers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+# Small queries are planned and run more quickly so, and have the same answers.
 QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-MISSING_ROW = "MISSING_ROW"
+# Code that is generated for a query takes longer to compile than to run over a few rows.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false"}
 _SIZED = re.compile(r"\b(?:VAR)?CHAR\s*\(", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer after one tick: rows, or the class of the error that the query ended with."""
-
-    rows: tuple[canonical.Canonical, ...] = ()
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The answers to one case: one before the first tick, then one per tick."""
-
-    schema: list[list[str]]
-    ticks: tuple[Answer, ...]
+_STATE = "_state"
 
 
 def ask(spark: SparkSession, area: Area, case: Case) -> Answers:
     """Ask Spark for the answers to one case."""
-    with settings(spark, area.conf), _Tables(spark, area) as tables:
+    with settings(spark, {**INTERPRETED, **area.conf}), _Tables(spark, area) as tables:
         return _ask(tables, case)
 
 
 def ask_all(spark: SparkSession, area: Area) -> dict[str, Answers]:
     """Ask Spark for the answers to all cases of an area, by name."""
-    with settings(spark, area.conf), _Tables(spark, area) as tables:
+    with settings(spark, {**INTERPRETED, **area.conf}), _Tables(spark, area) as tables:
         return {case.name: _ask(tables, case) for case in area.cases}
-
-
-def save(area: Area, answers: Mapping[str, Answers]) -> Path:
-    """Write the answers of an area: a line for each tick, so that a change is easy to read."""
-    lines = ["{"]
-    for number, case in enumerate(area.cases):
-        found = answers[case.name]
-        lines.append(f" {_json(case.name)}: {{")
-        lines.append(f'  "schema": {_json(found.schema)},')
-        lines.append('  "ticks": [')
-        ticks = [_json({"error": tick.error} if tick.error else tick.rows) for tick in found.ticks]
-        # A tick that changes nothing is written as such, which keeps the files small.
-        ticks = ['"="' if index and tick == ticks[index - 1] else tick for index, tick in enumerate(ticks)]
-        lines.append(",\n".join(f"   {tick}" for tick in ticks))
-        lines.append("  ]")
-        lines.append(" }" if number == len(area.cases) - 1 else " },")
-    lines.append("}")
-    path = RECORDED / f"{area.name}.json"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-def recorded(area: str) -> dict[str, Answers]:
-    """Read the recorded answers of an area, by case."""
-    document = json.loads((RECORDED / f"{area}.json").read_text(encoding="utf-8"))
-    return {name: Answers(entry["schema"], tuple(_ticks(entry["ticks"]))) for name, entry in document.items()}
-
-
-def code(error: str) -> str:
-    """Return the code that a batch query gives to an error of a recording; a view must give the same."""
-    from penstock.spark.errors.cause import Fault
-    from penstock.spark.errors.condition import BY_CONDITION
-    from penstock.spark.errors.wording import Question
-
-    if error == MISSING_ROW:
-        return "DATA_MISSING_ROW"
-    make = BY_CONDITION.get(error) or BY_CONDITION[error.partition(".")[0]]
-    return make(Fault("", "as recorded", error), Question()).code
 
 
 @contextmanager
@@ -102,80 +56,120 @@ def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
+        for key, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(key)
             else:
-                spark.conf.set(key, value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _ticks(entries: list[Any]) -> Iterator[Answer]:
-    last = Answer()
-    for entry in entries:
-        if entry != "=":
-            last = (
-                Answer(error=entry["error"])
-                if isinstance(entry, dict)
-                else Answer(tuple(_row(row) for row in entry))
-            )
-        yield last
-
-
-def _row(row: list[Any]) -> canonical.Canonical:
-    return tuple(row)
+                spark.conf.set(key, earlier)
 
 
 class _Tables:
-    """The tables of an area as Spark's temporary views, made once for every set of rows."""
+    """The tables of an area as Spark's temporary views, made once for every set of rows.
+
+    Only a table of the catalog pads CHAR and checks lengths: such tables are written into a database for each state.
+    """
 
     def __init__(self, spark: SparkSession, area: Area) -> None:
         self.spark = spark
         self.area = area
-        self._frames: dict[tuple[str, str], Any] = {}
-        self._real: set[str] = set()
+        self._sized = {name for name, ddl in area.tables.items() if _SIZED.search(ddl)}
+        self._frames: dict[tuple[str, str], DataFrame] = {}
+        self._databases: dict[str, str] = {}
+        self._refused: dict[str, Exception] = {}
 
     def __enter__(self) -> _Tables:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self.area.tables:
-            if name in self._real:
-                self.spark.sql(f"DROP TABLE IF EXISTS {name}")
-            else:
-                self.spark.catalog.dropTempView(name)
+        for name in self.area.tables.keys() - self._sized:
+            self.spark.catalog.dropTempView(name)
+        if self._databases:
+            self.spark.catalog.setCurrentDatabase("default")
+        for name in self._databases.values():
+            self.spark.sql(f"DROP DATABASE {name} CASCADE")
 
     def show(self, state: multiset.State) -> None:
-        """Make the tables hold these rows."""
-        for name, ddl in self.area.tables.items():
+        """Make the tables hold these rows, for the queries that are analysed next."""
+        if self._sized:
+            self._use(state)
+        for name in self.area.tables.keys() - self._sized:
             rows = multiset.rows(state, name)
-            if _SIZED.search(ddl):
-                self._real.add(name)
-                self._write(name, ddl, rows)
-                continue
             key = (name, repr(rows))
             if key not in self._frames:
-                self._frames[key] = self._frame(ddl, table(rows, self.area.schema(name)))
+                self._frames[key] = self._frame(self.area.tables[name], table(rows, self.area.schema(name)))
             self._frames[key].createOrReplaceTempView(name)
 
-    def _frame(self, ddl: str, rows: Any) -> Any:
+    def _frame(self, ddl: str, rows: pa.Table) -> DataFrame:
         # Arrow tells neither a time without a zone from one in the session's, nor collations, nor NOT NULL.
-        from pyspark.sql.types import StructType
+        return self.spark.createDataFrame(rows, schema=ddl)
 
-        return self.spark.createDataFrame(rows, schema=StructType.fromDDL(ddl))
+    def _use(self, state: multiset.State) -> None:
+        """Make the database that holds these rows the current one; rows that Spark refuses are refused each time."""
+        key = repr({name: state[name] for name in sorted(self._sized)})
+        if key not in self._databases:
+            self._databases[key] = database = f"golden_{len(self._databases)}"
+            self.spark.sql(f"CREATE DATABASE {database}")
+            try:
+                for name in sorted(self._sized):
+                    self._write(f"{database}.{name}", name, state)
+            except Exception as error:
+                self._refused[key] = error
+        if key in self._refused:
+            raise self._refused[key]
+        self.spark.catalog.setCurrentDatabase(self._databases[key])
 
-    def _write(self, name: str, ddl: str, rows: Any) -> None:
-        """Only a table of the catalog pads CHAR and checks lengths."""
-        self.spark.sql(f"DROP TABLE IF EXISTS {name}")
-        self.spark.sql(f"CREATE TABLE {name} ({ddl}) USING parquet")
+    def _write(self, path: str, name: str, state: multiset.State) -> None:
+        self.spark.sql(f"CREATE TABLE {path} ({self.area.tables[name]}) USING parquet")
+        rows = multiset.rows(state, name)
         if rows:
-            self.spark.createDataFrame(table(rows, self.area.schema(name))).write.insertInto(name)
+            self.spark.createDataFrame(table(rows, self.area.schema(name))).write.insertInto(path)
 
 
 def _ask(tables: _Tables, case: Case) -> Answers:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    if not case.order:
+        try:
+            return _ask_together(tables, case)
+        except (PySparkException, Py4JJavaError):
+            pass  # one of its ticks fails: which one, and how, is asked tick by tick
+    return _ask_one_by_one(tables, case)
+
+
+def _ask_together(tables: _Tables, case: Case) -> Answers:
+    """Answer all ticks with one query; it fails when a tick does."""
+    from pyspark.sql import functions as F
+
+    states = [multiset.start(tables.area.tables)]
+    numbers: list[int | None] = [0]  # the state after each tick; None when the tick is refused
+    for tick in case.ticks:
+        try:
+            after = multiset.apply(states[-1], tick)
+        except multiset.MissingRow:
+            numbers.append(None)
+            continue
+        if after != states[-1]:
+            states.append(after)
+        numbers.append(len(states) - 1)
+    parts = []
+    for number, state in enumerate(states):
+        with _query(tables, case, state) as query:
+            parts.append(query.select(F.lit(number).alias(_STATE), "*"))
+    answers = list(_apart(reduce(lambda one, other: one.union(other), parts).toArrow(), len(states)))
+    rows = [tuple(canonical.rows(answer)) for answer in answers]
+    ticks = (Answer(error=MISSING_ROW) if number is None else Answer(rows[number]) for number in numbers)
+    return Answers(canonical.schema(answers[0].schema), tuple(ticks))
+
+
+def _apart(together: pa.Table, count: int) -> Iterator[pa.Table]:
+    """Give the rows of each state of a union, without its number."""
+    state, rows = together.column(0), together.select(range(1, together.num_columns))
+    for number in range(count):
+        yield rows.filter(pc.equal(state, number))
+
+
+def _ask_one_by_one(tables: _Tables, case: Case) -> Answers:
     state = multiset.start(tables.area.tables)
     schema, first = _run(tables, case, state)
     assert first.error is None, f"{case.id} fails on empty tables: {first.error}"
@@ -187,7 +181,7 @@ def _ask(tables: _Tables, case: Case) -> Answers:
             answers.append(Answer(error=MISSING_ROW))
             continue
         if after == state:
-            answers.append(next(answer for answer in reversed(answers) if answer.error is None))
+            answers.append(_last(answers))
             continue
         _, answer = _run(tables, case, after)
         if answer.error is None:
@@ -196,30 +190,42 @@ def _ask(tables: _Tables, case: Case) -> Answers:
     return Answers(schema, tuple(answers))
 
 
+def _last(answers: Sequence[Answer]) -> Answer:
+    return next(answer for answer in reversed(answers) if answer.error is None)
+
+
 def _run(tables: _Tables, case: Case, state: multiset.State) -> tuple[list[list[str]], Answer]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    try:
+        with _query(tables, case, state) as query:
+            answer = query.toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        return [], Answer(error=_condition(error))
+    return canonical.schema(answer.schema), Answer(tuple(canonical.rows(answer, ordered=case.order)))
+
+
+@contextmanager
+def _query(tables: _Tables, case: Case, state: multiset.State) -> Iterator[DataFrame]:
+    """Give the query of a case over a state of its tables, analysed."""
     spark = tables.spark
     try:
         tables.show(state)
         for name, text in case.views:
             spark.sql(text).createOrReplaceTempView(name)
-        found = spark.sql(case.sql).toArrow()
-    except (PySparkException, Py4JJavaError) as error:
-        return [], Answer(error=_condition(error))
+        yield spark.sql(case.sql)
     finally:
         for name, _ in case.views:
             spark.catalog.dropTempView(name)
-    return canonical.schema(found.schema), Answer(tuple(canonical.rows(found, ordered=case.order)))
 
 
 def _condition(error: Any) -> str:
     """Return the name of Spark's error condition, without what varies."""
     condition = error.getCondition() if hasattr(error, "getCondition") else None
     if condition is None or condition.startswith("_LEGACY"):
-        found = re.search(r"\[([A-Z_0-9.]+)\]", str(error))
-        assert found is not None, str(error)
-        condition = found[1]
+        bracketed = re.search(r"\[([A-Z_0-9.]+)\]", str(error))
+        assert bracketed is not None, str(error)
+        condition = bracketed[1]
     assert condition not in {"PARSE_SYNTAX_ERROR", "UNRESOLVED_COLUMN.WITH_SUGGESTION"}, str(error)
     return str(condition)

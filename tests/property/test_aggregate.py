@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
-from penstock.functions.rounding import ratio, root
 from penstock.operators.aggregate import Aggregate
 from penstock.plan.node import AggregateCall as Call
 from twin.collisions import weakened
+from twin.rounding import nearest, nearest_root
 from twin.tick import end_tick
 
 NAN, INF = math.nan, math.inf
@@ -159,8 +160,7 @@ def _zero(value: Any) -> Any:
 
 def exact(values: list[float]) -> float | None:
     """The sum of floats, rounded once."""
-    total = sum((Fraction(v) for v in values if math.isfinite(v)), Fraction(0))
-    return odd_sum(values) if odd(values) else ratio(total.numerator, total.denominator)
+    return odd_sum(values) if odd(values) else nearest(total(map(Fraction, values)))
 
 
 def odd(values: list[float]) -> bool:
@@ -171,15 +171,15 @@ def odd_sum(values: list[float]) -> float:
     return sum(v for v in values if not math.isfinite(v))
 
 
-def nearest(value: Fraction) -> float:
-    return ratio(value.numerator, value.denominator)
-
-
 def spread(xs: list[float], ys: list[float]) -> Fraction:
     """The sum of products of differences from the means."""
     n = len(xs)
-    a, b = sum(map(Fraction, xs)), sum(map(Fraction, ys))
-    return sum(Fraction(x) * Fraction(y) for x, y in zip(xs, ys, strict=True)) - a * b / n
+    products = total(Fraction(x) * Fraction(y) for x, y in zip(xs, ys, strict=True))
+    return products - total(map(Fraction, xs)) * total(map(Fraction, ys)) / n
+
+
+def total(values: Iterable[Fraction]) -> Fraction:
+    return sum(values, Fraction(0))
 
 
 def decimal_average(values: list[Decimal], digits: str) -> Decimal:
@@ -197,16 +197,16 @@ def moments(name: str, xs: list[float]) -> float | None:
     second = spread(xs, xs)
     if name in ("VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"):
         value = second / (n - (name.endswith("Samp")))
-        return root(value.numerator, value.denominator) if "Stddev" in name else nearest(value)
+        return nearest_root(value) if "Stddev" in name else nearest(value)
     if second == 0:
         return None
-    mean = sum(map(Fraction, xs)) / n
+    mean = total(map(Fraction, xs)) / n
     if name == "Skewness":
-        third = sum((Fraction(x) - mean) ** 3 for x in xs)
+        third = total((Fraction(x) - mean) ** 3 for x in xs)
         value = n * third**2 / second**3
-        size = root(value.numerator, value.denominator)
+        size = nearest_root(value)
         return -size if third < 0 else size
-    fourth = sum((Fraction(x) - mean) ** 4 for x in xs)
+    fourth = total((Fraction(x) - mean) ** 4 for x in xs)
     return nearest(n * fourth / second**2 - 3)
 
 
@@ -225,7 +225,7 @@ def pairs(name: str, rows: list[tuple[float, float]]) -> float | None:
     if both == 0:
         return None
     value = spread(a, b) ** 2 / both
-    size = root(value.numerator, value.denominator)
+    size = nearest_root(value)
     return -size if spread(a, b) < 0 else size
 
 
@@ -267,7 +267,7 @@ def naive(call: Call, rows: list[tuple[Any, ...]]) -> Any:
             return decimal_average(first, "0.000001" if call.args == (5,) else "0.00000001")
         if isinstance(first[0], float) and odd(first):
             return odd_sum(first)
-        return nearest(sum(map(Fraction, first)) / len(first))
+        return nearest(total(map(Fraction, first)) / len(first))
     if name in ("Min", "First"):
         return min(first, key=order)
     if name in ("Max", "Last"):

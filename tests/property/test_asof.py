@@ -96,7 +96,7 @@ def test_a_change_reads_only_the_left_rows_up_to_the_next_right_row() -> None:
         read.append(len(found))
         return found
 
-    made._left.between = counted  # type: ignore[method-assign]  # counts what is read
+    made._left.between = counted  # type: ignore[method-assign, assignment]  # counts what is read
     change = made.step([empty(TYPES), rows([250])], TICK)
     end_tick(made)
     assert len(change) == 2 * 50

@@ -73,8 +73,10 @@ class Accumulators:
 
     def _commit(self) -> None:
         self.results()
-        for state in (*(part for _, part in self.parts.all()), *self.distinct.values()):
-            state.commit()
+        for _, part in self.parts.all():
+            part.commit()
+        for distinct in self.distinct.values():
+            distinct.commit()
 
 
 def _selected(chosen: Selection, delta: Delta, every: np.ndarray, groups: np.ndarray) -> Rows:

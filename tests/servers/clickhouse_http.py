@@ -121,8 +121,8 @@ class Handler(BaseHTTPRequestHandler):
             )
         except Exception as error:
             text = str(error)
-            code = re.search(r"Code: (\d+)", text)
-            self._refuse(int(code[1]) if code else 1002, text)
+            match = re.search(r"Code: (\d+)", text)
+            self._refuse(int(match[1]) if match else 1002, text)
             return
         if inserts and (code := Handler.faults.pop("after", 0)):
             self._refuse(code, "a fault that the test asked for")

@@ -143,12 +143,13 @@ def test_a_topic_as_quarantine(session: ps.Session, kafka: Broker) -> None:
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reads", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([other])
-    found = {}
+    found: dict[Any, dict[str, str]] = {}
     while len(found) < len(BAD):
         message = consumer.poll(30)
         assert message is not None
         assert message.error() is None
-        found[message.value()] = {name: value.decode() for name, value in message.headers()}
+        headers: Any = message.headers()
+        found[message.value()] = {name: value.decode() for name, value in headers}
     consumer.close()
     sent = mixed()
     for raw, reason in BAD.items():

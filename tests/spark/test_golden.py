@@ -10,7 +10,9 @@ import pytest
 import penstock as ps
 from golden import canonical, drive
 from golden.case import Area, Case, area_names, load
-from golden.spark_answer import Answer, Answers, code, recorded, settings
+from golden.codes import CODES
+from golden.recording import Answer, Recording, recorded
+from golden.spark_answer import settings
 
 AREAS = {name: load(name) for name in area_names()}
 RECORDED = {name: recorded(name) for name in AREAS}
@@ -18,7 +20,7 @@ CASES = [case for area in AREAS.values() for case in area.cases]
 SMOKE = {"joins-full_residual", "group_by-sum_overflow_rejects_the_tick", "windows-top_two_per_group"}
 # A tick that one view refuses is refused for all views of its flow.
 ALONE = SMOKE | {
-    case.id for case in CASES if any(tick.error for tick in RECORDED[case.area][case.name].ticks)
+    case.id for case in CASES if any(tick.error for tick in RECORDED[case.area][case.name].answers.ticks)
 }
 
 
@@ -51,15 +53,16 @@ def test_view_registered_on_a_flow_with_rows_is_filled(session: ps.Session, case
     with settings(session.spark, area.conf):
         flow = drive.open_flow(session, area.tables)
         middle = next(
-            (number for number, tick in enumerate(expected.ticks) if tick.error), (len(case.ticks) + 1) // 2
+            (number for number, tick in enumerate(expected.answers.ticks) if tick.error),
+            (len(case.ticks) + 1) // 2,
         )
         ticks = list(enumerate(case.ticks, start=1))
         for number, tick in ticks:
             if number == middle:
-                _register(flow, case)
+                _register(flow, case, expected)
                 if number > 1:
                     _compare(flow, case, expected, number - 1)
-            if expected.ticks[number].error is None:
+            if expected.answers.ticks[number].error is None:
                 drive.step(flow, tick, schemas)
                 if number >= middle:
                     _compare(flow, case, expected, number)
@@ -67,19 +70,19 @@ def test_view_registered_on_a_flow_with_rows_is_filled(session: ps.Session, case
 
 @dataclass(slots=True)
 class Together:
-    """All views of an area in one flow, played once: they share sources, arrangements and ticks, and must not disturb each other."""
+    """All views of an area in one flow, played once: they share sources, arrangements and ticks, and leave each other alone."""
 
     session: ps.Session
-    found: dict[str, dict[str, Exception]] = field(default_factory=dict)
+    wrong_by_area: dict[str, dict[str, Exception]] = field(default_factory=dict)
 
     def check(self, case: Case) -> None:
         """Raise what was wrong with one case."""
-        if case.area not in self.found:
+        if case.area not in self.wrong_by_area:
             area = AREAS[case.area]
             with settings(self.session.spark, area.conf):
-                self.found[case.area] = self._play(area)
-        if case.name in self.found[case.area]:
-            raise self.found[case.area][case.name]
+                self.wrong_by_area[case.area] = self._play(area)
+        if case.name in self.wrong_by_area[case.area]:
+            raise self.wrong_by_area[case.area][case.name]
 
     def _play(self, area: Area) -> dict[str, Exception]:
         flow = drive.open_flow(self.session, area.tables)
@@ -92,7 +95,7 @@ class Together:
         )
         for name, case in cases.items():
             try:
-                _register(flow, case)
+                _register(flow, case, RECORDED[area.name][name])
                 watched[name] = drive.Watched(flow, name)
                 _compare(flow, case, RECORDED[area.name][name], 0)
             except (AssertionError, ps.PenstockError) as error:
@@ -115,24 +118,24 @@ def together(session: ps.Session) -> Together:
 
 
 def _play(
-    session: ps.Session, area: Area, case: Case, expected: Answers, *, diff_based: bool = False
+    session: ps.Session, area: Area, case: Case, expected: Recording, *, diff_based: bool = False
 ) -> list[Counter[str]]:
     """Run a case from empty tables to its last tick; return the changes of its view."""
     flow = drive.open_flow(session, area.tables)
     schemas = {table: area.schema(table) for table in area.tables}
-    _register(flow, case)
+    _register(flow, case, expected)
     if diff_based:
         flow.force_diff_based()
     watched = drive.Watched(flow, case.name)
     _compare(flow, case, expected, 0)
     changes = []
     for number, tick in enumerate(case.ticks, start=1):
-        error = expected.ticks[number].error
+        error = expected.answers.ticks[number].error
         if error is not None:
             for _ in range(2):  # a tick that was refused can be fed again
                 with pytest.raises(ps.DataError) as caught:
                     drive.step(flow, tick, schemas)
-                assert caught.value.code == code(error)
+                assert caught.value.code == CODES[error]
                 assert (caught.value.where or "").startswith(("source '", f"view '{case.name}', "))
             changes.append(watched.check(flow.step()))
             assert not changes[-1], f"{case.id}: a rejected tick changed the view"
@@ -143,24 +146,22 @@ def _play(
     return changes
 
 
-def _register(flow: ps.IncrementalFlow, case: Case) -> None:
-    for name, query in case.views:
-        flow.register_view(name, query)
-    explanation = flow.register_view(case.name, case.sql)
-    assert explanation.tier in {"kernel", "spark", "recompute"}
+def _register(flow: ps.IncrementalFlow, case: Case, expected: Recording) -> None:
+    assert drive.register(flow, case) == expected.tiers, "on purpose? then `make tiers` records the new ones"
 
 
-def _compare(flow: ps.IncrementalFlow, case: Case, expected: Answers, number: int) -> None:
+def _compare(flow: ps.IncrementalFlow, case: Case, expected: Recording, number: int) -> None:
     table = flow.snapshot(case.name)
-    assert canonical.schema(table.schema) == expected.schema
-    answer = _last(expected, number)
-    loose = tuple(index for index, (name, _) in enumerate(expected.schema) if name in case.tolerance)
+    schema = expected.answers.schema
+    assert canonical.schema(table.schema) == schema
+    answer = _last(expected.answers.ticks, number)
+    loose = tuple(index for index, (name, _) in enumerate(schema) if name in case.tolerance)
     got = canonical.through_json(canonical.rows(table, ordered=case.order))
     assert canonical.close(got, list(answer.rows), loose), (
         f"{case.id} after tick {number}:\n  {case.sql}\n  flow:  {got}\n  Spark: {list(answer.rows)}"
     )
 
 
-def _last(expected: Answers, number: int) -> Answer:
+def _last(answers: tuple[Answer, ...], number: int) -> Answer:
     """The answer after a tick: a tick that failed leaves the one before."""
-    return next(tick for tick in reversed(expected.ticks[: number + 1]) if tick.error is None)
+    return next(tick for tick in reversed(answers[: number + 1]) if tick.error is None)

@@ -25,6 +25,7 @@ def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> N
 
 def forget(spark: SparkSession) -> None:
     """What a new JVM would not know; py4j does, so no method of the class may have been called yet."""
+    assert spark._jvm is not None
     known = spark._jvm.java.lang.System.getProperties()
     for name in [name for name in known if str(name).startswith("penstock.adder")]:
         known.remove(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -483,7 +484,7 @@ FAMILIES |= {
     ),
 }
 
-NESTED = {
+NESTED: dict[str, tuple[str, list[Any]]] = {
     "a": ("array<int>", [None, [], [1], [3, None, 5], [None], [2**31 - 1, 7]] * 2),
     "i": ("int", [0, 1, 2, -1, None, 3, 1, -2, 0, 5, 1, -3]),
     "s": ("struct<u:int,v:string>", [None, {"u": 1, "v": "x"}, {"u": None, "v": None}] * 4),
@@ -654,7 +655,7 @@ CHANGES = [
         )
     ),
 ]
-ZONED = {
+ZONED: dict[str, tuple[str, list[Any]]] = {
     "a": ("timestamp", CHANGES),
     "n": ("timestamp_ntz", [None if value is None else value.replace(tzinfo=None) for value in CHANGES]),
     "d": ("date", [None if value is None else value.date() for value in CHANGES]),
@@ -703,7 +704,7 @@ LOCAL = [
     ],
 )
 def test_local_time_is_that_of_the_session(spark: SparkSession, zone: str) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         judge = Judge(spark, ZONED, LOCAL)

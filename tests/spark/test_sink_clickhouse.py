@@ -37,14 +37,14 @@ def _sink(
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in wanted}
+    before = {name: str(spark.conf.get(name)) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
         for name, value in before.items():
-            spark.conf.set(name, str(value))
+            spark.conf.set(name, value)
 
 
 def _ids(server: ClickHouse, url: str) -> list[int]:

@@ -136,8 +136,8 @@ def test_updates_are_by_the_primary_key(session: ps.Session, spark: SparkSession
             .to_flow(flow, "counts")
             .await_termination()
         )
-    rows = sorted(flow.snapshot("counts").to_pylist(), key=lambda row: row["k"])
-    assert rows == [{"k": "a", "n": 3}, {"k": "b", "n": 1}]
+    counts = sorted(flow.snapshot("counts").to_pylist(), key=lambda row: row["k"])
+    assert counts == [{"k": "a", "n": 3}, {"k": "b", "n": 1}]
     assert flow.snapshot("whole").to_pylist() == [{"n": 4}]
 
 

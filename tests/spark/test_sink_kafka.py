@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ def _sink(
     topic: str,
     frame: DataFrame,
     *,
-    keys: tuple[str, ...] = (),
+    keys: Sequence[str] = (),
     query: str = "q-1",
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(frame.sparkSession, query, "q", "append", frame.schema, keys)
+    target = Target(frame.sparkSession, query, "q", "append", frame.schema, tuple(keys))
     sink.check(target)
     sink.open(target)
     return sink
@@ -58,7 +59,7 @@ def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
                 if message.error() is None:
                     found.append(message)
                 else:
-                    ended.add(message.partition())
+                    ended.add(message.partition() or 0)
         return found
     finally:
         consumer.close()
@@ -193,7 +194,7 @@ def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSe
 
 
 def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSession, kafka: Broker) -> None:
-    topic = kafka.new_topic(**{"max.message.bytes": "1000"})
+    topic = kafka.new_topic(**{"max.message.bytes": "1000"})  # type: ignore[arg-type]
     frame = spark.range(3).withColumn("text", F.repeat(F.lit("x"), F.lit(5000)))
     sink = _sink(kafka, topic, frame, transactional_id="large")
     with pytest.raises(ps.DataError, match="refuses a record") as refused:

@@ -277,7 +277,7 @@ def test_things_that_are_no_plugins(session: ps.Session, module: str, tmp_path: 
     with pytest.raises(ConfigError, match="'odd' is no sink"):
         writer.format("odd").start()
     with pytest.raises(ConfigError, match=r"a name or a subclass of penstock\.SinkPlugin"):
-        writer.format(dict)  # type: ignore[type-var]
+        writer.format(dict)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="must be a dictionary with a format"):
         writer.format("lines").options(path="x").option("side_output.a", "x").start()
 

@@ -33,7 +33,7 @@ def produce(broker: Broker, topic: str, first: int, count: int, *, partitions: i
             topic,
             json.dumps({"id": number, "name": f"n{number}"}).encode(),
             key=str(number).encode(),
-            **({} if partitions is None else {"partition": number % partitions}),
+            partition=-1 if partitions is None else number % partitions,
         )
     assert producer.flush(30) == 0
 

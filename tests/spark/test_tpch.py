@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from golden import canonical, drive, tpch
+from golden.recording import Tiers, recorded_tpch, tiers_of
 from golden.spark_answer import QUICK, settings
 
 SCALE = 0.01
@@ -28,6 +29,7 @@ class Replay:
     spark: dict[str, list[pa.Table]] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
+    tiers: dict[str, Tiers] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +38,15 @@ def replay(
 ) -> Iterator[Replay]:
     folder = tmp_path_factory.mktemp("tpch")
     tables = tpch.generate(folder, SCALE)
-    found = Replay()
+    played = Replay()
     flow = drive.open_flow(session, tpch.ddl())
     watched: dict[str, drive.Watched] = {}
     for name, query in tpch.QUERIES.items():
         try:
-            flow.register_view(name, query)
+            played.tiers[name] = tiers_of(flow.register_view(name, query))
             watched[name] = drive.Watched(flow, name)
         except ps.PenstockError as error:
-            found.refused[name] = error
+            played.refused[name] = error
     with settings(spark, QUICK):
         for number, refresh in enumerate(tpch.refreshes(tables, REFRESHES, seed=1)):
             for table, rows in refresh.changes.items():
@@ -52,14 +54,14 @@ def replay(
             summary = flow.step()
             _show(spark, refresh, folder / str(number))
             for name in watched:
-                _check(watched[name], summary, found)
-                found.flow.setdefault(name, []).append(flow.snapshot(name))
+                _check(watched[name], summary, played)
+                played.flow.setdefault(name, []).append(flow.snapshot(name))
             # Small queries leave half of two cores idle, so two are asked at a time.
             with ThreadPoolExecutor(2) as pool:
                 answers = pool.map(lambda name: spark.sql(tpch.QUERIES[name]).toArrow(), watched)
                 for name, answer in zip(watched, answers, strict=True):
-                    found.spark.setdefault(name, []).append(answer)
-    yield found
+                    played.spark.setdefault(name, []).append(answer)
+    yield played
     for table in tables:
         spark.catalog.dropTempView(table)
 
@@ -79,12 +81,16 @@ def test_query_is_right_after_every_refresh(replay: Replay, name: str) -> None:
         assert canonical.rows(got) == canonical.rows(expected), f"{name} after tick {tick}"
 
 
-def _check(watched: drive.Watched, summary: ps.StepSummary, found: Replay) -> None:
+def test_every_query_runs_in_its_tier(replay: Replay) -> None:
+    assert replay.tiers == recorded_tpch(), "on purpose? then `make tiers` records the new ones"
+
+
+def _check(watched: drive.Watched, summary: ps.StepSummary, replay: Replay) -> None:
     """One view whose deltas do not add up fails its own test, not the replay."""
     try:
         watched.check(summary)
     except AssertionError as error:
-        found.wrong[watched.view] = str(error)
+        replay.wrong[watched.view] = str(error)
 
 
 def _show(spark: SparkSession, refresh: tpch.Refresh, folder: Path) -> None:

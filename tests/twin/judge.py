@@ -55,6 +55,7 @@ class Judge:
         self.projections = []
         for item in described["a"]["projectList"]:
             expression = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
+            assert spark._jvm is not None
             one, pairs, all_pairs = (spark._jvm.java.util.ArrayList() for _ in range(3))
             one.add(expression["at"])
             for leaf in walk(expression):
@@ -114,8 +115,9 @@ class Judge:
         # An error of Spark's costs a hundred times what a value does: a sample of those rows is asked for.
         asked = raised if len(raised) <= 12 else raised[:6] + raised[-6:]
         theirs = self._attempt(lambda number, rows, _: self.spark_rows(number, rows), index, quiet, 0)
+        values: dict[int, list[Any] | str] = {}
         if isinstance(theirs, str):
-            asked, values = list(range(self.length)), {}
+            asked = list(range(self.length))
         else:
             values = {row: [value] for row, value in zip(quiet, theirs, strict=True)}
         values |= {row: self._attempt(self.spark, index, row, 1) for row in asked}

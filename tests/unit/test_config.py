@@ -51,6 +51,23 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, code: str) -> None:
     assert caught.value.where == str(tmp_path / "penstock.toml")
 
 
+def test_a_child_process_gets_this_environment_with_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", "sqlite:///mine.db")
+    monkeypatch.setenv("SPARK_USER", "ann")
+    environment = config.child_environment({"PENSTOCK_STATE": "sqlite:///other.db"})
+    assert environment["PENSTOCK_STATE"] == "sqlite:///other.db"
+    assert environment["SPARK_USER"] == "ann"
+
+
+def test_an_empty_variable_of_spark_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_USER", "ann")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert config.spark_variable("SPARK_USER") == "ann"
+    assert config.spark_variable("SPARK_LOCAL_IP") is None
+    assert config.spark_variable("PYSPARK_GATEWAY_PORT") is None
+
+
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="PENSTOCK_CONFIG"):
         config.load({"PENSTOCK_CONFIG": str(tmp_path / "none.toml")}, directory=tmp_path)

@@ -50,18 +50,18 @@ class Names:
 def candidates(before: str, names: Names, after: str = "") -> Iterator[Candidate]:
     """The words that fit behind the text before the cursor, the likeliest first.
 
-    >>> [found.text for found in candidates("SELECT * FRO", Names())]
+    >>> [candidate.text for candidate in candidates("SELECT * FRO", Names())]
     ['FROM']
     """
-    found = list(tokens(before))
-    last = found[-1] if found else None
+    lexed = list(tokens(before))
+    last = lexed[-1] if lexed else None
     if last is not None and last.kind is Kind.UNCLOSED and last.text[0] in "'\"":
         yield from _paths(last.text[1:])
         return
     if last is not None and last.kind in (Kind.UNCLOSED, Kind.COMMENT, Kind.STRING, Kind.NUMBER):
         return
     typed = last.text if last is not None and last.kind is Kind.WORD else ""
-    words = [token for token in found if token.kind not in (Kind.SPACE, Kind.COMMENT)]
+    words = [token for token in lexed if token.kind not in (Kind.SPACE, Kind.COMMENT)]
     if typed:
         words.pop()
     yield from _matching(typed, _ordered(words, names, relations([*words, *significant(after)])))
@@ -75,17 +75,17 @@ def relations(words: list[Token]) -> dict[str, str]:
     {'o': 'db.orders', "'c.csv'": "'c.csv'"}
     """
     result = {}
-    for place, token in enumerate(words):
+    for index, token in enumerate(words):
         if token.upper not in ("FROM", "JOIN", "INTO", "UPDATE", "TABLE", "DESCRIBE"):
             continue
-        end = place + 1
+        end = index + 1
         while end < len(words) and (
             words[end].kind in (Kind.WORD, Kind.NAME, Kind.STRING) or words[end].text == "."
         ):
-            if end > place + 1 and words[end].text != "." and words[end - 1].text != ".":
+            if end > index + 1 and words[end].text != "." and words[end - 1].text != ".":
                 break
             end += 1
-        name = "".join(part.text for part in words[place + 1 : end])
+        name = "".join(part.text for part in words[index + 1 : end])
         if end < len(words) and words[end].upper == "AS":
             end += 1
         has_alias = end < len(words) and words[end].kind is Kind.WORD and words[end].upper not in KEYWORDS
@@ -96,11 +96,11 @@ def relations(words: list[Token]) -> dict[str, str]:
     return result
 
 
-def _ordered(words: list[Token], names: Names, known: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _ordered(words: list[Token], names: Names, aliases: dict[str, str]) -> Iterator[tuple[str, str]]:
     before = words[-1] if words else None
     if before is not None and before.text == "." and len(words) > 1:
         owner = words[-2].text.strip("`")
-        yield from ((column, "column") for column in names.columns(known.get(owner, owner)))
+        yield from ((column, "column") for column in names.columns(aliases.get(owner, owner)))
         yield from (
             (table.partition(".")[2], "table") for table in names.tables if table.startswith(owner + ".")
         )
@@ -109,9 +109,9 @@ def _ordered(words: list[Token], names: Names, known: dict[str, str]) -> Iterato
         yield from ((table, "table") for table in names.tables)
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
         return
-    for name in known.values():
+    for name in aliases.values():
         yield from ((column, "column") for column in names.columns(name))
-    yield from ((alias, "table") for alias in known if alias[0] not in "'\"")
+    yield from ((alias, "table") for alias in aliases if alias[0] not in "'\"")
     yield from ((keyword, "keyword") for keyword in KEYWORDS)
     yield from ((table, "table") for table in names.tables)
     yield from ((function, "function") for function in names.functions)
@@ -132,9 +132,9 @@ def _matching(typed: str, words: Iterator[tuple[str, str]]) -> Iterator[Candidat
 
 def _paths(typed: str) -> Iterator[Candidate]:
     folder, _, start = typed.rpartition("/")
-    place = os.path.expanduser(folder or ("/" if typed.startswith("/") else "."))
+    directory = os.path.expanduser(folder or ("/" if typed.startswith("/") else "."))
     try:
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:

@@ -13,7 +13,17 @@ from penstock.cli.output import Format, write_rows
 if TYPE_CHECKING:
     from penstock.backend import Backend
 
-LIST = ["name", "kind", "state", "owner", "since", "last_batch", "input_rows_per_second", "output_rows_per_second", "lag"]  # fmt: skip
+LIST = [
+    "name",
+    "kind",
+    "state",
+    "owner",
+    "since",
+    "last_batch",
+    "input_rows_per_second",
+    "output_rows_per_second",
+    "lag",
+]
 
 # On a terminal the column must not be wider than its numbers.
 SHORT = {"last_batch": "last batch", "input_rows_per_second": "in/s", "output_rows_per_second": "out/s"}
@@ -52,7 +62,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "id": job.id,
         "kind": job.kind,
         "state": job.state.value,
-        "message": told(job),
+        "message": message_of(job),
         "started_at": job.started_at,
         "updated_at": job.updated_at,
         "ended_at": job.ended_at,
@@ -77,7 +87,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
     }
 
 
-def told(job: Job) -> str | None:
+def message_of(job: Job) -> str | None:
     """What there is to say about a job: its own message, or that it ended without one."""
     if job.state is not JobState.LOST:
         return job.message
@@ -94,10 +104,10 @@ def write_list(rows: list[dict[str, Any]], columns: list[str], output: Format) -
         write_rows([_shown(row, output) for row in rows], columns, output=output)
     elif rows:
         titles = [SHORT.get(name, name) for name in columns]
-        made = [
+        titled = [
             dict(zip(titles, (_shown(row, output)[name] for name in columns), strict=True)) for row in rows
         ]
-        write_rows(made, titles)
+        write_rows(titled, titles)
 
 
 def write_record(record: dict[str, Any], output: Format) -> None:
@@ -139,7 +149,7 @@ def _rate(progress: Mapping[str, Any], rows: str) -> float | None:
 def _lag(progress: Mapping[str, Any]) -> int | None:
     """How far a job is behind: what it says, or else the sum over its sources that can tell."""
     own = progress.get("lag")
-    sources = [each.get("lag") for each in progress.get("sources", ()) if isinstance(each, Mapping)]
+    sources = [source.get("lag") for source in progress.get("sources", ()) if isinstance(source, Mapping)]
     said = [lag for lag in ([own] if isinstance(own, int) else sources) if isinstance(lag, int)]
     return sum(said) if said else None
 

@@ -119,7 +119,7 @@ def load(name: str) -> typer.Typer:
             f"unknown command '{name}'", code="UNKNOWN_COMMAND", hint=suggest(name, COMMANDS, what="command")
         )
     module, _, attribute = COMMANDS[name].target.partition(":")
-    found = getattr(import_module(module), attribute)
+    command = getattr(import_module(module), attribute)
     app = typer.Typer(
         help=COMMANDS[name].help,
         add_completion=False,
@@ -127,12 +127,12 @@ def load(name: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    if isinstance(found, typer.Typer):
+    if isinstance(command, typer.Typer):
         # Without a name its commands become ours, and are shown as plainly as all others.
-        app.add_typer(found)
+        app.add_typer(command)
         app.callback(help=COMMANDS[name].help)(lambda: None)
     else:
-        app.command(name)(found)
+        app.command(name)(command)
     return app
 
 
@@ -211,9 +211,9 @@ def _invoke(name: str, words: list[str]) -> int:
 def _take_debug(words: list[str]) -> bool:
     """Remove `--debug` wherever it stands before a `--`: people add it to the end of the line that failed."""
     end = words.index("--") if "--" in words else len(words)
-    given = "--debug" in words[:end]
+    debug = "--debug" in words[:end]
     words[:end] = [word for word in words[:end] if word != "--debug"]
-    return given
+    return debug
 
 
 def _told(error: Exception) -> str:

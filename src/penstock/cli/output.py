@@ -73,14 +73,14 @@ def write_rows(
     >>> _ = write_rows([{"name": "kafka", "jars": 4}], ["name", "jars"], output=Format.JSON)
     {"name": "kafka", "jars": 4}
     """
-    found = [tuple(row.get(name) for name in columns) for row in rows]
+    values = [tuple(row.get(name) for name in columns) for row in rows]
     stream = stream or sys.stdout
     if output is Format.ARROW:
         import pyarrow as pa
 
-        made = pa.table({name: [row[place] for row in found] for place, name in enumerate(columns)})
-        return _write_arrow(made.schema, made.to_batches(), stream)
-    return _WRITERS[output](tuple(columns), iter(found), stream, None)
+        table = pa.table({name: [row[index] for row in values] for index, name in enumerate(columns)})
+        return _write_arrow(table.schema, table.to_batches(), stream)
+    return _WRITERS[output](tuple(columns), iter(values), stream, None)
 
 
 def write_batches(
@@ -106,12 +106,12 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """
     result: list[str] = []
     for name in names:
-        found = name
+        numbered = name
         for number in itertools.count(2):
-            if found not in result:
+            if numbered not in result:
                 break
-            found = f"{name}_{number}"
-        result.append(found)
+            numbered = f"{name}_{number}"
+        result.append(numbered)
     return tuple(result)
 
 

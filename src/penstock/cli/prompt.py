@@ -75,7 +75,7 @@ def _completer(names: Names) -> Completer:
             if before.startswith("\\") and " " not in before:
                 yield from (Completion(c, -len(before)) for c in COMMANDS if c.startswith(before))
                 return
-            for found in candidates(before.removeprefix("\\d "), names, document.text_after_cursor):
-                yield Completion(found.text, -found.replaces, display_meta=found.kind)
+            for candidate in candidates(before.removeprefix("\\d "), names, document.text_after_cursor):
+                yield Completion(candidate.text, -candidate.replaces, display_meta=candidate.kind)
 
     return SqlCompleter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -53,7 +52,7 @@ def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "PENSTOCK_STATE": backend.url},
+                env=config.child_environment({"PENSTOCK_STATE": backend.url}),
             )
     except OSError as error:
         raise StateError(
@@ -75,22 +74,22 @@ def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
             )
         return False
 
-    found = wait_until(backend, job, ready, timeout, "started again")
+    restarted = wait_until(backend, job, ready, timeout, "started again")
     # A child that goes on is nobody's business any more; without this Python warns about it.
     child.returncode = child.returncode or 0
-    return found
+    return restarted
 
 
 def _settled(job: Job) -> bool:
     return job.state is JobState.RUNNING or job.state.ended
 
 
-def _only_by_hand(job: Job, place: str, why: str) -> StateError:
+def _only_by_hand(job: Job, database: str, why: str) -> StateError:
     start = job.start
     hint = None
     if start is not None:
         at = f", at {start.place}" if start.place else ""
         hint = f"it was started in {start.directory} by `{hidden(shlex.join(start.argv))}`{at}"
     return StateError(
-        f"'{job.name}' cannot be restarted from here: {why}", code="JOB_RESTART", where=place, hint=hint
+        f"'{job.name}' cannot be restarted from here: {why}", code="JOB_RESTART", where=database, hint=hint
     )

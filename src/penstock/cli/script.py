@@ -51,12 +51,12 @@ def run_statement(session: Session, statement: str, printing: Printing) -> bool:
     started = time.monotonic()
     limit = printing.rows()
     with progress(session.spark):
-        found = _result(session, statement, limit, printing.timeout)
-        if found is not None:
-            schema, batches = found
+        result = _result(session, statement, limit, printing.timeout)
+        if result is not None:
+            schema, batches = result
             # The first rows are fetched while progress is still shown; the table is written after it is gone.
             first = next(batches, None)
-    if found is None:
+    if result is None:
         _say(f"ok in {time.monotonic() - started:.2f} s", printing)
         return False
     written = write_batches(schema, _chain(first, batches), output=printing.output, limit=limit)

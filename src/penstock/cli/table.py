@@ -124,13 +124,13 @@ def _cells(char: str) -> int:
 def _fit(text: str, width: int) -> str:
     if display_width(text) <= width:
         return text
-    kept, used = [], 0
+    chars, used = [], 0
     for char in text:
         used += _cells(char)
         if used > width - 1:
             break
-        kept.append(char)
-    return "".join(kept) + "…"
+        chars.append(char)
+    return "".join(chars) + "…"
 
 
 def _pad(text: str, width: int, right: bool) -> str:

@@ -29,14 +29,14 @@ def read(path: Path, lines: int | None = None, follow: Callable[[], bool] | None
                 return
             time.sleep(POLL_SECONDS)
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 continue
-            if found.st_ino != os.fstat(file.fileno()).st_ino:
+            if status.st_ino != os.fstat(file.fileno()).st_ino:
                 yield from _rest(file)
                 file.close()
                 file = path.open("rb")
-            elif found.st_size < file.tell():
+            elif status.st_size < file.tell():
                 file.seek(0)
     finally:
         file.close()
@@ -53,14 +53,14 @@ def _start_of(descriptor: int, lines: int) -> int:
     if lines == 0:
         return end
     # The break at the very end of a file closes its last line.
-    place, breaks = end, -1 if end and os.pread(descriptor, 1, end - 1) == b"\n" else 0
-    while place > 0:
-        begin = max(0, place - BLOCK)
-        block = os.pread(descriptor, place - begin, begin)
+    offset, breaks = end, -1 if end and os.pread(descriptor, 1, end - 1) == b"\n" else 0
+    while offset > 0:
+        begin = max(0, offset - BLOCK)
+        block = os.pread(descriptor, offset - begin, begin)
         for index in range(len(block) - 1, -1, -1):
             if block[index] == 0x0A:
                 breaks += 1
                 if breaks == lines:
                     return begin + index + 1
-        place = begin
+        offset = begin
     return 0

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from penstock.plan.distribution import Distribution, Edge, distribute_view
-from penstock.plan.expression import Call, Column, Expression, conjuncts, time_bound, uses_time
-from penstock.plan.expression import Literal as Constant
+from penstock.plan.expression import conjuncts, show, time_bound, uses_time
 from penstock.plan.node import (
     Aggregate,
     AggregateCall,
@@ -123,7 +122,7 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case Values():
             return f"{len(node.rows)} rows", "none after the first tick"
         case Filter():
-            return show(node.condition, node.input), _filter_cost(node)
+            return show(node.condition, _columns(node.input)), _filter_cost(node)
         case Project():
             return ", ".join(field.name for field in node.fields), "data" if _timed(node) else "delta"
         case Union():
@@ -131,7 +130,7 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case Expand():
             return f"into {len(node.projections)} grouping sets", "delta"
         case Generate():
-            return show(node.generator, node.input), "delta"
+            return show(node.generator, _columns(node.input)), "delta"
         case Join():
             return _describe_join(node)
         case Asof():
@@ -171,7 +170,7 @@ def _describe_join(node: Join) -> tuple[str, str]:
         for left, right, safe in zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
     ]
     if node.residual is not None:
-        pairs.append(show(node.residual, node.left, node.right))
+        pairs.append(show(node.residual, _columns(node.left, node.right)))
     kind = "null-aware anti" if node.null_aware else node.kind
     if node.left_keys:
         return f"{kind} on {' and '.join(pairs)}", "delta"
@@ -206,6 +205,10 @@ def _describe_aggregate(node: Aggregate, cost: Callable[[AggregateCall], str]) -
     return f"{calls}{f' by {by}' if by else ''}", "touched groups" if reads_groups else "delta"
 
 
+def _columns(*inputs: Node) -> list[str]:
+    return [field.name for node in inputs for field in node.fields]
+
+
 def _names(node: Node, columns: tuple[int, ...]) -> str:
     return ", ".join(node.fields[column].name for column in columns)
 
@@ -223,41 +226,3 @@ def _timed(node: Node) -> bool:
             return any(uses_time(expression) for expression in node.expressions)
         case _:
             return False
-
-
-INFIX = {
-    "Add": "+",
-    "Subtract": "-",
-    "Multiply": "*",
-    "Divide": "/",
-    "EqualTo": "=",
-    "EqualNullSafe": "<=>",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "And": "AND",
-    "Or": "OR",
-}
-
-
-def show(expression: Expression, *inputs: Node) -> str:
-    """An expression as people would write it; columns have the names of these inputs, or their own."""
-    names = [field.name for node in inputs for field in node.fields]
-
-    def text(part: Expression) -> str:
-        match part:
-            case Column():
-                return names[part.index] if part.index < len(names) else part.name or f"#{part.index}"
-            case Constant():
-                return repr(part.value) if isinstance(part.value, str) else str(part.value)
-            case Call():
-                arguments = [text(argument) for argument in part.args]
-                if part.name in INFIX and len(arguments) == 2:
-                    return f"({arguments[0]} {INFIX[part.name]} {arguments[1]})"
-                if part.name == "Cast":
-                    return f"cast({arguments[0]} as {part.type})"
-                return f"{part.name.lower()}({', '.join(arguments)})"
-
-    whole = text(expression)
-    return whole[1:-1] if whole.startswith("(") and whole.endswith(")") else whole

@@ -72,6 +72,21 @@ Expression = Column | Literal | Call
 _COMPARISONS = frozenset({"LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "EqualTo"})
 _ORDERED = frozenset({"timestamp", "timestamp_ntz", "date", "bigint", "int", "smallint", "tinyint"})
 
+_INFIX = {
+    "Add": "+",
+    "Subtract": "-",
+    "Multiply": "*",
+    "Divide": "/",
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "And": "AND",
+    "Or": "OR",
+}
+
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything below it."""
@@ -125,6 +140,31 @@ def time_bound(condition: Expression) -> tuple[Expression, Expression] | None:
     if len(of_row) != 1 or len(of_time) != 1 or of_row[0].type not in _ORDERED:
         return None
     return of_row[0], of_time[0]
+
+
+def show(expression: Expression, columns: Sequence[str] = ()) -> str:
+    """Return an expression as people would write it; its columns have these names, or their own.
+
+    >>> show(Call("Add", (Column(0, "int"), Call("Abs", (Literal(1, "int"),), "int")), "int"), ["price"])
+    'price + abs(1)'
+    """
+    text = _text(expression, columns)
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
+
+
+def _text(expression: Expression, columns: Sequence[str]) -> str:
+    match expression:
+        case Column(index=index):
+            return columns[index] if index < len(columns) else expression.name or f"#{index}"
+        case Literal(value=value):
+            return repr(value) if isinstance(value, str) else str(value)
+        case Call(name=name):
+            arguments = [_text(argument, columns) for argument in expression.args]
+            if name in _INFIX and len(arguments) == 2:
+                return f"({arguments[0]} {_INFIX[name]} {arguments[1]})"
+            if name == "Cast":
+                return f"cast({arguments[0]} as {expression.type})"
+            return f"{name.lower()}({', '.join(arguments)})"
 
 
 def _reads_row(expression: Expression) -> bool:

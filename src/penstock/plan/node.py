@@ -141,7 +141,8 @@ class Asof:
 class AggregateCall(WithOptions):
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
-    A Count without arguments is COUNT(*). `filter` is a boolean column; `options` hold what changes the meaning (evalMode, percentage, ignoreNulls, order, ...).
+    A Count without arguments is COUNT(*). `filter` is a boolean column; `options` hold what changes the meaning (evalMode,
+    percentage, ignoreNulls, order, ...).
     """
 
     function: str

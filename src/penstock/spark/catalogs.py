@@ -34,14 +34,14 @@ S3_TO_HADOOP = {
 STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "abfs": "adls", "abfss": "adls", "gs": "gcs"}
 
 
-def conf_of(name: str, given: Mapping[str, str]) -> dict[str, str]:
+def conf_of(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the Spark settings of one catalog.
 
     >>> conf_of("lake", {"type": "rest", "uri": "http://host:8181"})["spark.sql.catalog.lake.uri"]
     'http://host:8181'
     """
-    kind = _checked(name, given)
-    options = {key: value for key, value in given.items() if key != "type"}
+    kind = _checked(name, settings)
+    options = {key: value for key, value in settings.items() if key != "type"}
     if kind in ("hadoop", "jdbc"):
         options["warehouse"] = absolute(options["warehouse"])
         options = _with_hadoop_s3(options)
@@ -55,13 +55,13 @@ def conf_of(name: str, given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def connectors_of(given: Mapping[str, str]) -> tuple[str, ...]:
+def connectors_of(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return the connectors that a catalog needs: iceberg, its database's driver, its store."""
     names = ["iceberg"]
-    if given.get("type") == "jdbc" and re.match(r"(jdbc:)?postgres(ql)?:", given.get("uri", "")):
+    if settings.get("type") == "jdbc" and re.match(r"(jdbc:)?postgres(ql)?:", settings.get("uri", "")):
         names.append("postgres")
-    store = STORES.get(_scheme(given.get("warehouse", "")))
-    if store is None and any(key.startswith("s3.") for key in given):
+    store = STORES.get(_scheme(settings.get("warehouse", "")))
+    if store is None and any(key.startswith("s3.") for key in settings):
         store = "s3"
     return (*names, store) if store else tuple(names)
 
@@ -73,7 +73,7 @@ def absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def _checked(name: str, given: Mapping[str, str]) -> str:
+def _checked(name: str, settings: Mapping[str, str]) -> str:
     where = f"catalog '{name}'"
     if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == "spark_catalog":
         raise ConfigError(
@@ -82,7 +82,7 @@ def _checked(name: str, given: Mapping[str, str]) -> str:
             where="catalogs",
             hint="use letters, digits and underscores; spark_catalog is Spark's own",
         )
-    kind = given.get("type")
+    kind = settings.get("type")
     if kind is None:
         raise ConfigError(
             f"{where} has no type",
@@ -97,9 +97,9 @@ def _checked(name: str, given: Mapping[str, str]) -> str:
             where=where,
             hint=suggest(kind, REQUIRED, what="type"),
         )
-    lacking = [field for field in REQUIRED[kind] if not given.get(field)]
+    lacking = [field for field in REQUIRED[kind] if not settings.get(field)]
     if lacking:
-        near = [key for key in given if key not in ("type", *REQUIRED[kind])]
+        near = [key for key in settings if key not in ("type", *REQUIRED[kind])]
         meant = next((f"; did you mean '{field}'?" for field in lacking if _near(field, near)), "")
         raise ConfigError(
             f"{where} of type {kind} needs {' and '.join(repr(field) for field in lacking)}{meant}",
@@ -110,8 +110,8 @@ def _checked(name: str, given: Mapping[str, str]) -> str:
     return kind
 
 
-def _near(field: str, given: list[str]) -> bool:
-    return any(suggest(key, [field]).startswith("did you mean") for key in given)
+def _near(field: str, keys: list[str]) -> bool:
+    return any(suggest(key, [field]).startswith("did you mean") for key in keys)
 
 
 def _jdbc(name: str, options: dict[str, str]) -> dict[str, str]:
@@ -152,8 +152,8 @@ def _with_hadoop_s3(options: dict[str, str]) -> dict[str, str]:
     if "s3.endpoint" in options:
         translated.setdefault("hadoop.fs.s3a.path.style.access", "true")
         translated.setdefault("hadoop.fs.s3a.endpoint.region", "us-east-1")
-    kept = {key: value for key, value in options.items() if key not in S3_TO_HADOOP}
-    return {**translated, **kept}
+    others = {key: value for key, value in options.items() if key not in S3_TO_HADOOP}
+    return {**translated, **others}
 
 
 def _scheme(text: str) -> str:

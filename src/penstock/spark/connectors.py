@@ -107,7 +107,7 @@ def connector_for_path(path: str) -> str | None:
 
 def asked_for(settings: Settings) -> tuple[str, ...]:
     """Return the connectors that the settings name, and those that their catalogs need."""
-    implied = (name for given in settings.catalogs.values() for name in catalogs.connectors_of(given))
+    implied = (name for options in settings.catalogs.values() for name in catalogs.connectors_of(options))
     return tuple(dict.fromkeys((*settings.connectors, *implied)))
 
 
@@ -124,8 +124,8 @@ def session_conf(names: Iterable[str], settings: Settings) -> dict[str, str]:
     added: dict[str, str] = {}
     for name in names:
         added.update(_conf_of(name, settings))
-    for catalog, given in settings.catalogs.items():
-        added.update(catalogs.conf_of(catalog, given))
+    for catalog, options in settings.catalogs.items():
+        added.update(catalogs.conf_of(catalog, options))
     conf = {key: value for key, value in added.items() if key not in settings.conf}
     given_extensions = [text.strip() for text in settings.conf.get(EXTENSIONS, "").split(",")]
     own = [addition.extension for addition in (_addition(name) for name in names) if addition.extension]

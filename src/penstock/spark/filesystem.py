@@ -46,9 +46,9 @@ class Folder:
         """All files below a folder, by their paths from the root."""
         if not self.exists(name):
             return
-        found = self._files.listFiles(self._at(name), True)
-        while found.hasNext():
-            yield found.next().getPath().toString().removeprefix(self._qualified)
+        listing = self._files.listFiles(self._at(name), True)
+        while listing.hasNext():
+            yield listing.next().getPath().toString().removeprefix(self._qualified)
 
     def move(self, old: str, new: str) -> None:
         """Give a file another place, in a folder that is made when it is missing."""

@@ -46,23 +46,23 @@ class Fragments:
             for binding in node.bindings
         ]
         fields = node.inputs[0].fields
-        given = [columns[index] for index in used]
-        given.append(pa.repeat(pa.scalar(micros, kernel_type(_NOW)), length))
+        arguments = [columns[index] for index in used]
+        arguments.append(pa.repeat(pa.scalar(micros, kernel_type(_NOW)), length))
         names = [fields[index].type for index in used] + [_NOW]
         try:
-            return self._evaluated(node, pairs, given, names, kinds)
+            return self._evaluated(node, pairs, arguments, names, kinds)
         except Exception as error:
-            found = errors.translate(error)
-            if isinstance(found, DataError):
-                bad = self._first_bad(node, pairs, given, names, kinds)
+            failure = errors.translate(error)
+            if isinstance(failure, DataError):
+                bad = self._first_bad(node, pairs, arguments, names, kinds)
                 shown = ", ".join(f"{fields[index].name}={columns[index][bad].as_py()!r}" for index in used)
-                found.message += f" for the row ({shown})"
-            raise found from None
+                failure.message += f" for the row ({shown})"
+            raise failure from None
 
     def operator(
         self, node: plan.Spark, inputs: Sequence[Sequence[pa.Array]], lengths: Sequence[int], micros: int
     ) -> tuple[list[pa.Array], int]:
-        """Run an operator over all rows of its inputs, each row as often as it occurs; return the columns and how many rows it gives."""
+        """Run an operator over all rows of its inputs, each row as often as it occurs; return the columns and the number of rows."""
         try:
             frame = self._grafted(node, inputs, lengths, micros, rows=False)
             if not node.fields:
@@ -83,11 +83,12 @@ class Fragments:
         except Exception as error:
             raise errors.translate(error) from None
         extra = table.column_names.index(_ROW)
-        kept = [index for index in range(table.num_columns) if index != extra]
+        positions = [index for index in range(table.num_columns) if index != extra]
         values = [
-            _kernel(table.column(index), item.type) for index, item in zip(kept, node.fields, strict=True)
+            _kernel(table.column(index), item.type)
+            for index, item in zip(positions, node.fields, strict=True)
         ]
-        return _whole(table.column(extra)), values
+        return _in_one_chunk(table.column(extra)), values
 
     # ------------------------------------------------------------------ inside
 
@@ -95,15 +96,15 @@ class Fragments:
         self,
         node: plan.Spark,
         pairs: Sequence[Sequence[int]],
-        given: Sequence[pa.Array],
+        arguments: Sequence[pa.Array],
         names: Sequence[str],
         kinds: Sequence[str],
     ) -> int:
         """The first row that Spark refuses, found by halves."""
-        low, high = 0, len(given[0])
+        low, high = 0, len(arguments[0])
         while high - low > 1:
             middle = (low + high) // 2
-            half = [column.slice(low, middle - low) for column in given]
+            half = [column.slice(low, middle - low) for column in arguments]
             try:
                 self._evaluated(node, pairs, half, names, kinds)
                 low = middle
@@ -115,20 +116,20 @@ class Fragments:
         self,
         node: plan.Spark,
         pairs: Sequence[Sequence[int]],
-        given: Sequence[pa.Array],
+        arguments: Sequence[pa.Array],
         names: Sequence[str],
         kinds: Sequence[str],
     ) -> list[pa.Array]:
-        """The expressions over the given columns (there is always one, the time): in the driver, unless they need a job."""
+        """The expressions over their arguments (there is always one, the time): in the driver, unless they need a job."""
         if self._front.needsJob(_java_list(self._spark, node.path)):
-            return self._by_job(node, pairs, given, kinds)
-        return self._in_place(node, pairs, given, names, kinds)
+            return self._by_job(node, pairs, arguments, kinds)
+        return self._in_place(node, pairs, arguments, names, kinds)
 
     def _in_place(
         self,
         node: plan.Spark,
         pairs: Sequence[Sequence[int]],
-        given: Sequence[pa.Array],
+        arguments: Sequence[pa.Array],
         names: Sequence[str],
         kinds: Sequence[str],
     ) -> list[pa.Array]:
@@ -144,34 +145,35 @@ class Fragments:
         projection = self._projections[node.path]
         schema = pa.schema([(f"c{index}", spark_type(kernel_type(kind))) for index, kind in enumerate(kinds)])
         batch = pa.record_batch(
-            [_cast(column, spark_type(column.type)) for column in given], [f"c{i}" for i in range(len(given))]
+            [_cast(column, spark_type(column.type)) for column in arguments],
+            [f"c{i}" for i in range(len(arguments))],
         )
-        made: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for start in range(0, batch.num_rows, _MOST_ROWS):
             message = batch.slice(start, _MOST_ROWS).serialize().to_pybytes()
-            made.extend(
+            batches.extend(
                 pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema)
                 for part in projection.run(message)
             )
-        table = pa.Table.from_batches(made, schema)
+        table = pa.Table.from_batches(batches, schema)
         return [_kernel(table.column(index), kind) for index, kind in enumerate(kinds)]
 
     def _by_job(
         self,
         node: plan.Spark,
         pairs: Sequence[Sequence[int]],
-        given: Sequence[pa.Array],
+        arguments: Sequence[pa.Array],
         kinds: Sequence[str],
     ) -> list[pa.Array]:
-        length = len(given[0])
-        numbered = [*given, pa.array(range(length), pa.int64())]
+        length = len(arguments[0])
+        numbered = [*arguments, pa.array(range(length), pa.int64())]
         source = self._relation(numbered, length)
         lists = [_java_list(self._spark, items) for items in pairs]
         grown = self._front.projectPlan(
             _java_list(self._spark, node.path), _java_list(self._spark, lists), source
         )
         table = self._frame(grown).toArrow()
-        order = _whole(table.column(len(kinds)))
+        order = _in_one_chunk(table.column(len(kinds)))
         ranked = table.take(pa.compute.sort_indices(order))
         return [_kernel(ranked.column(index), kind) for index, kind in enumerate(kinds)]
 
@@ -202,11 +204,11 @@ class Fragments:
 
     def _relation(self, columns: Sequence[pa.Array], length: int, *, last: str | None = None) -> Any:
         """Rows as a Catalyst relation."""
-        given = list(columns) or [pa.nulls(length, pa.int8())]
-        names = [f"c{index}" for index in range(len(given))]
+        present = list(columns) or [pa.nulls(length, pa.int8())]
+        names = [f"c{index}" for index in range(len(present))]
         if last is not None:
             names[-1] = last
-        table = pa.table([_cast(column, spark_type(column.type)) for column in given], names)
+        table = pa.table([_cast(column, spark_type(column.type)) for column in present], names)
         frame: Any = self._spark.createDataFrame(table)
         return frame._jdf.queryExecution().optimizedPlan()
 
@@ -214,8 +216,8 @@ class Fragments:
         from pyspark.sql import DataFrame
 
         jvm: Any = self._spark._jvm
-        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, grown)
-        return DataFrame(made, self._spark)
+        dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, grown)
+        return DataFrame(dataset, self._spark)
 
 
 _ROW = "penstock_row"
@@ -236,18 +238,18 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else column.cast(kind)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _in_one_chunk(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return combined if isinstance(combined, pa.Array) else combined.chunk(0)
 
 
 def _kernel(column: pa.ChunkedArray, kind: str) -> pa.Array:
-    return _cast(_whole(column), kernel_type(kind))
+    return _cast(_in_one_chunk(column), kernel_type(kind))
 
 
 def _java_list(spark: SparkSession, items: Sequence[Any]) -> Any:
     jvm: Any = spark._jvm
-    made = jvm.java.util.ArrayList()
+    listed = jvm.java.util.ArrayList()
     for item in items:
-        made.add(item)
-    return made
+        listed.add(item)
+    return listed

@@ -63,25 +63,25 @@ def for_java(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> for_java({"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "x"})["sasl.jaas.config"]
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="x";'
     """
-    given = {name: value for name, value in settings.items() if name not in _LIBRDKAFKA_ONLY}
+    java_settings = {name: value for name, value in settings.items() if name not in _LIBRDKAFKA_ONLY}
     mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
     if mechanism is not None:
-        given["sasl.mechanism"] = mechanism
+        java_settings["sasl.mechanism"] = mechanism
     if "sasl.username" in settings and "sasl.jaas.config" not in settings:
-        given["sasl.jaas.config"] = _jaas(str(mechanism), settings)
+        java_settings["sasl.jaas.config"] = _jaas(str(mechanism), settings)
     if settings.get("ssl.endpoint.identification.algorithm") == "none":
-        given["ssl.endpoint.identification.algorithm"] = ""
+        java_settings["ssl.endpoint.identification.algorithm"] = ""
     authority = _text(settings, "ssl.ca")
     if authority is not None:
-        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+        java_settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
     certificate, key = _text(settings, "ssl.certificate"), _text(settings, "ssl.key")
     if certificate is not None and key is not None:
-        given |= {
+        java_settings |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": certificate,
             "ssl.keystore.key": key,
         }
-    return given
+    return java_settings
 
 
 def for_librdkafka(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,29 +90,29 @@ def for_librdkafka(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> for_librdkafka({"sasl.jaas.config": 'a.PlainLoginModule required username="ann" password="x";'})
     {'sasl.username': 'ann', 'sasl.password': 'x'}
     """
-    given = {name: value for name, value in settings.items() if name not in _JAVA_ONLY}
+    client_settings = {name: value for name, value in settings.items() if name not in _JAVA_ONLY}
     if settings.get("ssl.endpoint.identification.algorithm") == "":
-        given["ssl.endpoint.identification.algorithm"] = "none"
+        client_settings["ssl.endpoint.identification.algorithm"] = "none"
     if "sasl.jaas.config" in settings:
-        given |= _credentials(str(settings["sasl.jaas.config"]))
+        client_settings |= _credentials(str(settings["sasl.jaas.config"]))
     if "ssl.truststore.certificates" in settings:
-        given["ssl.ca.pem"] = settings["ssl.truststore.certificates"]
+        client_settings["ssl.ca.pem"] = settings["ssl.truststore.certificates"]
     elif "ssl.truststore.location" in settings:
         if str(settings.get("ssl.truststore.type", "JKS")).upper() != "PEM":
             raise _java_only("ssl.truststore.location", 'write "kafka.ssl.ca.location", a PEM file, instead')
-        given["ssl.ca.location"] = settings["ssl.truststore.location"]
+        client_settings["ssl.ca.location"] = settings["ssl.truststore.location"]
     kind = str(settings.get("ssl.keystore.type", "PKCS12")).upper()
     if "ssl.keystore.certificate.chain" in settings:
-        given["ssl.certificate.pem"] = settings["ssl.keystore.certificate.chain"]
-        given["ssl.key.pem"] = settings.get("ssl.keystore.key")
+        client_settings["ssl.certificate.pem"] = settings["ssl.keystore.certificate.chain"]
+        client_settings["ssl.key.pem"] = settings.get("ssl.keystore.key")
     elif "ssl.keystore.location" in settings and kind == "PEM":
-        del given["ssl.keystore.location"]
-        given["ssl.certificate.location"] = given["ssl.key.location"] = settings["ssl.keystore.location"]
+        path = client_settings.pop("ssl.keystore.location")
+        client_settings |= {"ssl.certificate.location": path, "ssl.key.location": path}
     elif "ssl.keystore.location" in settings and kind != "PKCS12":
         raise _java_only(
             "ssl.keystore.type", 'write "kafka.ssl.certificate.location" and "kafka.ssl.key.location" instead'
         )
-    return given
+    return client_settings
 
 
 def access(settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -151,15 +151,15 @@ def _jaas(mechanism: str, settings: Mapping[str, Any]) -> str:
 
 
 def _credentials(jaas: str) -> dict[str, str]:
-    found = {
+    credentials = {
         f"sasl.{name}": re.sub(r"\\(.)", r"\1", double or single)
         for name, double, single in _IN_JAAS.findall(jaas)
     }
-    if len(found) != 2:
+    if len(credentials) != 2:
         raise _java_only(
             "sasl.jaas.config", 'write "kafka.sasl.username" and "kafka.sasl.password" if it has them'
         )
-    return found
+    return credentials
 
 
 def _text(settings: Mapping[str, Any], name: str) -> str | None:

@@ -23,15 +23,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {"csv": {"header": True, "inferSchema": Tr
 
 def read(spark: SparkSession, form: str, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
     """Read files of one format; `options` are Spark's own."""
-    given = {key.lower() for key in options}
-    chosen = {key: value for key, value in DEFAULTS.get(form, {}).items() if key.lower() not in given}
+    names = {key.lower() for key in options}
+    chosen = {key: value for key, value in DEFAULTS.get(form, {}).items() if key.lower() not in names}
     if schema is not None:
         chosen.pop("inferSchema", None)
     many = [path] if isinstance(path, str | os.PathLike) else list(path)
     places = [absolute(part) for part in many]
     if (
         form == "csv"
-        and not given & {"sep", "delimiter"}
+        and not names & {"sep", "delimiter"}
         and all(extension(place) == ".tsv" for place in places)
     ):
         chosen["sep"] = "\t"

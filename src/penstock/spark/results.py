@@ -53,8 +53,8 @@ class HeldResult:
         with tagged(self._spark, self._tag):
             jvm: Any = SparkContext._jvm
             socket = jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, list(partitions))
-        found = _load_from_socket(socket, NoOpSerializer())
-        return [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in found]
+        batches = _load_from_socket(socket, NoOpSerializer())
+        return [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in batches]
 
     def release(self) -> None:
         """Let Spark forget the partitions; a Spark that has ended has forgotten them."""
@@ -96,9 +96,9 @@ class SparkExecution:
     def hold(self) -> HeldResult:
         """Make the DataFrame and run all of its stages but the last."""
         self.frame = self._make()
-        held = HeldResult(self.frame, tag=self.tag, released=self._forget)
-        self.result_rdd = held.rdd_id
-        return held
+        result = HeldResult(self.frame, tag=self.tag, released=self._forget)
+        self.result_rdd = result.rdd_id
+        return result
 
     def cancel(self) -> None:
         """End all jobs of the tag."""

@@ -91,10 +91,3 @@ def cancel_tag(spark: SparkSession, tag: str) -> None:
     except (Py4JError, AttributeError, AssertionError, ConnectionError):
         # The session is being stopped by someone else; its jobs end with it.
         return
-
-
-def active_jobs(spark: SparkSession, tag: str) -> list[int]:
-    """Return the ids of the running jobs of a tag."""
-    jobs = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
-    active = set(spark.sparkContext.statusTracker().getActiveJobsIds())
-    return sorted(int(job) for job in jobs if job in active)

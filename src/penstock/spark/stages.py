@@ -53,13 +53,13 @@ class Stage:
     @property
     def inputs(self) -> tuple[int, ...]:
         """The stages that this one needs."""
-        found = [
+        numbers = [
             number
             for operator in self.root.walk()
             for number in (operator.reads, *operator.subqueries)
             if number is not None
         ]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ def stages_of(frame: DataFrame, *, result_rdd: int | None = None) -> Stages:
     finished = finished_stages(spark)
     if result_rdd is None:
         last = result_stage(spark, frozenset(reader.metrics))
-        known = next((stage for stage in finished if stage.number == last), None)
-        if known is not None and drafts[0].stage.partitions in (None, known.tasks):
-            drafts[0] = replace(drafts[0], ran=known)
+        result_run = next((stage for stage in finished if stage.number == last), None)
+        if result_run is not None and drafts[0].stage.partitions in (None, result_run.tasks):
+            drafts[0] = replace(drafts[0], ran=result_run)
     else:
         drafts[0] = replace(drafts[0], rdds=frozenset((result_rdd,)))
     return _with_tasks(spark, drafts, finished, first=result_rdd is not None)
@@ -128,21 +128,23 @@ def _with_tasks(
             many = ran.tasks if stage.partitions is None else stage.partitions
             stage = replace(stage, spark_stage=ran.number, tasks=ran_on(spark, ran), partitions=many)
         stages.append(stage)
-    known = executors(spark)
+    by_name = executors(spark)
     used = {name for stage in stages for name in stage.tasks}
-    return Stages(tuple(stages), final=True, executors={name: known[name] for name in used if name in known})
+    return Stages(
+        tuple(stages), final=True, executors={name: by_name[name] for name in used if name in by_name}
+    )
 
 
 def _matching(
     finished: list[RanStage], rdds: frozenset[int], partitions: int | None, *, first: bool
 ) -> RanStage | None:
     """The run of a stage: it computed one of its RDDs, all partitions of it, and not just some for a ticket."""
-    found = [stage for stage in finished if stage.rdds & rdds]
-    whole = [stage for stage in found if partitions is None or stage.tasks == partitions]
-    found = whole or found
-    if not found:
+    matching = [stage for stage in finished if stage.rdds & rdds]
+    complete = [stage for stage in matching if partitions is None or stage.tasks == partitions]
+    matching = complete or matching
+    if not matching:
         return None
-    return min(found, key=lambda stage: stage.number) if first else max(found, key=lambda stage: stage.number)
+    return (min if first else max)(matching, key=lambda stage: stage.number)
 
 
 def _drawn(operator: Operator, depth: int) -> list[str]:
@@ -330,17 +332,17 @@ def _partitions(wrapped: Any) -> int | None:
     children = _items(node.children())
     if not children:
         return _leaf_partitions(node)
-    known = [many for child in children if (many := _partitions(child)) is not None]
-    if not known:
+    counts = [many for child in children if (many := _partitions(child)) is not None]
+    if not counts:
         return None
     match name:
         case "UnionExec":
-            return sum(known)
+            return sum(counts)
         case "CartesianProductExec":
-            return known[0] * known[-1]
+            return counts[0] * counts[-1]
         case "CoalesceExec":
-            return min(int(node.numPartitions()), known[0])
-    return max(known)
+            return min(int(node.numPartitions()), counts[0])
+    return max(counts)
 
 
 def _leaf_partitions(node: Any) -> int | None:

@@ -73,11 +73,11 @@ def records_read(spark: SparkSession, tag: str) -> int:
 
 def ran_on(spark: SparkSession, stage: RanStage) -> Mapping[str, tuple[int, ...]]:
     """Return which partitions of a stage each executor computed."""
-    found: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for task in _as_json(spark, _store(spark).taskList(stage.number, stage.attempt, MOST_TASKS)):
         if task["status"] == "SUCCESS":
-            found.setdefault(task["executorId"], []).append(task["partitionId"])
-    return {name: tuple(sorted(found[name])) for name in sorted(found)}
+            partitions.setdefault(task["executorId"], []).append(task["partitionId"])
+    return {name: tuple(sorted(partitions[name])) for name in sorted(partitions)}
 
 
 def executors(spark: SparkSession) -> Mapping[str, str]:

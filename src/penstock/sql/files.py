@@ -81,13 +81,13 @@ def rewrite_files(query: str) -> Rewritten:
     words = significant(query)
     files: list[FileReference] = []
     edits: list[tuple[int, int, str]] = []
-    for place in _relations(words):
-        token = words[place]
+    for index in _relations(words):
+        token = words[index]
         path = unquote(token.text)
         view = "penstock_file_" + hashlib.sha256(path.encode()).hexdigest()[:12]
         files.append(FileReference(path, token.offset, token.end, view))
         edits.append((token.offset, token.end, view))
-        last = _skip_sample(words, place)
+        last = _skip_sample(words, index)
         if not _has_alias(words, last + 1):
             end = words[last].end
             edits.append((end, end, f" AS `{stem(path).replace('`', '``')}`"))
@@ -141,49 +141,49 @@ _NO_ALIAS = _ENDS_LIST | {
 
 
 def _relations(words: list[Token]) -> list[int]:
-    """The places of the strings that stand where a relation must."""
+    """The indices of the strings that stand where a relation must."""
     first = words[0].upper if words else ""
     if first in ("SHOW", "DELETE"):
         # Their FROM names a namespace or a table to change, never something to read.
         return []
-    found = []
+    indices = []
     levels = [_Level(query=True)]
-    for place, token in enumerate(words):
+    for index, token in enumerate(words):
         level = levels[-1]
         expected, level.expected = level.expected, False
         word = token.upper
         if token.kind is Kind.STRING:
             if expected:
-                found.append(place)
+                indices.append(index)
         elif word == "(":
-            levels.append(_opened(words, place, expected))
+            levels.append(_opened(words, index, expected))
         elif word == ")":
             if len(levels) > 1:
                 levels.pop()
         elif word == "," and level.listing:
             level.expected = True
-        elif level.query and _begins_relation(words, place, first):
+        elif level.query and _begins_relation(words, index, first):
             level.listing = level.expected = True
         elif word in _ENDS_LIST:
             level.listing = False
         elif word == "LATERAL" and expected:
             level.expected = True
-    return found
+    return indices
 
 
-def _opened(words: list[Token], place: int, expected: bool) -> _Level:
-    inside = words[place + 1].upper if place + 1 < len(words) else ""
-    before = words[place - 1].upper if place else ""
+def _opened(words: list[Token], index: int, expected: bool) -> _Level:
+    inside = words[index + 1].upper if index + 1 < len(words) else ""
+    before = words[index - 1].upper if index else ""
     if inside in _BEGINS_QUERY and not (inside == "FROM" and before == "TRIM"):
         return _Level(query=True)
     return _Level(query=expected, listing=expected, expected=expected)
 
 
-def _begins_relation(words: list[Token], place: int, first: str) -> bool:
-    before = words[place - 1].upper if place else ""
+def _begins_relation(words: list[Token], index: int, first: str) -> bool:
+    before = words[index - 1].upper if index else ""
     if before == ".":
         return False
-    match words[place].upper:
+    match words[index].upper:
         case "FROM":
             return before != "DISTINCT"
         case "JOIN":
@@ -193,22 +193,22 @@ def _begins_relation(words: list[Token], place: int, first: str) -> bool:
     return False
 
 
-def _skip_sample(words: list[Token], place: int) -> int:
-    """The place of the last token before an alias may stand: behind a TABLESAMPLE clause, if there is one."""
-    if place + 2 >= len(words) or words[place + 1].upper != "TABLESAMPLE" or words[place + 2].text != "(":
-        return place
+def _skip_sample(words: list[Token], index: int) -> int:
+    """The index of the last token before an alias may stand: behind a TABLESAMPLE clause, if there is one."""
+    if index + 2 >= len(words) or words[index + 1].upper != "TABLESAMPLE" or words[index + 2].text != "(":
+        return index
     depth = 0
-    for end in range(place + 2, len(words)):
+    for end in range(index + 2, len(words)):
         depth += {"(": 1, ")": -1}.get(words[end].text, 0)
         if depth == 0:
             return end
-    return place
+    return index
 
 
-def _has_alias(words: list[Token], place: int) -> bool:
-    if place >= len(words):
+def _has_alias(words: list[Token], index: int) -> bool:
+    if index >= len(words):
         return False
-    token = words[place]
+    token = words[index]
     return token.kind is Kind.NAME or (token.kind is Kind.WORD and token.upper not in _NO_ALIAS)
 
 

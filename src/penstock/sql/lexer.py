@@ -106,18 +106,18 @@ def split(script: str) -> list[Statement]:
     >>> [statement.text for statement in split("SELECT 1; SELECT ';' -- no; \\n")]
     ['SELECT 1', "SELECT ';' -- no;"]
     """
-    found: list[Statement] = []
+    statements: list[Statement] = []
     words: list[Token] = []
     for token in significant(script):
         if token.text == ";" and _depth(words) == 0:
             if words:
-                found.append(_statement(script, words, token.offset, ended=True))
+                statements.append(_statement(script, words, token.offset, ended=True))
             words = []
         else:
             words.append(token)
     if words:
-        found.append(_statement(script, words, len(script), ended=False))
-    return found
+        statements.append(_statement(script, words, len(script), ended=False))
+    return statements
 
 
 def is_complete(script: str) -> bool:
@@ -154,12 +154,12 @@ _ESCAPE = re.compile(r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\[0-3][0-7]{2}|\\.|'
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
-def _unescape(found: str, quote: str) -> str:
-    if found[0] != "\\":
-        return quote if found[0] == quote else found
-    if len(found) == 2:
-        return _ESCAPED.get(found[1], found[1])
-    return chr(int(found[1:], 8)) if found[1].isdigit() else chr(int(found[2:], 16))
+def _unescape(escape: str, quote: str) -> str:
+    if escape[0] != "\\":
+        return quote if escape[0] == quote else escape
+    if len(escape) == 2:
+        return _ESCAPED.get(escape[1], escape[1])
+    return chr(int(escape[1:], 8)) if escape[1].isdigit() else chr(int(escape[2:], 16))
 
 
 def _block_comment(text: str, offset: int) -> tuple[Kind, int]:

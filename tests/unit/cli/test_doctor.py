@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import check
 from penstock.cli import main as cli
-from penstock.cli.check import Status, memory_of
+from penstock.cli.commands import doctor_check as check
+from penstock.cli.commands.doctor_check import Status, memory_of
 from penstock.config import Settings
 
 

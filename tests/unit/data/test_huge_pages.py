@@ -22,6 +22,13 @@ def test_the_switch_is_put_back() -> None:
 
 
 def test_without_a_switch_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huge_pages, "_switch", None)
-    with huge_pages.plain_pages():
-        pass
+    switch = huge_pages._switch
+    assert switch is not None
+    before = switch(True)
+    try:
+        monkeypatch.setattr(huge_pages, "_switch", None)
+        with huge_pages.plain_pages():
+            assert switch(True) is True
+        assert switch(True) is True
+    finally:
+        switch(before)

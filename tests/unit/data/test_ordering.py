@@ -80,10 +80,11 @@ def test_rows_sort_as_spark_sorts_them(name: str, descending: bool, nulls_first:
     key = SortKey(0, descending, nulls_first)
     columns = [pa.array(rows, kind), pa.array(tie, pa.int64())]
     found = sort_rows(columns, [key]).tolist()
-    expected = sorted(
-        range(len(rows)),
-        key=functools.cmp_to_key(lambda a, b: compare(rows[a], rows[b], key) or tie[a] - tie[b]),
-    )
+
+    def by_value(a: int, b: int) -> int:
+        return compare(rows[a], rows[b], key) or tie[a] - tie[b]
+
+    expected = sorted(range(len(rows)), key=functools.cmp_to_key(by_value))
     # -0.0 and 0.0 are equal to Spark; the whole row then decides.
     if name in ("float", "double"):
         assert [plain(rows[at]) if rows[at] is not None else None for at in found] == [
@@ -140,12 +141,11 @@ def test_many_random_rows() -> None:
         for i, kind in enumerate((pa.int64(), pa.large_string(), pa.float64()))
     ]
     whole = [*keys, SortKey(0), SortKey(1), SortKey(2)]
-    expected = sorted(
-        rows,
-        key=functools.cmp_to_key(
-            lambda a, b: next((c for k in whole if (c := compare(a[k.column], b[k.column], k))), 0)
-        ),
-    )
+
+    def by_keys(a: tuple[Any, ...], b: tuple[Any, ...]) -> int:
+        return next((c for k in whole if (c := compare(a[k.column], b[k.column], k))), 0)
+
+    expected = sorted(rows, key=functools.cmp_to_key(by_keys))
     order = sort_rows(columns, keys)
     found = [rows[at] for at in order]
     in_order = list(zip(*(word[order].tolist() for word in prefix(columns, keys)), strict=True))

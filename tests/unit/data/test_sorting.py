@@ -90,3 +90,17 @@ def test_only_the_hash_of_one_integer_decides() -> None:
     assert not tells_apart([numbers, numbers])
     for column in (pa.array([1, None]), pa.array([1.5]), pa.array(["a"]), numbers.cast(pa.decimal128(20, 0))):
         assert not tells_apart([column])
+
+
+@pytest.mark.parametrize("mask", [0x3, 0xC000000000000000, 0xFFFFFFFFFFFFFFFF])
+@pytest.mark.parametrize("count", [0, 1, 1_000, 150_000])
+def test_order_of_hashes_is_ascending_and_stable(mask: int, count: int) -> None:
+    with weakened(mask):
+        values = hash_rows([pa.array(np.arange(count) % (count // 2 + 1))])
+    assert (order_words(values)[0] == np.argsort(values, kind="stable")).all()
+
+
+def test_order_repairs_ties_of_the_high_bits() -> None:
+    values = np.repeat(np.arange(50_000, dtype=np.uint64) << np.uint64(40), 3)
+    values += np.tile(np.array([2, 0, 1], np.uint64), 50_000)
+    assert (order_words(values)[0] == np.argsort(values, kind="stable")).all()

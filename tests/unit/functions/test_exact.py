@@ -100,7 +100,7 @@ def test_sums_of_many_rows_with_large_weights() -> None:
     values = np.array([0.1, 1e10, -7.25, 1e-300])
     sums.add(touched, np.searchsorted(touched, slots), [values], weights)
     exact = sum(Fraction(float(v)) * int(w) for v, w in zip(values, weights, strict=True))
-    assert sums.doubles(touched)[0] == _nearest(exact)
+    assert sums.doubles(touched)[0] == _nearest(Fraction(exact))
     whole = np.array([-5, 1 << 62, 12345678901, 3])
     integers.add(touched, np.searchsorted(touched, slots), whole, weights)
     total = sum(int(v) * int(w) for v, w in zip(whole, weights, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ def numbers(*rows: tuple[tuple[int | None, int | None], int]) -> Delta:
     return delta_of(rows, NUMBERS)
 
 
-def column(index: int):
+def column(index: int) -> Callable[..., pa.Array]:
     return lambda columns, rows, tick: columns[index]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def order(row: tuple[Any, ...]) -> Any:
     return (value.encode(), -1 if row[1] is None else row[1])
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], Multiset], list[pa.DataType], Callable[..., Any]]] = {
     "numbers": (lambda: OrderedValues(pa.float64()), [pa.float64()], number),
     "rows": (
         lambda: OrderedRows([pa.large_string(), pa.int64()], [SortKey(0)]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def test_small_merges_in_small_steps(words: int) -> None:
         counts = OrderedCounts(words, ids=True)
         for _ in range(60):
             rows = int(RANDOM.integers(1, 9))
-            keys = [RANDOM.integers(0, 3, rows) for _ in range(words + 2)]
+            keys: list[Any] = [RANDOM.integers(0, 3, rows) for _ in range(words + 2)]
             keys[1:-1] = [key.astype(np.uint64) << np.uint64(62) for key in keys[1:-1]]
             columns = [keys[0], *keys[1:]]
             weights = RANDOM.integers(1, 3, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from penstock import config
-from penstock.cli.check import CHECKS, Finding, Status
+from penstock.cli.commands.doctor_check import CHECKS, Finding, Status
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.output import Format, Output, write_rows
 from penstock.spark.boot.defaults import Setting, effective

@@ -11,7 +11,7 @@ import typer
 
 from penstock.backend import Job, JobState
 from penstock.backend.address import hidden
-from penstock.cli.job_rows import LIST, as_record, as_row, open_state, told, write_list, write_record
+from penstock.cli.job_rows import LIST, as_record, as_row, message_of, open_state, write_list, write_record
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
@@ -98,7 +98,7 @@ def restart(name: Name, timeout: Timeout = 120, state: State = None) -> int:
     """
     with open_state(state) as backend:
         again = restart_job(backend, backend.jobs.get(name), timeout)
-    print(f"'{again.name}' is {again.state}" + (f": {told(again)}" if told(again) else ""))
+    print(f"'{again.name}' is {again.state}" + (f": {message_of(again)}" if message_of(again) else ""))
     return FAILED if again.state in (JobState.FAILED, JobState.LOST) else DONE
 
 
@@ -136,22 +136,22 @@ def logs(
     return DONE
 
 
-def _log_of(job: Job, place: str) -> Path:
+def _log_of(job: Job, database: str) -> Path:
     if job.log is None:
         ran = f"it goes where `{hidden(shlex.join(job.start.argv))}` writes" if job.start else None
-        raise StateError(f"'{job.name}' has no log file", code="JOB_NO_LOG", where=place, hint=ran)
+        raise StateError(f"'{job.name}' has no log file", code="JOB_NO_LOG", where=database, hint=ran)
     path = Path(job.log)
     if not path.is_file():
         host = job.lease.owner.host if job.lease else "the machine that ran it"
         raise StateError(
             f"the log of '{job.name}' is not on this machine: {path}",
             code="JOB_NO_LOG",
-            where=place,
+            where=database,
             hint=f"it was written on {host}",
         )
     return path
 
 
 def _ended(job: Job) -> str:
-    message = told(job)
+    message = message_of(job)
     return f"is {job.state}" + (f": {message}" if message else "")

@@ -48,12 +48,12 @@ def shell(
       penstock shell --connector iceberg --conf spark.sql.shuffle.partitions=4
       penstock shell < report.sql
     """
-    given, names = as_conf(conf), tuple(connector or ())
+    settings, names = as_conf(conf), tuple(connector or ())
 
     def start() -> Session:
         from penstock.engine.session import Session
 
-        return Session.embedded(conf=given, master=master, connectors=names)
+        return Session.embedded(conf=settings, master=master, connectors=names)
 
     shell = Shell(in_background(start), Printing(output, summary=True if sys.stdin.isatty() else None))
     try:

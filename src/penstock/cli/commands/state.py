@@ -59,28 +59,28 @@ def show(
       penstock state show large-transactions schema --output json
     """
     with open_state(state) as backend:
-        known = _known(backend, name)
-        items = backend.state.items(known)
-        row = _as_row(backend, known)
+        job_name = _job_name(backend, name)
+        items = backend.state.items(job_name)
+        row = _as_row(backend, job_name)
         if key is None:
-            last = backend.epochs.last(known)
+            last = backend.epochs.last(job_name)
             row["last_epoch_meta"] = None if last is None else last.meta
-            row["values"] = {_path(*place): value for place, value in items.items()}
+            row["values"] = {_path(*path): value for path, value in items.items()}
             write_record(row, output)
             return DONE
-    found = [
-        {"namespace": place[0], "key": place[1], "value": value}
-        for place, value in items.items()
-        if key in (place[1], _path(*place))
+    values = [
+        {"namespace": path[0], "key": path[1], "value": value}
+        for path, value in items.items()
+        if key in (path[1], _path(*path))
     ]
-    if not found:
+    if not values:
         raise ConfigError(
-            f"'{known}' keeps no value '{key}'",
+            f"'{job_name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
             where=backend.place,
-            hint=suggest(key, (_path(*place) for place in items), what="key"),
+            hint=suggest(key, (_path(*path) for path in items), what="key"),
         )
-    write_list(found, ["namespace", "key", "value"], output)
+    write_list(values, ["namespace", "key", "value"], output)
     return DONE
 
 
@@ -100,23 +100,23 @@ def reset(
       penstock state reset per_minute --yes
     """
     with open_state(state) as backend:
-        known = _known(backend, name)
-        job = backend.jobs.find(known)
+        job_name = _job_name(backend, name)
+        job = backend.jobs.find(job_name)
         checkpoint = None if job is None else job.checkpoint
-        if not (yes or _confirmed(known, checkpoint)):
+        if not (yes or _confirmed(job_name, checkpoint)):
             print("nothing was deleted", file=sys.stderr)
             return DONE
-        lease = backend.leases.acquire(known, this_process("state reset"))
+        lease = backend.leases.acquire(job_name, this_process("state reset"))
         try:
             # Deleting a large checkpoint can take longer than a lease lasts.
             with Heartbeat(backend, lease, on_lost=lambda _: None):
                 removed = checkpoint is not None and remove_checkpoint(checkpoint)
                 epochs = backend.epochs.clear(lease)
-                values = backend.state.clear(known, lease=lease)
+                values = backend.state.clear(job_name, lease=lease)
         finally:
             backend.leases.release(lease)
     what = f"{checkpoint}, " if removed else ""
-    print(f"'{known}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted")
+    print(f"'{job_name}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted")
     return DONE
 
 
@@ -125,7 +125,7 @@ def _names(backend: Backend) -> list[str]:
     return sorted({*jobs, *backend.epochs.jobs(), *backend.state.jobs()})
 
 
-def _known(backend: Backend, name: str) -> str:
+def _job_name(backend: Backend, name: str) -> str:
     names = _names(backend)
     if name in names:
         return name

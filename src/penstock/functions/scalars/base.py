@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.data.types import decimal_parts, kernel_type
 from penstock.errors import DataError
-from penstock.plan.explain import show
-from penstock.plan.expression import Call, Literal
+from penstock.plan.expression import Call, Literal, show
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FLOATING = ("float", "double")

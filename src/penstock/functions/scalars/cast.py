@@ -222,7 +222,6 @@ def _text_rows(twin: Callable[[str], Any]) -> Convert:
 
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_WHOLE_LEGACY = re.compile(r"([+-]?[0-9]+)(?:\.[0-9]*)?")
 _FLOATING = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)", re.ASCII)
 # Java's BigDecimal takes the digits of every script.
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")

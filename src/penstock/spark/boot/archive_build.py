@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from penstock import config
 from penstock.config import Settings
 from penstock.spark.boot import archive_training, gateway, startup
 from penstock.spark.boot.archive import QUIET, Archive, discard, head, stamp, usable
@@ -106,7 +107,7 @@ def _spawn(order: Order, folder: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd="/",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=config.child_environment({"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}),
             start_new_session=True,
         )
     assert process.stdin is not None

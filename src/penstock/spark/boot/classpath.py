@@ -44,19 +44,6 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0]).resolve()
 
 
-def spark_version(home: Path) -> str:
-    """The version of Spark in that folder, from the name of its core jar."""
-    for jar in (home / "jars").glob("spark-core_*.jar"):
-        match = re.fullmatch(r"spark-core_[\d.]+-(.+)\.jar", jar.name)
-        if match:
-            return match[1]
-    raise ConfigError(
-        f"no Spark jars in {home / 'jars'}",
-        code="SPARK_MISSING",
-        hint="install the full package: pip install --force-reinstall pyspark (pyspark-client has no engine)",
-    )
-
-
 def class_path(
     home: Path, conf: Mapping[str, str], *, jars: Sequence[Path] = (), folders: Sequence[Path] = ()
 ) -> ClassPath:

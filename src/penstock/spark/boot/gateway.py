@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import config
 from penstock.errors import ConfigError
 from penstock.spark.boot import scratch
 from penstock.spark.boot.classpath import ClassPath
@@ -112,12 +113,13 @@ def start(launch: Launch, *, home: Path) -> Jvm:
     """Start a JVM and return at once; `connect` waits for it."""
     folder = scratch.make()
     log = _new_log(home, spare=folder.path)
-    environment = {
-        **os.environ,
-        **launch.environment,
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder.path / "gateway"),
-        "SPARK_CONNECT_MODE": "0",
-    }
+    environment = config.child_environment(
+        {
+            **launch.environment,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder.path / "gateway"),
+            "SPARK_CONNECT_MODE": "0",
+        }
+    )
     with log.open("ab") as output, _undisturbed():
         process = subprocess.Popen(
             _command(launch, folder.path),
@@ -300,8 +302,8 @@ def python_environment(*, local: bool, spark_home: Path) -> dict[str, str]:
     result = {"SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable}
     if local:
         # Both spare a look-up: of this machine's name, and of the user through Hadoop's login.
-        result["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-        result["SPARK_USER"] = os.environ.get("SPARK_USER") or _user()
+        result["SPARK_LOCAL_IP"] = config.spark_variable("SPARK_LOCAL_IP") or "127.0.0.1"
+        result["SPARK_USER"] = config.spark_variable("SPARK_USER") or _user()
     else:
-        result["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        result["PYSPARK_PYTHON"] = config.spark_variable("PYSPARK_PYTHON") or sys.executable
     return result

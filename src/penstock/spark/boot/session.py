@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import config
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from penstock.spark.boot import archive, gateway, loader, ml, pyspark_session, startup
@@ -123,7 +123,7 @@ def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) ->
 
 def _foreign() -> bool:
     """Whether this process has a Spark that we did not start: plain PySpark's, or spark-submit's."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if config.spark_variable("PYSPARK_GATEWAY_PORT") is not None:
         return True
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._active_spark_context is not None

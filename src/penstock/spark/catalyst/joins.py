@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from penstock.functions import evaluate
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.plan.expression import Call, Column, Expression, Literal, conjunction
 from penstock.plan.expression import walk as walk_expression
 from penstock.spark.catalyst.expressions import (
     Json,
@@ -31,7 +31,7 @@ from penstock.spark.catalyst.placed import (
     refuse_collated,
     select,
 )
-from penstock.spark.catalyst.relations import conjunction, known_or_raise, with_columns
+from penstock.spark.catalyst.relations import known_or_raise, with_columns
 
 _KINDS: dict[str, plan.JoinKind] = {
     "Inner": "inner",

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.functions import evaluate
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.plan.expression import Call, Column, Expression, Literal, conjunction
 from penstock.spark.catalyst import literals
 from penstock.spark.catalyst.expressions import Json, conjuncts, reads_time, references, translate
 from penstock.spark.catalyst.placed import (
@@ -85,14 +85,6 @@ def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
             filtered = Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
             result = select(filtered, child.keys)
     return result
-
-
-def conjunction(parts: list[Expression]) -> Expression:
-    """AND over one or more conditions."""
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = Call("And", (whole, part), "boolean", whole.nullable or part.nullable)
-    return whole
 
 
 def union(context: Context, node: Json) -> Placed:

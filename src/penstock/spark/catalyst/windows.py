@@ -7,7 +7,7 @@ from typing import Any
 from penstock.functions import windows as window_functions
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Expression, Literal
+from penstock.plan.expression import Call, Expression, Literal, conjunction
 from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
@@ -21,7 +21,7 @@ from penstock.spark.catalyst.placed import (
     refuse_collated,
     select,
 )
-from penstock.spark.catalyst.relations import columns_of, conjunction, with_columns
+from penstock.spark.catalyst.relations import columns_of, with_columns
 
 RANKING = {"RowNumber", "Rank", "DenseRank", "PercentRank", "CumeDist", "NTile"}
 OFFSET = {"Lag", "Lead", "NthValue"}

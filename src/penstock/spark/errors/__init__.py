@@ -73,17 +73,17 @@ def _not_from_py4j(record: logging.LogRecord) -> bool:
 def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
     for fault in chain:
         for special in BY_SHAPE:
-            if (made := special(fault, question)) is not None:
-                return made
+            if (error := special(fault, question)) is not None:
+                return error
     # The innermost condition says most: outer ones only tell that a job, a task or a file failed.
-    told = [fault for fault in chain if fault.condition and not fault.condition.startswith("_LEGACY")]
-    for fault in reversed(told):
+    named = [fault for fault in chain if fault.condition and not fault.condition.startswith("_LEGACY")]
+    for fault in reversed(named):
         maker = BY_CONDITION.get(fault.condition or "") or BY_CONDITION.get(
             (fault.condition or "").partition(".")[0]
         )
         if maker is not None:
             return maker(fault, question)
-    return _other(told[-1] if told else _plainest(chain), question)
+    return _other(named[-1] if named else _plainest(chain), question)
 
 
 def _plainest(chain: tuple[Fault, ...]) -> Fault:
@@ -101,8 +101,8 @@ def _other(fault: Fault, question: Question) -> PenstockError:
     if fault.condition.startswith("_LEGACY"):  # a number that Spark has instead of a name
         return SqlError(text, code="SQL_SPARK", where=where(fault, question))
     state = fault.sqlstate or ""
-    told = f"{text} [{fault.condition}{f', SQLSTATE {state}' if state else ''}]"
+    message = f"{text} [{fault.condition}{f', SQLSTATE {state}' if state else ''}]"
     name = fault.condition.partition(".")[0]
     if state.startswith("22"):
-        return DataError(told, code=f"DATA_{name}", where=where(fault, question))
-    return SqlError(told, code=f"SQL_{name}", where=where(fault, question))
+        return DataError(message, code=f"DATA_{name}", where=where(fault, question))
+    return SqlError(message, code=f"SQL_{name}", where=where(fault, question))

@@ -43,15 +43,15 @@ def faults(error: BaseException) -> tuple[Fault, ...]:
         return (_of_python(error),)
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    found: list[Fault] = []
+    faults: list[Fault] = []
     try:
-        while origin is not None and len(found) < DEEPEST_CAUSE:
-            found.append(_of_java(origin))
+        while origin is not None and len(faults) < DEEPEST_CAUSE:
+            faults.append(_of_java(origin))
             origin = origin.getCause()
     except (Py4JNetworkError, Py4JError, ConnectionError):
         # The JVM went away while it was asked; what Python already knows must do.
-        found = found or [_of_python(error)]
-    return tuple(found)
+        faults = faults or [_of_python(error)]
+    return tuple(faults)
 
 
 def _of_python(error: BaseException) -> Fault:

@@ -25,11 +25,11 @@ def _unknown_table(fault: Fault, question: Question) -> PenstockError:
     name = plain_name(fault.parameters.get("relationName", ""))
     namespace, _, table = name.rpartition(".")
     quoted = ".".join(f"`{part}`" for part in namespace.split(".")) if namespace else ""
-    known = ask(question, f"SHOW TABLES IN {quoted}" if quoted else "SHOW TABLES", "tableName")
-    hint = suggest(table, known, what="table")
+    tables = ask(question, f"SHOW TABLES IN {quoted}" if quoted else "SHOW TABLES", "tableName")
+    hint = suggest(table, tables, what="table")
     if table.lower() in ("parquet", "csv", "json", "orc", "avro", "tsv"):
         hint = f"for a file, put its path in quotes: FROM '{name}'"
-    elif not known and not namespace:
+    elif not tables and not namespace:
         hint = "register_table(name, rows) makes one; a file is read by its path in quotes: FROM 'data/orders.parquet'"
     return SqlError(
         f"no table or view '{name}'", code="SQL_UNKNOWN_TABLE", where=where(fault, question), hint=hint
@@ -73,12 +73,12 @@ def _unknown_function(fault: Fault, question: Question) -> PenstockError:
 
 def _unknown_schema(fault: Fault, question: Question) -> PenstockError:
     name = plain_name(fault.parameters.get("schemaName", ""))
-    known = ask(question, "SHOW NAMESPACES", "namespace")
+    schemas = ask(question, "SHOW NAMESPACES", "namespace")
     return SqlError(
         f"no schema '{name}'",
         code="SQL_UNKNOWN_SCHEMA",
         where=where(fault, question),
-        hint=suggest(name.rpartition(".")[2], known, what="schema"),
+        hint=suggest(name.rpartition(".")[2], schemas, what="schema"),
     )
 
 
@@ -246,10 +246,10 @@ def _spark_fault(fault: Fault, question: Question) -> PenstockError:
 
 
 def _kept_otherwise(fault: Fault, question: Question) -> PenstockError:
-    told = fault.parameters
-    variable = told.get("stateVarName")
+    parameters = fault.parameters
+    variable = parameters.get("stateVarName")
     before, now = (
-        next((_fields(text) for name, text in told.items() if name.lower().startswith(words)), None)
+        next((_fields(text) for name, text in parameters.items() if name.lower().startswith(words)), None)
         for words in (("old", "stored"), "new")
     )
     change = f": {now or 'something else'} instead of {before}" if before else ""
@@ -270,11 +270,11 @@ def _fields(text: str) -> str:
     >>> _fields("StructType(StructField(a,ArrayType(LongType,true),true))")
     'StructType(StructField(a,ArrayType(LongType,true),true))'
     """
-    found = re.findall(r"StructField\((\w+),(\w+)Type(\([\d,]+\))?,(?:true|false)\)", text)
+    fields = re.findall(r"StructField\((\w+),(\w+)Type(\([\d,]+\))?,(?:true|false)\)", text)
     sql = {"Long": "BIGINT", "Integer": "INT", "Short": "SMALLINT", "Byte": "TINYINT"}
-    if len(found) < text.count("StructField(") - text.count(",StructType(") or not found:
+    if len(fields) < text.count("StructField(") - text.count(",StructType(") or not fields:
         return text
-    return ", ".join(f"{name} {sql.get(kind, kind.upper())}{size}" for name, kind, size in found)
+    return ", ".join(f"{name} {sql.get(kind, kind.upper())}{size}" for name, kind, size in fields)
 
 
 def _fixed(kind: type[PenstockError], code: str, hint: str, message: str | None = None) -> _Teller:

@@ -24,13 +24,13 @@ def missing_source(fault: Fault) -> str | None:
     """Return the format or scheme that Spark did not find, when that is what the fault is about."""
     if fault.condition in ("DATA_SOURCE_NOT_FOUND", "_LEGACY_ERROR_TEMP_1139", "_LEGACY_ERROR_TEMP_1140"):
         return fault.parameters.get("provider")
-    if found := re.search(r'No FileSystem for scheme "(\w+)"', fault.message):
-        return found[1]
-    if found := re.search(
+    if match := re.search(r'No FileSystem for scheme "(\w+)"', fault.message):
+        return match[1]
+    if match := re.search(
         r"Class org\.apache\.hadoop\.fs\.(s3a)\S* not found|Cannot find catalog plugin class .*\.(iceberg)\.",
         fault.message,
     ):
-        return found[1] or found[2]
+        return match[1] or match[2]
     return None
 
 
@@ -45,13 +45,13 @@ def _no_connector(fault: Fault, question: Question) -> PenstockError | None:
         return None
     connector = connector_for(name)
     if connector is None:
-        known = ["parquet", "csv", "json", "orc", "text"]
-        known += [form for has in ADDITIONS.values() for form in has.formats]
+        formats = ["parquet", "csv", "json", "orc", "text"]
+        formats += [form for has in ADDITIONS.values() for form in has.formats]
         return ConnectorError(
             f"no data source '{name}'",
             code="CONNECTOR_UNKNOWN",
             where=where(fault, question),
-            hint=suggest(name, known, what="format"),
+            hint=suggest(name, formats, what="format"),
         )
     if ADDITIONS[connector].extension is not None:
         return needs_restart(connector)

@@ -71,7 +71,7 @@ def check_java(settings: Settings) -> list[Finding]:
 
 def check_packages(settings: Settings) -> list[Finding]:
     """The Python packages whose version matters."""
-    found = []
+    findings = []
     for package, title, good, wanted in (
         ("pyspark", "Spark", r"4\.1\.", "pyspark>=4.1.4,<4.2"),
         ("pyarrow", "Arrow", r"\d\d+\.", "pyarrow>=20"),
@@ -82,10 +82,10 @@ def check_packages(settings: Settings) -> list[Finding]:
         except PackageNotFoundError:
             has = "missing"
         if re.match(good, has):
-            found.append(Finding(title, Status.OK, has))
+            findings.append(Finding(title, Status.OK, has))
         else:
-            found.append(Finding(title, Status.FAIL, has, f"pip install '{wanted}'"))
-    return found
+            findings.append(Finding(title, Status.FAIL, has, f"pip install '{wanted}'"))
+    return findings
 
 
 def check_machine(settings: Settings) -> list[Finding]:
@@ -141,12 +141,12 @@ def check_archive(settings: Settings) -> list[Finding]:
     except ConfigError:
         return []  # told by the check of Java
     path = class_path(spark_home(), chosen)
-    place = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
-    if archive.usable(place, path) is None:
+    shared = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
+    if archive.usable(shared, path) is None:
         detail = "not there yet: it is made in the background of the first session"
         return [Finding("Class archive", Status.OK, detail)]
-    size = place.classes.stat().st_size
-    return [Finding("Class archive", Status.OK, f"{size / 10**6:.0f} MB at {place.classes}")]
+    size = shared.classes.stat().st_size
+    return [Finding("Class archive", Status.OK, f"{size / 10**6:.0f} MB at {shared.classes}")]
 
 
 def check_connectors(settings: Settings) -> list[Finding]:
@@ -179,7 +179,7 @@ def check_network(settings: Settings) -> list[Finding]:
 
 def check_ports(settings: Settings) -> list[Finding]:
     """The ports that the daemon and Spark take by default."""
-    found = []
+    findings = []
     for port, use in PORTS.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -187,10 +187,10 @@ def check_ports(settings: Settings) -> list[Finding]:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 hint = "stop what listens there, or choose another port for the daemon"
-                found.append(Finding(f"Port {port}", Status.WARN, f"{use}: {error.strerror}", hint))
+                findings.append(Finding(f"Port {port}", Status.WARN, f"{use}: {error.strerror}", hint))
             else:
-                found.append(Finding(f"Port {port}", Status.OK, f"free ({use})"))
-    return found
+                findings.append(Finding(f"Port {port}", Status.OK, f"free ({use})"))
+    return findings
 
 
 def check_config(settings: Settings) -> list[Finding]:
