@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.held_rows import Held
 from penstock.sinks.kafka.sink import KafkaSink
@@ -30,7 +31,7 @@ def _sink(
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(frame.sparkSession, query, "q", "append", frame.schema, keys)
+    target = Target(frame.sparkSession, query, "q", "append", frame.schema, keys, settings=config.load())
     sink.check(target)
     sink.open(target)
     return sink
@@ -211,7 +212,7 @@ def test_a_broker_that_does_not_answer_is_told_in_time(spark: SparkSession) -> N
         )
         frame = spark.range(1)
         with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
-            sink.open(Target(spark, "q", "q", "append", frame.schema))
+            sink.open(Target(spark, "q", "q", "append", frame.schema, settings=config.load()))
         assert refused.value.retryable
     assert time.monotonic() - began < 60
 
@@ -243,9 +244,7 @@ def test_a_query_waits_for_a_broker_that_restarts(
         with query:
             wait_for(lambda: len(_messages(broker, topic)) > 0)
             broker.kill()
-            sink = query._sink
-            wait_for(lambda: sink.message is not None, seconds=120)
-            assert query.status.message.startswith("waiting for kafka topic")
+            wait_for(lambda: query.status.message.startswith("waiting for kafka topic"), seconds=120)
             broker.start()
             before = len(_messages(broker, topic))
             wait_for(lambda: len(_messages(broker, topic)) > before)

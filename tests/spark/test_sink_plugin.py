@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock import config
 from penstock.errors import ConfigError, ConnectorError, PenstockError
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.plugin import PluginSink
@@ -20,6 +21,7 @@ from penstock.streaming.writer import StreamWriter
 MODULE = '''
 import json, os
 import penstock as ps
+from penstock import config
 
 class Lines(ps.SinkPlugin):
     """Appends JSON lines and tells its life."""
@@ -296,7 +298,7 @@ def test_a_side_output_without_a_destination(spark: SparkSession) -> None:
     sink = PluginSink(Sided, {}, name="sided")
     assert sink.guarantee is Guarantee.AT_LEAST_ONCE
     assert sink.modes == {"append"}
-    sink.open(Target(spark, "q", "q", "append", spark.range(1).schema))
+    sink.open(Target(spark, "q", "q", "append", spark.range(1).schema, settings=config.load()))
     with pytest.raises(ConfigError, match="side output 'late'"):
         sink.write(Epoch(0, spark.range(1)))
     sink.close()

@@ -160,7 +160,14 @@ def test_an_epoch_that_comes_again_is_written_once(
     from penstock.sinks.base import Epoch, Target
 
     frame = session.spark.range(5)
-    target = Target(session.spark, "0a1b2c3d-0000-0000-0000-000000000000", "again", "append", frame.schema)
+    target = Target(
+        session.spark,
+        "0a1b2c3d-0000-0000-0000-000000000000",
+        "again",
+        "append",
+        frame.schema,
+        settings=session.settings,
+    )
 
     def opened() -> Any:
         sink = SINKS.load(form)({"path": tmp_path / "out"})

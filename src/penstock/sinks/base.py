@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.errors import ConfigError, InternalError, suggest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from penstock.config import Settings
     from penstock.plugin import KeyValues
     from penstock.spark.micro_batch.live import Live
 
@@ -26,6 +28,43 @@ class Guarantee(StrEnum):
     AT_LEAST_ONCE = "at least once"
     NOT_KEPT = "not kept"
     """The sink ends with the process."""
+
+
+class QueryStatus:
+    """What a query waits for and how often it tried again; one per query, owned by its runtime, safe in every thread.
+
+    The sink, its side outputs and the sources of the query report to it through `Target.status`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._message: str | None = None
+        self._retries = 0
+        self.stopping = threading.Event()
+        """Set when the query is to end: a sink that waits for a server gives up, and the epoch comes again after a restart."""
+
+    @property
+    def message(self) -> str | None:
+        """What the query waits for; None when it waits for nothing."""
+        with self._lock:
+            return self._message
+
+    @property
+    def retries(self) -> int:
+        """How often something was tried again because the other system was away."""
+        with self._lock:
+            return self._retries
+
+    def waiting(self, message: str) -> None:
+        """Count one retry, and show what the query waits for."""
+        with self._lock:
+            self._message = message
+            self._retries += 1
+
+    def resumed(self) -> None:
+        """The query waits for nothing any more."""
+        with self._lock:
+            self._message = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +85,10 @@ class Target:
     """The last epoch that the query's checkpoint has noted as done, before this start."""
     state: KeyValues | None = None
     """What the sink remembers from one start to the next, in the state backend; None for a query without a name."""
+    status: QueryStatus = field(default_factory=QueryStatus)
+    """Where the sink reports what it waits for."""
+    settings: Settings = field(kw_only=True)
+    """The settings of the session that runs the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +121,13 @@ class Sink(ABC):
     """The options of this sink, for the message about one that is not among them."""
     needs_checkpoint: ClassVar[bool] = True
     """Whether a query that goes on after a restart must say where its checkpoint is."""
+    reads_all_rows: ClassVar[bool] = True
+    """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
-        self.message: str | None = None
-        """What the sink waits for, while it does; part of the query's status."""
-        self.committed = -1
-        """The last epoch that the query has noted as done: it does not come again."""
         self.remark: str | None = None
         """Why the guarantee is what it is, where that depends on more than the options; asked for once `check` was called."""
-        self.retries = 0
-        """How often something was tried again because the other system was away."""
-        self.stopping = threading.Event()
-        """Set when the query is to end: a sink that waits for a server gives up, and the epoch comes again after a restart."""
 
     @property
     @abstractmethod
@@ -119,8 +156,18 @@ class Sink(ABC):
         """Called after `open`, when `is_live`, by a query whose rows do not come in epochs; `write` is not called then."""
         raise InternalError(f"{self.describe()} is written epoch by epoch", code="SINK_NOT_LIVE")
 
+    def finalize(self, epoch: int) -> None:  # noqa: B027
+        """Called once per epoch when the query's checkpoint has it: before the next `write`, or before `close`.
+
+        The epoch does not come again. An error fails the query.
+        """
+
     def close(self) -> None:  # noqa: B027
         """Called once after the last epoch, also after an error."""
+
+    def batches(self) -> list[pa.RecordBatch] | None:
+        """Return the rows that the sink keeps in this process; None when it keeps none."""
+        return None
 
     @property
     def kind(self) -> str:

@@ -68,12 +68,13 @@ class IcebergSink(Sink):
         return f"iceberg table {self.table}"
 
     def check(self, target: Target) -> None:
+        self._status = target.status
         require_key(target)
         ensure_format(target.spark, "iceberg", config.load())
         self._retry(lambda: self._checked(target), self._policy.at_start())
 
     def open(self, target: Target) -> None:
-        self._target = target
+        self._target, self._status = target, target.status
         self._retry(lambda: self._prepare(target), self._policy.at_start())
 
     def write(self, epoch: Epoch) -> int | None:
@@ -195,7 +196,9 @@ class IcebergSink(Sink):
         )
 
     def _retry(self, action: Callable[[], T], policy: RetryPolicy) -> T:
-        return retry(action, sink=self, policy=policy, passing=self._passing)
+        return retry(
+            action, status=self._status, description=self.describe(), policy=policy, transient=self._passing
+        )
 
     def _passing(self, error: Exception) -> str | None:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

@@ -79,7 +79,6 @@ class PluginSink(Sink):
         self._context: Context | None = None
         self._target: Target | None = None
         self._number: int | None = None
-        self._finalized = -1
 
     @property
     def guarantee(self) -> Guarantee:
@@ -95,7 +94,7 @@ class PluginSink(Sink):
     def open(self, target: Target) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self._target, self._finalized = target, -1
+        self._target = target
         self._context = Context(
             query=target.query,
             name=target.name,
@@ -112,7 +111,6 @@ class PluginSink(Sink):
 
     def write(self, epoch: Epoch) -> int | None:
         plugin = self._opened()
-        self._finalize(epoch.number - 1)
         self._number = epoch.number
         try:
             rows = self._in_tasks(epoch) if plugin.parallel else self._on_driver(plugin, epoch)
@@ -123,18 +121,18 @@ class PluginSink(Sink):
             self._number = None
         return rows
 
+    def finalize(self, epoch: int) -> None:
+        self._opened().process_checkpoint_finalizer(epoch)
+
     def close(self) -> None:
         plugin, self._plugin = self._plugin, None
         if plugin is None:
             return
         try:
-            self._finalize(self.committed, plugin)
+            plugin.terminate()
         finally:
-            try:
-                plugin.terminate()
-            finally:
-                for side in self._side.values():
-                    side.close()
+            for side in self._side.values():
+                side.close()
 
     def _on_driver(self, plugin: SinkPlugin, epoch: Epoch) -> int:
         rows = 0
@@ -154,12 +152,6 @@ class PluginSink(Sink):
         work = _Task(self._plugin_kind, self._plugin_options, told, epoch.number)
         frame.mapInArrow(work, "done INT").collect()
         return rows()
-
-    def _finalize(self, number: int, plugin: SinkPlugin | None = None) -> None:
-        """Tell the plugin of the last epoch that is noted, once."""
-        if number > self._finalized and number >= 0:
-            self._finalized = number
-            (plugin or self._opened()).process_checkpoint_finalizer(number)
 
     def _side_output(self, name: str) -> _SideSink:
         if name not in self._side:

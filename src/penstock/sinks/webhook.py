@@ -61,7 +61,7 @@ class WebhookSink(Sink):
         return f"webhook {self._place}"
 
     def open(self, target: Target) -> None:
-        self._query = target.query
+        self._query, self._status = target.query, target.status
 
     def write(self, epoch: Epoch) -> int | None:
         rows = 0
@@ -71,9 +71,10 @@ class WebhookSink(Sink):
                 key = f"{self._query}-{epoch.number}-{number}"
                 retry(
                     partial(self._post, body, key),
-                    sink=self,
+                    status=self._status,
+                    description=self.describe(),
                     policy=self._policy,
-                    passing=self._passing,
+                    transient=self._passing,
                 )
                 rows += len(chunk)
         return rows

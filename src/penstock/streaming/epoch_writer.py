@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.sinks.base import Epoch, Sink, Target
-from penstock.sinks.foreach import ForeachBatchSink
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch.live import Live, RealTime, rows_written, unsplit
 from penstock.spark.micro_batch.run import MicroBatches, OneBatch, Run, Settings
@@ -51,31 +50,34 @@ class Work:
         self._job = job
         self._rows: dict[int, int | None] = {}
         self._aside: dict[int, Counts] = {}
+        self._committed = -1
+        self._finalized = -1
         self._open = False
 
     def open(self) -> None:
         """Open the sink; before a second run of the query, close it first."""
         if self._open:
-            self._sink.close()
+            self._close_sink()
         try:
-            self._sink.stopping.clear()
-            self._sink.committed = -1
+            self._target.status.stopping.clear()
+            self._committed = self._finalized = -1
             self._sink.open(self._target)
-            self._sources.open(self._sink.stopping)
+            self._open = True
+            self._sources.open()
         except PenstockError:
             raise
         except Exception as error:
             raise told(error) from None
-        self._open = True
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write one epoch."""
+        self._finalize(number - 1)
         if self._job is not None:
             self._job.begin(number)
         self._rows[number] = self._sink.write(Epoch(number, batch))
         if self._sources.takes_aside:
             self._aside[number] = self._sources.take_aside(
-                batch, self._target, number, all_read=not isinstance(self._sink, ForeachBatchSink)
+                batch, self._target, number, all_read=self._sink.reads_all_rows
             )
         if self._job is not None:
             self._job.commit(number, self._rows[number])
@@ -84,7 +86,7 @@ class Work:
         """Write the one epoch of a batch query, and report it, because Spark does not."""
         began, clock = datetime.now(UTC), time.monotonic()
         self.write(batch, number)
-        self._sink.committed = number
+        self._committed = number
         self._sources.read_all()
         self._query.report(
             Progress(
@@ -109,7 +111,7 @@ class Work:
         counts = self._counts(number)
         told = from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
         if number in self._rows:
-            self._sink.committed = number
+            self._committed = number
         self._query.report(
             replace(
                 told,
@@ -149,8 +151,23 @@ class Work:
         self.reported(progress)
 
     def close(self) -> None:
-        """The query has ended: let others know how far it came."""
+        """The query has ended: let others know how far it came; raises what the sink raises."""
         self._sources.close()
+        self._close_sink()
+
+    def _close_sink(self) -> None:
+        opened, self._open = self._open, False
+        try:
+            if opened:
+                self._finalize(self._committed)
+        finally:
+            self._sink.close()
+
+    def _finalize(self, number: int) -> None:
+        """Let the sink know, once, that an epoch does not come again."""
+        if number > self._finalized:
+            self._finalized = number
+            self._sink.finalize(number)
 
 
 class _Course:
@@ -169,7 +186,7 @@ class _Course:
         return self._work.mends(error)
 
     def close(self) -> None:
-        """Called once, after the last run."""
+        """Called once, after the last run; raises what the sink raises."""
         self._work.close()
 
 

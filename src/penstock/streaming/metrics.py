@@ -85,7 +85,11 @@ class Metrics:
             ("late_rows", "Rows that came after the watermark had passed", lambda one: one.late_rows),
             ("dropped_records", "Bad records that were left out", lambda one: one.dropped_records),
             ("quarantined_records", "Bad records that were put aside", lambda one: one.quarantined_records),
-            ("sink_retries", "Attempts of the sink after the first", lambda one: one.retries()),
+            (
+                "sink_retries",
+                "Attempts after the first, of the sink and of sources that were away",
+                lambda one: one.retries(),
+            ),
             (
                 "group_failures",
                 "Failures to tell the consumer group how far the query is",

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import threading
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import StateError
@@ -17,6 +16,7 @@ from penstock.streaming.metrics import Metrics
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+    from penstock.config import Settings
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_sources import Point
 
@@ -27,13 +27,12 @@ STOP_SECONDS = 30.0
 class Queries:
     """All queries that one session has started and that have not ended."""
 
-    def __init__(self, *, state: str | None, home: Path, session: str) -> None:
+    def __init__(self, settings: Settings, *, session: str) -> None:
+        self.settings = settings
         self.dispatcher = Dispatcher()
         self.metrics = Metrics()
         self.points: dict[str, Point] = {}
         """The points of this session's streams at which rows leave them aside, by the names that plans have for them."""
-        self._state = state
-        self._home = home
         self._session = session
         self._backend: Backend | None = None
         self._lock = threading.Lock()
@@ -53,8 +52,10 @@ class Queries:
                     hint="stop it first, or choose another name",
                 )
             if self._backend is None:
-                self._backend = open_backend(self._state)
-        return QueryJob(self._backend, name, session=self._session, logs=self._home / "logs" / "queries")
+                self._backend = open_backend(self.settings.state)
+        return QueryJob(
+            self._backend, name, session=self._session, logs=self.settings.home / "logs" / "queries"
+        )
 
     def add(self, query: StreamingQuery) -> None:
         """Own a query from now on."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from penstock.backend import JobState
 from penstock.errors import ConnectorError, PenstockError, StateError
-from penstock.sinks.base import Sink
-from penstock.sinks.memory import MemorySink
+from penstock.sinks.base import QueryStatus, Sink
 from penstock.sinks.retry import RetryPolicy
 from penstock.streaming.listener import (
     Dispatcher,
@@ -50,7 +49,7 @@ class QueryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class QueryStatus:
+class StreamingQueryStatus:
     """A query's state, and what it is doing in words."""
 
     state: QueryState
@@ -99,7 +98,7 @@ class Course(Protocol):
         """Whether another first run can go on after an error, because something was learnt from it."""
 
     def close(self) -> None:
-        """Called once, after the last run; does not raise."""
+        """Called once, after the last run; raises what the sink raises."""
 
 
 class StreamingQuery:
@@ -118,6 +117,8 @@ class StreamingQuery:
     ) -> None:
         self._info = info
         self._sink = sink
+        self.waits = QueryStatus()
+        """What the sink and the sources of the query wait for."""
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._ended = ended
@@ -151,7 +152,7 @@ class StreamingQuery:
         return self._info.checkpoint
 
     @property
-    def status(self) -> QueryStatus:
+    def status(self) -> StreamingQueryStatus:
         """Its state now, and what it is doing in words."""
         with self._lock:
             state, error, run = self._state, self._error, self._run
@@ -160,8 +161,8 @@ class StreamingQuery:
         elif state.final or run is None:
             message = "ended" if state.final else "starting"
         else:
-            message = self._sink.message or run.spark_status()
-        return QueryStatus(state, f"{message} ({self._info.note})" if self._info.note else message)
+            message = self.waits.message or run.spark_status()
+        return StreamingQueryStatus(state, f"{message} ({self._info.note})" if self._info.note else message)
 
     @property
     def last_progress(self) -> Progress | None:
@@ -207,19 +208,20 @@ class StreamingQuery:
             run = self._run
         if self._job is not None:
             self._job.state(JobState.STOPPING)
-        self._sink.stopping.set()
+        self.waits.stopping.set()
         run.hold()
         return run
 
     def memory_batches(self) -> list[pa.RecordBatch]:
         """The rows that the memory sink keeps, as Arrow batches."""
-        if not isinstance(self._sink, MemorySink):
+        batches = self._sink.batches()
+        if batches is None:
             raise StateError(
                 f"the query '{self.name}' does not write to memory but to {self._sink.describe()}",
                 code="STREAM_NOT_IN_MEMORY",
                 hint='use .format("memory") to keep rows in this process',
             )
-        return self._sink.batches()
+        return batches
 
     def savepoint(self, path: str | os.PathLike[str]) -> int:
         """Copy all that the query has committed to a new folder; return the last epoch in it.
@@ -269,7 +271,7 @@ class StreamingQuery:
         """Start the run and follow it to its end; only the writer calls this."""
         self._job = job
         self._course = course
-        self._metrics.started(self.name, lambda: self._sink.retries, group_failures)
+        self._metrics.started(self.name, lambda: self.waits.retries, group_failures)
         self._dispatcher.tell(QueryStartedEvent(self.id, self.name))
         try:
             run = course.first()
@@ -367,11 +369,12 @@ class StreamingQuery:
         if now - self._trouble.began > PATIENCE.seconds:
             return False
         pause = PATIENCE.pause(self._trouble.attempts)
-        self._sink.message = f"{problem.message} (attempt {self._trouble.attempts}, next in {pause:.1f} s)"
+        message = f"{problem.message} (attempt {self._trouble.attempts}, next in {pause:.1f} s)"
+        self.waits.waiting(message)
         if self._job is not None:
-            self._job.note(self._sink.message)
-        self._sink.stopping.wait(pause)
-        self._sink.message = None
+            self._job.note(message)
+        self.waits.stopping.wait(pause)
+        self.waits.resumed()
         return True
 
     def _goes_on(self) -> bool:
@@ -398,10 +401,9 @@ class StreamingQuery:
         problem = None if error is None else self._told(error)
         if problem is not None and problem.where is None:
             problem.where = self._info.place
-        if self._course is not None:
-            self._course.close()
         try:
-            self._sink.close()
+            if self._course is not None:
+                self._course.close()
         except Exception as raised:
             problem = problem or self._told(raised)
         with self._lock:

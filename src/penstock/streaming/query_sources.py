@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -75,10 +74,10 @@ class QuerySources:
             )
             aside.check(target, columns, number)
 
-    def open(self, stopping: threading.Event) -> None:
+    def open(self) -> None:
         """Open the places for rows aside; before a second run of the query, close them first."""
         for _, aside in self._asides:
-            aside.open(stopping)
+            aside.open()
 
     @property
     def takes_aside(self) -> bool:

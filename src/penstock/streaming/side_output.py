@@ -7,7 +7,6 @@ a topic may have a record twice.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,10 +86,9 @@ class Aside:
         )
         self._sink.check(self._target)
 
-    def open(self, stopping: threading.Event) -> None:
-        """Open the place; before a second run of the query, close it first. `stopping` is set when the query is to end."""
+    def open(self) -> None:
+        """Open the place; before a second run of the query, close it first."""
         self.close()
-        self._sink.stopping = stopping
         self._sink.open(self._target)
         self._open = True
 

@@ -193,6 +193,7 @@ class StreamWriter:
         query = self._query(query_id, name, sink, place, sources, note=_note(self._trigger, obstacle))
         target = replace(
             self._target(query_id, name),
+            status=query.waits,
             stateful=stateful,
             committed=committed,
             state=None if job is None else job.values(),
@@ -273,6 +274,7 @@ class StreamWriter:
             mode=self._mode.value,
             schema=self._frame.schema,
             keys=self._keys,
+            settings=self._queries.settings,
         )
 
     def _obstacle(self, sink: Sink, sources: QuerySources) -> str | None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from penstock.errors import ConfigError, ConnectorError
-from penstock.sinks.blackhole import BlackholeSink
+from penstock.sinks.base import QueryStatus
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.spark.micro_batch.run import Drained
 
@@ -20,50 +20,56 @@ def _away(error: Exception) -> str | None:
 
 
 def test_errors_that_pass_are_tried_again() -> None:
-    sink, seen = BlackholeSink({}), []
+    status, seen = QueryStatus(), []
 
     def action() -> int:
-        seen.append(sink.message)
+        seen.append(status.message)
         if len(seen) < 4:
             raise OSError("refused")
         return 7
 
-    assert retry(action, sink=sink, policy=QUICK, passing=_away) == 7
-    assert sink.retries == 3
-    assert sink.message is None
+    assert retry(action, status=status, description="blackhole", policy=QUICK, transient=_away) == 7
+    assert status.retries == 3
+    assert status.message is None
     assert seen[0] is None
     assert str(seen[3]).startswith("waiting for blackhole: refused (attempt 3, next in ")
 
 
 def test_other_errors_go_through_at_once() -> None:
-    sink = BlackholeSink({})
+    status = QueryStatus()
     with pytest.raises(ZeroDivisionError):
-        retry(lambda: 1 // 0, sink=sink, policy=QUICK, passing=_away)
-    assert sink.retries == 0
+        retry(lambda: 1 // 0, status=status, description="blackhole", policy=QUICK, transient=_away)
+    assert status.retries == 0
 
 
-def test_patience_ends() -> None:
+def test_the_policy_ends() -> None:
     def action() -> None:
         raise OSError("refused")
 
     began = time.monotonic()
     with pytest.raises(ConnectorError, match="blackhole: refused; gave up after") as told:
-        retry(action, sink=BlackholeSink({}), policy=RetryPolicy(0.2, 0.01, 0.05), passing=_away)
+        retry(
+            action,
+            status=QueryStatus(),
+            description="blackhole",
+            policy=RetryPolicy(0.2, 0.01, 0.05),
+            transient=_away,
+        )
     assert 0.2 <= time.monotonic() - began < 2
     assert told.value.retryable
     assert isinstance(told.value.__cause__, OSError)
 
 
 def test_a_query_that_is_to_end_does_not_wait() -> None:
-    sink = BlackholeSink({})
+    status = QueryStatus()
 
     def action() -> None:
         raise OSError("refused")
 
-    threading.Timer(0.1, sink.stopping.set).start()
+    threading.Timer(0.1, status.stopping.set).start()
     began = time.monotonic()
     with pytest.raises(Drained):
-        retry(action, sink=sink, policy=RetryPolicy(60, 30, 30), passing=_away)
+        retry(action, status=status, description="blackhole", policy=RetryPolicy(60, 30, 30), transient=_away)
     assert time.monotonic() - began < 5
 
 

@@ -90,6 +90,7 @@ class ClickHouseSink(Sink):
         return f"clickhouse table {self.table} in {self._address.place}"
 
     def check(self, target: Target) -> None:
+        self._status = target.status
         require_key(target)
         for field in target.schema:
             declared(field.dataType, name=field.name)
@@ -97,7 +98,7 @@ class ClickHouseSink(Sink):
         self._at_start(lambda: self._checked(target))
 
     def open(self, target: Target) -> None:
-        self._target = target
+        self._target, self._status = target, target.status
         self._at_start(lambda: self._prepare(target))
 
     def write(self, epoch: Epoch) -> int | None:
@@ -292,7 +293,13 @@ class ClickHouseSink(Sink):
 
     def _guarded(self, action: Callable[[], T], policy: RetryPolicy) -> T:
         try:
-            return retry(action, sink=self, policy=policy, passing=self._passing)
+            return retry(
+                action,
+                status=self._status,
+                description=self.describe(),
+                policy=policy,
+                transient=self._passing,
+            )
         except (Refusal, Failed, OSError, http.client.HTTPException) as error:
             raise self._told(error) from error
 

@@ -115,7 +115,7 @@ class KafkaSink(Sink):
             ensure_format(target.spark, "kafka", config.load())
 
     def open(self, target: Target) -> None:
-        self._target = target
+        self._target, self._status = target, target.status
         self._form = format_of(target.schema, self.options.get("value_format"))
         policy = self._policy.at_start()
         if self._transactional_id:
@@ -204,7 +204,13 @@ class KafkaSink(Sink):
         from confluent_kafka import KafkaException
 
         try:
-            return retry(action, sink=self, policy=policy, passing=self._passing)
+            return retry(
+                action,
+                status=self._status,
+                description=self.describe(),
+                policy=policy,
+                transient=self._passing,
+            )
         except KafkaException as error:
             self.close()
             raise transaction.told(error, where=self.describe()) from error

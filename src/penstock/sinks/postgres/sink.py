@@ -74,13 +74,14 @@ class PostgresSink(Sink):
         return f"postgres table {self.table} in {self._place}"
 
     def check(self, target: Target) -> None:
+        self._status = target.status
         require_key(target)
         for field in target.schema:
             declared(field.dataType, name=field.name)
         self._at_start(lambda: self._checked(target))
 
     def open(self, target: Target) -> None:
-        self._target = target
+        self._target, self._status = target, target.status
         self._at_start(lambda: self._prepare(target))
 
     def write(self, epoch: Epoch) -> int | None:
@@ -265,13 +266,29 @@ class PostgresSink(Sink):
     def _at_start(self, action: Callable[[], T]) -> T:
         policy = self._policy.at_start()
         try:
-            return self._guarded(lambda: retry(action, sink=self, policy=policy, passing=self._passing))
+            return self._guarded(
+                lambda: retry(
+                    action,
+                    status=self._status,
+                    description=self.describe(),
+                    policy=policy,
+                    transient=self._passing,
+                )
+            )
         except BaseException:
             self.close()  # a query that does not start has nobody who would
             raise
 
     def _retry(self, action: Callable[[], T]) -> T:
-        return self._guarded(lambda: retry(action, sink=self, policy=self._policy, passing=self._passing))
+        return self._guarded(
+            lambda: retry(
+                action,
+                status=self._status,
+                description=self.describe(),
+                policy=self._policy,
+                transient=self._passing,
+            )
+        )
 
     def _guarded(self, action: Callable[[], T]) -> T:
         import psycopg
