@@ -359,7 +359,7 @@ def test_what_a_table_promises(spark: SparkSession, clickhouse: ClickHouse) -> N
         sink = _sink(url, frame)
         sink.close()
         assert sink.guarantee is guarantee
-        assert why in str(sink.remark)
+        assert why in str(sink.guarantee_reason)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: Cl
         _sink(url, frame, tabel="x")
     with pytest.raises(ps.ConfigError, match="starts with http"):
         ClickHouseSink({"url": "clickhouse://x", "table": "out"})
-    with pytest.raises(ps.ConfigError, match="needs the address of a server"):
+    with pytest.raises(ps.ConfigError, match="needs the option 'url'"):
         ClickHouseSink({"table": "out"})
     with pytest.raises(ps.ConfigError, match="settings must be a dictionary"):
         ClickHouseSink({"url": url, "table": "out", "settings": "a=1"})

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Target
-from penstock.sinks.held_rows import Held
+from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.kafka.sink import KafkaSink
 from servers.kafka import Broker
 from waiting import wait_for
@@ -146,8 +146,8 @@ def test_a_producer_that_was_abandoned_before_its_commit_leaves_nothing(
     abandoned = _sink(kafka, topic, frame, transactional_id=name)
     transactions = abandoned._producing()
     transactions._producer.begin_transaction()
-    with Held(abandoned._records(frame)) as held:
-        for number, batch in enumerate(held.batches()):
+    with EpochRows(abandoned._records(frame)) as rows:
+        for number, batch in enumerate(rows.batches()):
             if number < 2 or after != "some rows":
                 transactions._send(batch)
     if after == "the mark":
@@ -176,7 +176,7 @@ def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSe
     frame = spark.range(1)
     began = time.monotonic()
     for options in ({}, {"transactional_id": "missing"}):
-        with pytest.raises(ps.ConnectorError, match="the topic is not there") as missing:
+        with pytest.raises(ps.ConnectorError, match="the topic does not exist") as missing:
             _sink(kafka, "no-such-topic", frame, **options)
         assert missing.value.code == "SINK_TOPIC_MISSING"
     assert time.monotonic() - began < 20

@@ -244,7 +244,7 @@ class StreamingQuery:
             f"  trigger     {info.trigger}{f' ({info.note})' if info.note else ''}",
             f"  output mode {info.mode}",
             f"  sink        {self._sink.describe()}",
-            f"  guarantee   {self._sink.guarantee}{f' ({self._sink.remark})' if self._sink.remark else ''}",
+            f"  guarantee   {self._sink.guarantee}{f' ({reason})' if (reason := self._sink.guarantee_reason) else ''}",
             f"  checkpoint  {info.checkpoint or 'none'}",
             "",
             info.plan,

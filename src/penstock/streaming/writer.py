@@ -248,8 +248,10 @@ class StreamWriter:
                 hint=f"choose one with .format(name) ({', '.join(SINKS.names())}) or .foreach_batch(function)",
             )
         if isinstance(self._format, str):
-            return sink_of(SINKS.load(self._format), self._options, name=self._format)
-        return sink_of(self._format, self._options, name=self._format.__name__)
+            kind, name = SINKS.load(self._format), self._format
+        else:
+            kind, name = self._format, self._format.__name__
+        return sink_of(kind, self._options, name=name, settings=self._queries.settings)
 
     def _refuse_mode(self, sink: Sink) -> None:
         """Refuse a mode that the query or the sink cannot do, with those that both can."""
