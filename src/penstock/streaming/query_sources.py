@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.sinks.base import Target
-from penstock.sources import bad_record, kafka, kafka_group
+from penstock.sources import bad_record, source_of
 from penstock.sources.bad_record import BadPoint
+from penstock.sources.base import OffsetReporter
 from penstock.spark.errors.cause import faults
 from penstock.spark.micro_batch import plan, tap
 from penstock.spark.micro_batch.tap import EpochPlan, Late
@@ -31,7 +32,7 @@ class _Member:
     """A source whose consumer group is told; `place` is what Spark's progress calls it."""
 
     place: str
-    group: kafka_group.ConsumerGroup
+    group: OffsetReporter
 
 
 class QuerySources:
@@ -40,9 +41,10 @@ class QuerySources:
     def __init__(self, frame: DataFrame, points: Mapping[str, Point], *, note: Callable[[str], None]) -> None:
         self._readings = plan.readings(frame) if frame.isStreaming else []
         self._members = tuple(
-            _Member(_place(reading.options), kafka_group.ConsumerGroup(reading.options, told=note))
+            _Member(_place(reading.options), reporter)
             for reading in self._readings
-            if kafka_group.OPTION in reading.options
+            if (source := source_of(reading.source)) is not None
+            and (reporter := source.reporter(reading.options, note=note)) is not None
         )
         self._pinned: dict[str, dict[str, str]] = {}
         self._once = not frame.isStreaming
@@ -60,9 +62,9 @@ class QuerySources:
         """The query over all that its sources hold in this moment; `folder` makes a temporary one."""
         self._once = True
         self._pinned = {
-            reading.key: kafka.pinned(frame.sparkSession, reading.relation, folder())
+            reading.key: source.bounded(frame.sparkSession, reading.relation, folder=folder)
             for reading in self._readings
-            if reading.source == KAFKA
+            if (source := source_of(reading.source)) is not None
         }
         return plan.as_batch(frame, self._pinned)
 
