@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,8 +12,18 @@ from pyspark.sql import SparkSession
 from penstock.spark.boot import janino
 
 
+@pytest.fixture(autouse=True)
+def java_folder(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
+    """Compiled classes go to a folder of the test."""
+    properties = spark._jvm.java.lang.System.getProperties()
+    own = properties.remove(janino.FOLDER)
+    janino.use_folder(spark, tmp_path / "home" / "java")
+    yield
+    properties.put(janino.FOLDER, own)
+
+
 def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> None:
-    """A package with a class of Java, and a home of penstock in the same folder."""
+    """A package with a class of Java."""
     place = folder / package
     place.mkdir()
     (place / "__init__.py").touch()
@@ -20,7 +31,6 @@ def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> N
         f"package penstock;\npublic class Adder {{ public int add(final int a, final int b) {{ {body} }} }}\n"
     )
     patch.syspath_prepend(str(folder))
-    patch.setenv("PENSTOCK_HOME", str(folder / "home"))
 
 
 def forget(spark: SparkSession) -> None:

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.backend.address import Address, hidden
+from penstock.backend.codec import to_datetime
 from penstock.backend.dialect import READ_ONLY, Dialect
 from penstock.backend.epoch import Epochs
 from penstock.backend.job import Jobs
 from penstock.backend.key_value import Values
 from penstock.backend.lease import Leases
-from penstock.backend.moment import moment
 from penstock.backend.table import STEPS, prepare, version
 from penstock.errors import InternalError
 
@@ -85,17 +85,17 @@ class Backend:
     def now(self) -> datetime:
         """The present time on the database's clock."""
         with self.reading() as connection:
-            return moment(connection.execute(select(self.dialect.now())).scalar_one())
+            return to_datetime(connection.execute(select(self.dialect.now())).scalar_one())
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except SQLAlchemyError as error:
-            told = self.dialect.explain(error, self.place)
-            if told is None:
-                said = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
-                told = InternalError(
-                    f"the state database refused a statement: {said}", code="INTERNAL_STATE", where=self.place
+            translated = self.dialect.explain(error, self.place)
+            if translated is None:
+                text = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
+                translated = InternalError(
+                    f"the state database refused a statement: {text}", code="INTERNAL_STATE", where=self.place
                 )
-            raise told from error
+            raise translated from error

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, delete, select
 
+from penstock.backend.codec import to_datetime
 from penstock.backend.model import Epoch, Lease
-from penstock.backend.moment import moment
 from penstock.backend.table import epochs
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Epochs:
 
     def last(self, job: str, *, committed: bool = True) -> Epoch | None:
         """The last committed epoch of a job, or the last that began."""
-        found = self.list(job, limit=1, committed=committed)
-        return found[0] if found else None
+        last = self.list(job, limit=1, committed=committed)
+        return last[0] if last else None
 
     def list(self, job: str, *, limit: int = KEPT, committed: bool = False) -> list[Epoch]:
         """The last epochs of a job, the newest first."""
@@ -126,4 +126,4 @@ def _one(connection: Connection, job: str, number: int) -> Epoch:
 
 
 def _as_epoch(row: Row[Any]) -> Epoch:
-    return Epoch(row.job, row.number, moment(row.started_at), moment(row.committed_at), row.meta)
+    return Epoch(row.job, row.number, to_datetime(row.started_at), to_datetime(row.committed_at), row.meta)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, and_, case, not_, null, or_, select, update
 
+from penstock.backend.codec import to_datetime
+from penstock.backend.job_name import check_job_name, unknown_job
 from penstock.backend.lease import as_lease
 from penstock.backend.model import Job, JobState, Lease, Request, Start
-from penstock.backend.moment import moment
-from penstock.backend.name import checked, unknown
 from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
 
@@ -28,9 +28,9 @@ class Jobs:
 
     def record(self, job: Job, lease: Lease) -> Job:
         """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
-        checked(job.name)
+        check_job_name(job.name)
         now = self._backend.dialect.now()
-        given = {
+        columns = {
             "id": job.id,
             "kind": job.kind,
             "definition": dict(job.definition),
@@ -51,14 +51,16 @@ class Jobs:
             # This is the restart that was asked for.
             not_(and_(jobs.c.request == "restart", jobs.c.lease_epoch == lease.epoch)),
         )
-        kept = {
+        requests = {
             "request": case((late, jobs.c.request), else_=null()),
             "requested_at": case((late, jobs.c.requested_at), else_=null()),
         }
-        insert = self._backend.dialect.insert(jobs).values(name=job.name, **given)
+        insert = self._backend.dialect.insert(jobs).values(name=job.name, **columns)
         with self._backend.transaction() as connection:
             self._backend.leases.fence(connection, lease)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={**given, **kept}))
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=["name"], set_={**columns, **requests})
+            )
         return self.get(job.name)
 
     def update(
@@ -69,7 +71,7 @@ class Jobs:
         message: str | None = None,
         progress: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change what is given; raises STATE_LEASE_LOST when the lease is not the job's last.
+        """Change what has a value; raises STATE_LEASE_LOST when the lease is not the job's last.
 
         An end has its time noted. STARTING is a new start in the same process: it is what a request to restart waits for.
         """
@@ -95,21 +97,21 @@ class Jobs:
         """The job of that name, or else of that id; None when there is none."""
         query = self._select().where(or_(jobs.c.name == name_or_id, jobs.c.id == name_or_id))
         with self._backend.reading() as connection:
-            found = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
-        return min(found, key=lambda job: job.name != name_or_id, default=None)
+            matches = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
+        return min(matches, key=lambda job: job.name != name_or_id, default=None)
 
     def get(self, name_or_id: str) -> Job:
         """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
-        found = self.find(name_or_id)
-        if found is None:
-            raise unknown(name_or_id, (job.name for job in self.list()), place=self._backend.place)
-        return found
+        job = self.find(name_or_id)
+        if job is None:
+            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._backend.place)
+        return job
 
     def list(self, state: JobState | None = None) -> list[Job]:
         """All jobs, or those in one state, by name."""
         with self._backend.reading() as connection:
-            found = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
-        return [job for job in found if state is None or job.state is state]
+            all_jobs = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
+        return [job for job in all_jobs if state is None or job.state is state]
 
     def request(self, name_or_id: str, what: Request) -> datetime:
         """Ask the process that runs the job to stop or restart it; its heartbeat hands that on."""
@@ -128,7 +130,7 @@ class Jobs:
                 .values(request=what, requested_at=now)
                 .returning(jobs.c.requested_at)
             ).scalar_one()
-        return moment(asked)
+        return to_datetime(asked)
 
     def _select(self) -> Any:
         held = (leases.c.expires_at > self._backend.dialect.now()).label("held")
@@ -154,11 +156,11 @@ def _as_job(row: Row[Any]) -> Job:
         state=state,
         message=row.message,
         progress=row.progress,
-        started_at=moment(row.started_at),
-        updated_at=moment(row.updated_at),
-        ended_at=moment(row.ended_at),
+        started_at=to_datetime(row.started_at),
+        updated_at=to_datetime(row.updated_at),
+        ended_at=to_datetime(row.ended_at),
         request=row.request,
-        requested_at=moment(row.requested_at),
+        requested_at=to_datetime(row.requested_at),
         lease=lease,
     )
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
 
-from penstock.backend.document import as_stored
+from penstock.backend.codec import as_stored
+from penstock.backend.job_name import check_job_name
 from penstock.backend.model import Lease
-from penstock.backend.name import checked
 from penstock.backend.table import values
 
 if TYPE_CHECKING:
@@ -101,18 +101,18 @@ class Values:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
     @contextmanager
-    def _writing(self, lease: Lease | None, given: Connection | None = None) -> Iterator[Connection]:
-        with nullcontext(given) if given is not None else self._backend.transaction() as connection:
+    def _writing(self, lease: Lease | None, connection: Connection | None = None) -> Iterator[Connection]:
+        with nullcontext(connection) if connection is not None else self._backend.transaction() as writing:
             if lease is not None:
-                self._backend.leases.fence(connection, lease)
-            yield connection
+                self._backend.leases.fence(writing, lease)
+            yield writing
 
     def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
         row = connection.execute(select(values).where(_at(job, namespace, key))).first()
         return default if row is None or row.updated_at == 0 else _value(row)
 
     def _write(self, connection: Connection, job: str, key: str, namespace: str, value: Any) -> None:
-        checked(job)
+        check_job_name(job)
         binary = isinstance(value, bytes | bytearray | memoryview)
         content = {
             "bytes": bytes(value) if binary else None,
@@ -138,8 +138,8 @@ def _value(row: Row[Any]) -> Any:
     return row.bytes if row.document is None else row.document[0]
 
 
-def _same(found: Any, expected: Any) -> bool:
+def _same(stored: Any, expected: Any) -> bool:
     """Equal as they are stored: a tuple is a list there."""
-    if isinstance(found, bytes) or isinstance(expected, bytes | bytearray | memoryview):
-        return isinstance(found, bytes) and found == expected
-    return bool(found == as_stored(expected))
+    if isinstance(stored, bytes) or isinstance(expected, bytes | bytearray | memoryview):
+        return isinstance(stored, bytes) and stored == expected
+    return bool(stored == as_stored(expected))

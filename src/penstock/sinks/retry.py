@@ -64,6 +64,7 @@ def retry(
     description: str,
     policy: RetryPolicy,
     transient: Callable[[Exception], str | None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> T:
     """Return what the action returns; try again after transient errors, for which `transient` returns the reason.
 
@@ -71,7 +72,7 @@ def retry(
     ConnectorError; when the query is to end, it is Drained. Meanwhile `status` shows that the query waits for `description`.
     A server that says when to come back is not asked before, unless the policy ends earlier.
     """
-    began, attempt = time.monotonic(), 0
+    began, attempt = clock(), 0
     while True:
         try:
             result = action()
@@ -80,7 +81,7 @@ def retry(
             if reason is None:
                 raise
             attempt += 1
-            spent = time.monotonic() - began
+            spent = clock() - began
             if spent >= policy.seconds:
                 raise ConnectorError(
                     f"{description}: {reason}; gave up after {attempt} attempts in {spent:.0f} s",

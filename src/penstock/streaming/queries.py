@@ -52,7 +52,7 @@ class Queries:
                     hint="stop it first, or choose another name",
                 )
             if self._backend is None:
-                self._backend = open_backend(self.settings.state)
+                self._backend = open_backend(self.settings)
         return QueryJob(
             self._backend, name, session=self._session, logs=self.settings.home / "logs" / "queries"
         )
