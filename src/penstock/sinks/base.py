@@ -135,10 +135,10 @@ class Sink(ABC):
         """What this sink promises with its options."""
 
     def check(self, target: Target) -> None:  # noqa: B027  # most sinks have nothing to refuse
-        """Refuse what cannot work, before the query starts; nothing may be changed yet."""
+        """Refuse what cannot work, before the query starts; nothing may be changed yet. `close` is called after it."""
 
     def open(self, target: Target) -> None:  # noqa: B027  # and nothing to prepare
-        """Called once before the first epoch: connect, fence off an older writer, look up what is committed."""
+        """Called before the first epoch: connect, fence off an older writer, look up what is committed."""
 
     @abstractmethod
     def write(self, epoch: Epoch) -> int | None:
@@ -163,7 +163,7 @@ class Sink(ABC):
         """
 
     def close(self) -> None:  # noqa: B027
-        """Called once after the last epoch, also after an error."""
+        """Called after `check`, and after the last epoch, also after an error; `open` may come again."""
 
     def batches(self) -> list[pa.RecordBatch] | None:
         """Return the rows that the sink keeps in this process; None when it keeps none."""

@@ -188,8 +188,8 @@ class StreamReader:
 
     def _split(self, action: Callable[[], tuple[DataFrame, BadPoint]]) -> Stream:
         frame, point = self._attempt(action)
-        self._queries.points[point.name] = point
-        return Stream(self._queries, frame)
+        self._queries.taps.add(point)
+        return Stream(self._queries, frame, taps=(point,))
 
     def _stream(self, action: Callable[[], DataFrame]) -> Stream:
         return Stream(self._queries, self._attempt(action))
