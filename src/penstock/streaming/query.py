@@ -49,7 +49,7 @@ class StreamingQuery:
     @property
     def id(self) -> str:
         """The query's id; the same after a restart from its checkpoint."""
-        return self._runtime.id
+        return self._runtime.plan.id
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend import JobState
 from penstock.errors import ConnectorError, PenstockError, StateError
-from penstock.sinks.base import QueryStatus
+from penstock.sinks.base import QueryStatus, Target
 from penstock.sinks.retry import RetryPolicy
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
@@ -72,15 +72,15 @@ class QueryRuntime:
         try:
             with translated():
                 location, state = self._prepare_checkpoint()
-                self.id = state.query
+                plan = self.plan = replace(plan, target=self._target(state))
                 self._groups = plan.sources.consumer_groups(self._note)
                 self._events = QueryEvents(
-                    self.id, plan.name, job=self._job, metrics=queries.metrics, dispatcher=queries.dispatcher
+                    plan.id, plan.name, job=self._job, metrics=queries.metrics, dispatcher=queries.dispatcher
                 )
-                self._writer = self._new_writer(state)
+                self._writer = self._new_writer()
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
-                    self._job.record(JobRecord(self.id, plan.location, plan.call_site, plan.definition()))
+                    self._job.record(JobRecord(plan.id, plan.location, plan.call_site, plan.definition()))
         except BaseException:
             self._started.set()
             if self._job is not None:
@@ -97,20 +97,22 @@ class QueryRuntime:
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 
-    def _new_writer(self, state: CheckpointState) -> EpochWriter:
-        plan, job = self.plan, self._job
-        target = replace(
-            plan.target,
+    def _target(self, state: CheckpointState) -> Target:
+        return replace(
+            self.plan.target,
             query=state.query,
             committed=state.committed,
-            state=None if job is None else job.values(),
+            state=None if self._job is None else self._job.values(),
             status=self.status,
         )
+
+    def _new_writer(self) -> EpochWriter:
+        plan = self.plan
         return EpochWriter(
             plan.sink,
-            target,
+            plan.target,
             trigger=str(plan.trigger),
-            job=job,
+            job=self._job,
             side_outputs=plan.sources.side_outputs,
             groups=self._groups,
             events=self._events,
@@ -120,7 +122,7 @@ class QueryRuntime:
         plan, writer, sources = self.plan, self._writer, self.plan.sources
         if location is None:
             batch = sources.as_batch(plan.frame, self._queries.temporary_folder)
-            tag = f"penstock-stream-{self.id}"
+            tag = f"penstock-stream-{plan.id}"
             return BatchSchedule(batch.frame, writer, sources=sources, tag=tag, ends=batch.ends)
         settings = RunSettings(
             plan.mode.value,
