@@ -139,7 +139,10 @@ class Sink(ABC):
         """What this sink guarantees with its options."""
 
     def check(self, target: Target) -> None:  # noqa: B027  # most sinks have nothing to refuse
-        """Called once before the query starts: refuse what cannot work, and change nothing. Raising refuses the start."""
+        """Called once before the query starts: refuse what cannot work, and change nothing. `close` comes after it.
+
+        Raising refuses the start.
+        """
 
     def open(self, target: Target) -> None:  # noqa: B027  # and nothing to prepare
         """Called before the first epoch of each run: connect, fence off an older writer, look up the last committed epoch.
@@ -170,7 +173,7 @@ class Sink(ABC):
         """
 
     def close(self) -> None:  # noqa: B027
-        """Called once after the last epoch, also after an error."""
+        """Called after `check`, and after the last epoch, also after an error; `open` may come again."""
 
     def batches(self) -> list[pa.RecordBatch] | None:
         """Return the rows that the sink keeps in this process; None when it keeps none."""

@@ -110,7 +110,7 @@ class Evolving:
     """Learn from what stopped a batch; False when there is nothing to learn from it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class BadPoint:
     """The point of a plan at which bad records leave it."""
 

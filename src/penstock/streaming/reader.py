@@ -169,6 +169,7 @@ class StreamReader:
         kind = source_of(name)
         source = SparkSource(name, values, settings) if kind is None else kind(values, settings)
         read = self._attempt(lambda: source.read(Context(self._spark, settings)))
-        if read.bad_records is not None:
-            self._queries.points[read.bad_records.name] = read.bad_records
-        return Stream(self._queries, read.frame)
+        if read.bad_records is None:
+            return Stream(self._queries, read.frame)
+        self._queries.taps.add(read.bad_records)
+        return Stream(self._queries, read.frame, taps=(read.bad_records,))

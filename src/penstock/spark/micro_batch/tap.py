@@ -1,7 +1,7 @@
-"""Named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
+"""Taps: named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
 
-A point is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
-epoch has its sources bound to what the epoch reads; the part below a point, run on its own as a batch, gives the same rows once more.
+A tap is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
+epoch has its sources bound to what the epoch reads; the part below a tap, run on its own as a batch, gives the same rows once more.
 So the query itself is left as it is, with every sink and with every operator that keeps state, and an epoch costs more only when
 there is something to take out of it.
 """
@@ -59,8 +59,8 @@ def keeps(frame: DataFrame) -> bool:
 
 def names(frame: DataFrame) -> list[str]:
     """Return the names of a plan's points, in its order."""
-    found = _taps(frame.sparkSession).names(frame._jdf.queryExecution().analyzed(), PREFIX)
-    return [str(name).removeprefix(PREFIX) for name in found]
+    marked_names = _taps(frame.sparkSession).names(frame._jdf.queryExecution().analyzed(), PREFIX)
+    return [str(name).removeprefix(PREFIX) for name in marked_names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class EpochPlan:
         return cls(batch.sparkSession, batch._jdf.queryExecution(), streams=False)
 
     @property
-    def whole(self) -> bool:
-        """Whether whoever reads all rows of the query has made it read all rows of its sources."""
+    def reads_all(self) -> bool:
+        """Whether a sink that reads all rows of the query lets it read all rows of its sources: it has no limit."""
         return not self._taps.limits(self._execution.logical())
 
     def counted(self, name: str) -> tuple[Any, ...] | None:
@@ -111,8 +111,8 @@ class EpochPlan:
         """What became of late rows behind a point; None when nothing drops them."""
         if not self._streams:
             return None
-        found = self._taps.late(self._execution, f"{PREFIX}{name}")
-        return None if found is None else Late(*(int(value) for value in found))
+        late = self._taps.late(self._execution, f"{PREFIX}{name}")
+        return None if late is None else Late(*(int(value) for value in late))
 
     def arriving(self, name: str) -> DataFrame:
         """The rows that come from a point to the operator behind it, without those that are filtered out in between.
@@ -123,16 +123,16 @@ class EpochPlan:
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
         session = self._spark
-        made = self._taps.arriving(session._jsparkSession, self._execution, f"{PREFIX}{name}")
-        return ClassicDataFrame(made, session)
+        rows = self._taps.arriving(session._jsparkSession, self._execution, f"{PREFIX}{name}")
+        return ClassicDataFrame(rows, session)
 
     def rows(self, name: str) -> DataFrame | None:
         """The rows that come to a point; None when the plan does not have it."""
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
         session = self._spark
-        made = self._taps.rows(session._jsparkSession, self._execution.analyzed(), f"{PREFIX}{name}")
-        return None if made is None else ClassicDataFrame(made, session)
+        rows = self._taps.rows(session._jsparkSession, self._execution.analyzed(), f"{PREFIX}{name}")
+        return None if rows is None else ClassicDataFrame(rows, session)
 
     def detached(self, rows: DataFrame) -> DataFrame:
         """Return rows of the epoch as an ordinary batch; what is to be pushed down to sources must be in them already."""
