@@ -132,11 +132,11 @@ class _Mistake:
 
 
 def read_options(
-    model: type[Model], given: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
+    model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
 ) -> Model:
     """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes."""
     try:
-        return model.model_validate(_completed(model, given, settings))
+        return model.model_validate(_completed(model, options, settings))
     except ValidationError as error:
         details = error.errors(include_url=False)
     mistakes = sorted((_mistake(model, detail, owner) for detail in details), key=lambda item: item.order)
@@ -177,8 +177,8 @@ def option_fields(model: type[Options]) -> dict[str, FieldInfo]:
     }
 
 
-def _completed(model: type[Options], given: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
-    values = dict(given)
+def _completed(model: type[Options], options: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
+    values = dict(options)
     for name, mark in settings_of(model).items():
         setting = getattr(settings, mark.name, None)
         if setting and not any(values.get(alias) for alias in _aliases(name, model.model_fields[name])):

@@ -6,18 +6,16 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from penstock.data.duration import milliseconds
 from penstock.errors import ConnectorError
 from penstock.sinks.base import QueryStatus
 from penstock.spark.micro_batch.run import Drained
 
 T = TypeVar("T")
 
-RETRY_FOR = "5 minutes"
 START_SECONDS = 15.0
-"""How long a start waits: whoever starts a query is there to read that a server does not answer."""
+"""How long a start waits: the user who starts a query should hear soon that a server does not answer."""
 
 
 class RetryAfter(Exception):
@@ -40,12 +38,7 @@ class RetryPolicy:
     first: float = 0.1
     longest: float = 10.0
     jitter: float = 0.5
-    """The part of each pause that is left to chance, so that many queries do not come back in the same moment."""
-
-    @classmethod
-    def of(cls, given: Any) -> RetryPolicy:
-        """The policy of a sink whose option `retry_for` says how long it waits in all."""
-        return cls(seconds=milliseconds(given, what="retry_for") / 1000)
+    """The random part of each pause, so that many queries do not come back in the same moment."""
 
     def at_start(self) -> RetryPolicy:
         """The policy while a query starts."""

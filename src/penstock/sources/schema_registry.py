@@ -59,13 +59,13 @@ class SchemaRegistry:
         return None if answer is None else self._registered(int(answer["id"]), answer)
 
     def all(self, subject: str) -> list[Registered]:
-        """Return the schemas of a subject; others may still be learnt by their ids."""
-        known = self._get(f"/subjects/{quote(subject, safe='')}/versions")
-        if known is None:
+        """Return the schemas of a subject; the decoder can learn others by their ids."""
+        versions = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+        if versions is None:
             newest = self.latest(subject)
             return [] if newest is None else [newest]
-        found = [self._version(subject, version) for version in known]
-        return [self._registered(int(each["id"]), each) for each in found if each is not None]
+        answers = [self._version(subject, version) for version in versions]
+        return [self._registered(int(answer["id"]), answer) for answer in answers if answer is not None]
 
     def _version(self, subject: str, version: Any) -> Any:
         return self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
