@@ -22,7 +22,7 @@ from penstock.backend.open import open_backend, state_url
 from penstock.backend.process import Owner, is_gone, this_process
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
 __all__ = [
     "Backend",
@@ -43,7 +43,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Backend":
-        from penstock.backend.database import Backend
+        from penstock.backend.backend import Backend
 
         return Backend
     raise AttributeError(f"module 'penstock.backend' has no attribute '{name}'")

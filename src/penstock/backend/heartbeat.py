@@ -15,7 +15,7 @@ from penstock.backend.process import clock
 from penstock.errors import PenstockError, StateError
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
 log = logging.getLogger("penstock.backend")
 

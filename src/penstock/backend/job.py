@@ -17,19 +17,21 @@ from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
+    from penstock.backend.lease import Leases
 
 
 class Jobs:
     """The jobs of a backend, one per name."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
 
     def record(self, job: Job, lease: Lease) -> Job:
         """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
         check_job_name(job.name)
-        now = self._backend.dialect.now()
+        now = self._database.dialect.now()
         columns = {
             "id": job.id,
             "kind": job.kind,
@@ -55,9 +57,9 @@ class Jobs:
             "request": case((late, jobs.c.request), else_=null()),
             "requested_at": case((late, jobs.c.requested_at), else_=null()),
         }
-        insert = self._backend.dialect.insert(jobs).values(name=job.name, **columns)
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
+        insert = self._database.dialect.insert(jobs).values(name=job.name, **columns)
+        with self._database.transaction() as connection:
+            self._leases.fence(connection, lease)
             connection.execute(
                 insert.on_conflict_do_update(index_elements=["name"], set_={**columns, **requests})
             )
@@ -75,7 +77,7 @@ class Jobs:
 
         An end has its time noted. STARTING is a new start in the same process: it is what a request to restart waits for.
         """
-        now = self._backend.dialect.now()
+        now = self._database.dialect.now()
         changes: dict[str, Any] = {"updated_at": now}
         if state is not None:
             changes["state"] = state.value
@@ -89,14 +91,14 @@ class Jobs:
             changes["message"] = _text(message)
         if progress is not None:
             changes["progress"] = dict(progress)
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
+        with self._database.transaction() as connection:
+            self._leases.fence(connection, lease)
             connection.execute(update(jobs).where(jobs.c.name == lease.job).values(**changes))
 
     def find(self, name_or_id: str) -> Job | None:
         """The job of that name, or else of that id; None when there is none."""
         query = self._select().where(or_(jobs.c.name == name_or_id, jobs.c.id == name_or_id))
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             matches = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
         return min(matches, key=lambda job: job.name != name_or_id, default=None)
 
@@ -104,12 +106,12 @@ class Jobs:
         """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
         job = self.find(name_or_id)
         if job is None:
-            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._backend.place)
+            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._database.place)
         return job
 
     def list(self, state: JobState | None = None) -> list[Job]:
         """All jobs, or those in one state, by name."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             all_jobs = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
         return [job for job in all_jobs if state is None or job.state is state]
 
@@ -120,10 +122,10 @@ class Jobs:
             raise StateError(
                 f"'{job.name}' does not run: it is {job.state}",
                 code="JOB_NOT_RUNNING",
-                where=self._backend.place,
+                where=self._database.place,
             )
-        now = self._backend.dialect.now()
-        with self._backend.transaction() as connection:
+        now = self._database.dialect.now()
+        with self._database.transaction() as connection:
             asked: int = connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job.name)
@@ -133,7 +135,7 @@ class Jobs:
         return to_datetime(asked)
 
     def _select(self) -> Any:
-        held = (leases.c.expires_at > self._backend.dialect.now()).label("held")
+        held = (leases.c.expires_at > self._database.dialect.now()).label("held")
         mine = and_(leases.c.job == jobs.c.name, leases.c.epoch == jobs.c.lease_epoch)
         of_lease = [column for column in leases.c if column.name != "job"]
         return select(jobs, leases.c.job, *of_lease, held).select_from(jobs.outerjoin(leases, mine))

@@ -14,7 +14,8 @@ from penstock.backend.model import Lease
 from penstock.backend.table import values
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
+    from penstock.backend.lease import Leases
 
 
 class Values:
@@ -23,12 +24,13 @@ class Values:
     A write with a lease is fenced; one with a connection, of `Backend.transaction`, is part of what that commits.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
 
     def get(self, job: str, key: str, default: Any = None, *, namespace: str = "") -> Any:
         """The value of a key, or the default."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return self._read(connection, job, key, namespace, default)
 
     def put(
@@ -51,7 +53,7 @@ class Values:
         """Set the value of a key if it is still `old` (None: not there); False, and nothing set, when it is not."""
         with self._writing(lease) as connection:
             # The row is made first, so that there is one to lock for all who swap this key.
-            insert = self._backend.dialect.insert(values).values(
+            insert = self._database.dialect.insert(values).values(
                 job=job, namespace=namespace, key=key, updated_at=0
             )
             place = ["job", "namespace", "key"]
@@ -92,19 +94,19 @@ class Values:
     def items(self, job: str, *, namespace: str | None = None) -> dict[tuple[str, str], Any]:
         """All values of a job, or of one of its namespaces, by (namespace, key), in order."""
         query = select(values).where(_of(job, namespace)).order_by(values.c.namespace, values.c.key)
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return {(row.namespace, row.key): _value(row) for row in connection.execute(query)}
 
     def jobs(self) -> set[str]:
         """The names of the jobs that have values."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
     @contextmanager
     def _writing(self, lease: Lease | None, connection: Connection | None = None) -> Iterator[Connection]:
-        with nullcontext(connection) if connection is not None else self._backend.transaction() as writing:
+        with nullcontext(connection) if connection is not None else self._database.transaction() as writing:
             if lease is not None:
-                self._backend.leases.fence(writing, lease)
+                self._leases.fence(writing, lease)
             yield writing
 
     def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
@@ -118,9 +120,11 @@ class Values:
             "bytes": bytes(value) if binary else None,
             # A list of one, since a column that is NULL stands for bytes and JSON has a null of its own.
             "document": None if binary else [value],
-            "updated_at": self._backend.dialect.now(),
+            "updated_at": self._database.dialect.now(),
         }
-        insert = self._backend.dialect.insert(values).values(job=job, namespace=namespace, key=key, **content)
+        insert = self._database.dialect.insert(values).values(
+            job=job, namespace=namespace, key=key, **content
+        )
         place = ["job", "namespace", "key"]
         connection.execute(insert.on_conflict_do_update(index_elements=place, set_=content))
 

@@ -8,7 +8,7 @@ from penstock.backend.address import parse, sqlite_url
 from penstock.registry import Registry
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
     from penstock.config import Settings
 
 DIALECTS = Registry(
@@ -26,7 +26,7 @@ def open_backend(state: str | Settings, *, create: bool = True) -> Backend:
     """
     address = parse(state if isinstance(state, str) else state_url(state))
     dialect = DIALECTS.load(address.scheme)
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
     return Backend(address, dialect(), create=create)
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from penstock.errors import DataError
 from penstock.options import Count, IgnoringCase, PathText, mistake
-from penstock.sources.base import SparkOptions
+from penstock.sources.spark_options import SparkOptions
 from penstock.spark.micro_batch import tap
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from penstock.options import PathText
-from penstock.sources.base import Context, Schema, Source, SourceFrame, SparkOptions
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.spark_options import Schema, SparkOptions
 from penstock.spark.micro_batch import frames
 
 _ELSEWHERE = "is for Kafka and for files of JSON and CSV"

@@ -20,9 +20,10 @@ from penstock.sources.bad_record import (
     Why,
     split,
 )
-from penstock.sources.base import Context, OffsetReporter, Schema, Source, SourceFrame
+from penstock.sources.base import Context, OffsetReporter, Source, SourceFrame
 from penstock.sources.json_record import JsonDecoder, WhyNotJson
 from penstock.sources.schema_registry import SchemaRegistry
+from penstock.sources.spark_options import Schema
 from penstock.spark.connectors import ensure_format
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan

@@ -7,7 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from penstock.options import Count
-from penstock.sources.base import Context, Source, SourceFrame, SparkOptions
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.spark_options import SparkOptions
 
 
 class RateOptions(SparkOptions):

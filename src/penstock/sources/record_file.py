@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from penstock.options import PathText, mistake
 from penstock.sources.bad_record import BadRecordOptions
-from penstock.sources.base import Schema
+from penstock.sources.spark_options import Schema
 
 if TYPE_CHECKING:
     from typing import Self

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from penstock.options import PathText
-from penstock.sources.base import Context, Schema, Source, SourceFrame, SparkOptions
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.spark_options import Schema, SparkOptions
 
 if TYPE_CHECKING:
     from penstock.config import Settings

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from penstock.sources.base import Context, Source, SourceFrame, SparkOptions
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.spark_options import SparkOptions
 
 
 class TableOptions(SparkOptions):
