@@ -193,7 +193,7 @@ def with_writers(
             raise ConfigError(
                 f"the schema registry has no subject {' or '.join(map(repr, subjects))}",
                 code="SCHEMA_REGISTRY_SUBJECT",
-                where=registry.place,
+                where=registry.location,
                 hint="name it with subject=..., or give the columns with schema=...",
             )
     texts = (text_of(schema),) if newest is None else newest.texts
@@ -209,5 +209,5 @@ def _head(number: int) -> bytes:
 
 
 def _described(problem: Any) -> str:
-    place = str(problem.getLocation()).removeprefix("/fields/")
-    return f"{problem.getType()} at {place} ({problem.getMessage()})"
+    field = str(problem.getLocation()).removeprefix("/fields/")
+    return f"{problem.getType()} at {field} ({problem.getMessage()})"

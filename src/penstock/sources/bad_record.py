@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from penstock.errors import DataError
 from penstock.options import Count, IgnoringCase, PathText, mistake
 from penstock.sources.spark_options import SparkOptions
-from penstock.spark.micro_batch import tap
+from penstock.spark.micro_batch import tap as taps
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +30,7 @@ MARK = "PENSTOCK_BAD_RECORD "
 SHOWN_BYTES = 64 << 10
 """How much of a record that fails a query travels with the error."""
 
-PLACE = {
+POSITION = {
     "topic": "string",
     "partition": "int",
     "offset": "bigint",
@@ -39,7 +39,7 @@ PLACE = {
     "file": "string",
 }
 """Where a record was; what a source does not have is NULL."""
-QUARANTINE = {"reason": "string", **PLACE, "raw": "binary", "query": "string", "epoch": "bigint"}
+QUARANTINE = {"reason": "string", **POSITION, "raw": "binary", "query": "string", "epoch": "bigint"}
 """The columns of a quarantine, the same for all sources."""
 
 Why = Callable[[bytes | None], str]
@@ -111,13 +111,13 @@ class Evolving:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class BadPoint:
-    """The point of a plan at which bad records leave it."""
+class BadRecordTap:
+    """The tap of a plan at which bad records leave it."""
 
     name: str
     rule: BadRecords
-    place: str
-    """The field between whose bounds the bad records of an epoch lie."""
+    position: str
+    """The field, an offset or a file, between whose bounds the bad records of an epoch lie."""
     why: Why
     kafka: Mapping[str, Any]
     """The options of the Kafka source, from which a topic for the quarantine takes its servers."""
@@ -142,7 +142,7 @@ class BadPoint:
         rows = plan.rows(self.name)
         if rows is None:
             return None
-        outside = f"_{self.place}"
+        outside = f"_{self.position}"
         if is_counted and outside in rows.columns:
             # In front of the parser, so that only the records between the bad ones are parsed again.
             rows = rows.where(F.col(outside).between(first, last))
@@ -154,39 +154,39 @@ def split(
     frame: DataFrame,
     rule: BadRecords,
     *,
-    place: str,
+    position: str,
     why: Why,
     kafka: Mapping[str, Any] | None = None,
     evolving: Evolving | None = None,
-) -> tuple[DataFrame, BadPoint]:
-    """Return the rows of a frame whose column `_penstock_bad` is NULL, and the point at which the others leave it.
+) -> tuple[DataFrame, BadRecordTap]:
+    """Return the rows of a frame whose column `_penstock_bad` is NULL, and the tap at which the others leave it.
 
-    `place` is the field of that column, an offset or a file, between whose bounds the bad records of an epoch lie.
+    `position` is the field of that column, an offset or a file, between whose bounds the bad records of an epoch lie.
     """
     from pyspark.sql import functions as F
 
-    point = BadPoint(f"bad_{uuid.uuid4().hex[:12]}", rule, place, why, dict(kafka or {}), evolving)
+    tap = BadRecordTap(f"bad_{uuid.uuid4().hex[:12]}", rule, position, why, dict(kafka or {}), evolving)
     bad = F.col(BAD)
     if rule.action == "fail":
         # Nothing is counted here, so there is no observation, which would keep Spark from compiling the plan as a whole. Catalyst takes
         # `spark_partition_id()` for nondeterministic: it pushes no filter through the check, and does not duplicate the parser.
         here = F.spark_partition_id()
-        checked = F.when(bad.isNull(), F.col(TASK) == here).otherwise(_refusal(point.name))
-        return frame.withColumn(TASK, here).where(checked), point
-    where = bad.getField(place)
-    watched = tap.named(
+        checked = F.when(bad.isNull(), F.col(TASK) == here).otherwise(_refusal(tap.name))
+        return frame.withColumn(TASK, here).where(checked), tap
+    where = bad.getField(position)
+    counted = taps.named(
         frame,
-        point.name,
+        tap.name,
         [F.count(F.lit(1)), F.count(bad), F.min(where), F.max(where)],
     )
-    return watched.where(bad.isNull()), point
+    return counted.where(bad.isNull()), tap
 
 
-def column(condition: Column, raw: Column, **place: Column) -> Column:
-    """Return the column that holds a record's place and bytes when it is bad, and NULL otherwise."""
+def column(condition: Column, raw: Column, **position: Column) -> Column:
+    """Return the column that holds a record's position and bytes when it is bad, and NULL otherwise."""
     from pyspark.sql import functions as F
 
-    fields = [place.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in PLACE.items()]
+    fields = [position.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in POSITION.items()]
     return F.when(condition, F.struct(*fields, raw.cast("binary").alias("raw"))).alias(BAD)
 
 
@@ -197,7 +197,7 @@ def _refusal(name: str) -> Column:
     raw = bad.getField("raw")
     details = F.to_json(
         F.struct(
-            tap.mark(name).alias("point"),
+            taps.mark(name).alias("point"),
             *[bad.getField(field).alias(field) for field in ("topic", "partition", "offset", "file")],
             F.octet_length(raw).alias("bytes"),
             F.base64(F.substring(raw, 1, SHOWN_BYTES)).alias("raw"),
@@ -206,20 +206,20 @@ def _refusal(name: str) -> Column:
     return F.raise_error(F.concat(F.lit(MARK), details, F.lit("\n")))
 
 
-def refused(faults: tuple[Fault, ...], points: Mapping[str, BadPoint]) -> DataError | None:
+def refused(faults: tuple[Fault, ...], bad_taps: Mapping[str, BadRecordTap]) -> DataError | None:
     """Return the error about a bad record, when that is what has failed."""
     text = next((fault.message.partition(MARK)[2] for fault in faults if MARK in fault.message), None)
     if text is None:
         return None
     try:
         details = json.JSONDecoder().raw_decode(text)[0]
-        point = points[tap.marked(details["point"])]
+        tap = bad_taps[taps.marked(details["point"])]
     except (ValueError, KeyError):
         return None
     raw = base64.b64decode(details.get("raw") or "")
     reason = (
-        point.why(raw)
-        if len(raw) == details.get("bytes") or point.rule.max_bytes is not None
+        tap.why(raw)
+        if len(raw) == details.get("bytes") or tap.rule.max_bytes is not None
         else f"it does not fit the schema ({details.get('bytes')} bytes)"
     )
     at = (
@@ -247,13 +247,13 @@ def columns(*, records: bool) -> StructType:
     return schema
 
 
-def kept(bad: DataFrame, point: BadPoint, *, query: str, epoch: int, records: bool) -> DataFrame:
+def quarantined(bad: DataFrame, tap: BadRecordTap, *, query: str, epoch: int, records: bool) -> DataFrame:
     """Return bad rows as those of a quarantine, or as records with headers when it is a topic."""
     from pyspark.sql import functions as F
 
     rows = bad.select(
         f"{BAD}.*",
-        F.udf(point.why, "string", useArrow=True)(F.col(BAD).getField("raw")).alias("reason"),
+        F.udf(tap.why, "string", useArrow=True)(F.col(BAD).getField("raw")).alias("reason"),
         F.lit(query).alias("query"),
         F.lit(epoch).cast("bigint").alias("epoch"),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.config import Settings
-    from penstock.sources.bad_record import BadPoint
+    from penstock.sources.bad_record import BadRecordTap
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SourceFrame:
     """A source as a streaming DataFrame."""
 
     frame: DataFrame
-    bad_records: BadPoint | None = None
+    bad_records: BadRecordTap | None = None
     """Where bad records leave the plan, when the source tells them from good ones; the query counts and stores them there."""
 
 

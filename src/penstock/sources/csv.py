@@ -69,7 +69,7 @@ class CsvSource(Source):
         checked = parsed.select(
             PARSED, FILE, *folders.names, bad_record.column(is_bad, raw, file=F.col(FILE))
         )
-        good, tap = split(checked, self.options.rule, place="file", why=self._why(own.json()))
+        good, tap = split(checked, self.options.rule, position="file", why=self._why(own.json()))
         columns = [column.alias(name) for name, column in narrowed(F.col(PARSED), own).items()]
         return SourceFrame(good.select(*columns, *folders.names).select(*in_order(schema, folders)), tap)
 

@@ -77,6 +77,6 @@ class JsonSource(Source):
         checked = parsed.select(
             PARSED, FILE, *folders.names, bad_record.column(is_bad, text, file=F.col(FILE))
         )
-        good, tap = split(checked, rule, place="file", why=decoder.why(rule.max_bytes))
+        good, tap = split(checked, rule, position="file", why=decoder.why(rule.max_bytes))
         rows = good.select(*decoder.columns(F.col(PARSED)), *folders.names)
         return SourceFrame(rows.select(*in_order(schema, folders)), tap)

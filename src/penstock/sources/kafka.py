@@ -12,9 +12,9 @@ from penstock.options import FromSetting, IgnoringCase, Others, mistake
 from penstock.sources import bad_record, kafka_group
 from penstock.sources.avro_record import AvroDecoder, with_writers
 from penstock.sources.bad_record import (
-    BadPoint,
     BadRecordOptions,
     BadRecords,
+    BadRecordTap,
     Evolving,
     MaxRecordBytes,
     Why,
@@ -236,7 +236,7 @@ class KafkaSource(Source):
 
 def _decoded(
     frame: DataFrame, decoder: Decoder, rule: BadRecords, options: Mapping[str, Any]
-) -> tuple[DataFrame, BadPoint]:
+) -> tuple[DataFrame, BadRecordTap]:
     """Return the columns of values, then Kafka's key, topic, partition, offset and timestamp with an underscore.
 
     A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values.
@@ -258,25 +258,27 @@ def _decoded(
         *[F.col(name).alias(f"_{name}") for name in OWN],
         _bad(large | decoder.is_bad(small, F.col(alias))),
     )
-    good, point = split(
+    good, tap = split(
         checked,
         rule,
-        place="offset",
+        position="offset",
         why=decoder.why(rule.max_bytes),
         kafka=options,
         evolving=Evolving(alias, column, decoder.learn_from) if isinstance(decoder, AvroDecoder) else None,
     )
-    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), point
+    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), tap
 
 
-def _limited(frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]) -> tuple[DataFrame, BadPoint]:
+def _limited(
+    frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]
+) -> tuple[DataFrame, BadRecordTap]:
     """Return records as Spark has them, without those that are larger than the rule allows."""
     from pyspark.sql import functions as F
 
     large = F.coalesce(F.octet_length("value") > F.lit(rule.max_bytes), F.lit(False))
     why = WhyNotJson("", rule.max_bytes)
-    good, point = split(frame.select("*", _bad(large)), rule, place="offset", why=why, kafka=options)
-    return good.select(*frame.columns), point
+    good, tap = split(frame.select("*", _bad(large)), rule, position="offset", why=why, kafka=options)
+    return good.select(*frame.columns), tap
 
 
 def _bad(condition: Column) -> Column:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.sources import bad_record, source_of
-from penstock.sources.bad_record import BadPoint
+from penstock.sources.bad_record import BadRecordTap
 from penstock.spark.errors.cause import faults
 from penstock.spark.errors.query import translate_query_error
 from penstock.spark.micro_batch import plan, tap
@@ -40,7 +40,7 @@ class QuerySources:
     def __init__(self, frame: DataFrame, taps: Taps, settings: Settings) -> None:
         self._readings = plan.readings(frame) if frame.isStreaming else []
         own_taps = taps.named(tap.names(frame)) if taps.used else []
-        self._bad = {own.name: own for own in own_taps if isinstance(own, BadPoint)}
+        self._bad = {own.name: own for own in own_taps if isinstance(own, BadRecordTap)}
         self.side_outputs = SideOutputs(
             own_taps,
             spark=frame.sparkSession,

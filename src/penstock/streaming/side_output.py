@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 from penstock.sinks import SINKS
 from penstock.sinks.base import Epoch, Sink, Target
 from penstock.sources import bad_record
-from penstock.sources.bad_record import BadPoint
+from penstock.sources.bad_record import BadRecordTap
 from penstock.spark.micro_batch.tap import EpochPlan, Late
 from penstock.streaming.taps import LateTap, Tap
 
@@ -107,7 +107,7 @@ class SideOutputs:
         kafka_sources: Sequence[Mapping[str, Any]],
         settings: Settings | None = None,
     ) -> None:
-        self._dropping = [tap for tap in taps if isinstance(tap, BadPoint) and tap.rule.action == "drop"]
+        self._dropping = [tap for tap in taps if isinstance(tap, BadRecordTap) and tap.rule.action == "drop"]
         self._outputs: list[tuple[Tap, SideOutput]] = []
         for tap in taps:
             destination = tap.destination if isinstance(tap, LateTap) else tap.rule.quarantine
@@ -148,7 +148,9 @@ class SideOutputs:
                 continue
             rows = tap.rows(plan, all_read=all_read)
             if rows is not None:
-                records = bad_record.kept(rows, tap, query=query, epoch=number, records=output.is_topic)
+                records = bad_record.quarantined(
+                    rows, tap, query=query, epoch=number, records=output.is_topic
+                )
                 counts += SideCounts(quarantined=output.write(records, number))
         return counts + _uncounted(late)
 

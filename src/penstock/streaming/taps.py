@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from penstock.errors import StateError
-from penstock.sources.bad_record import BadPoint
+from penstock.sources.bad_record import BadRecordTap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,7 +49,7 @@ class LateTap:
         return None
 
 
-Tap = BadPoint | LateTap
+Tap = BadRecordTap | LateTap
 
 
 class Taps:
