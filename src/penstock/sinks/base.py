@@ -113,7 +113,7 @@ class Sink(ABC):
     """One destination, made from the options that the user gave.
 
     A sink that says EXACTLY_ONCE must recognise an epoch that it has committed already, and leave no trace of one that it
-    has not. All methods are called from one thread, on the driver.
+    has not. All methods are called on the driver, from one thread at a time.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append", "update", "complete"})
