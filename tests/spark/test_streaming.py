@@ -20,6 +20,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.backend import JobState, open_backend
+from penstock.backend.heartbeat import PART_OF_TTL
+from penstock.backend.lease import TTL_MS
 from penstock.spark.micro_batch.run import _Reports
 from penstock.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 from penstock.streaming.writer import StreamWriter
@@ -842,3 +844,21 @@ def test_reports_belong_to_a_session_and_not_to_its_number(session: ps.Session) 
     del other
     gc.collect()
     assert len(_Reports._by_session) == before
+
+
+def test_a_stop_that_is_asked_for_while_a_query_starts_is_obeyed(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    class SlowToOpen(ps.SinkPlugin):
+        def initialize(self, context: Any) -> None:
+            with open_backend(session.settings.state) as backend:
+                backend.jobs.request(context.name, "stop")
+            time.sleep(2 * PART_OF_TTL * TTL_MS / 1000)  # until the heartbeat has seen the request
+
+        def process_batch(self, batch: pa.RecordBatch) -> None:
+            pass
+
+    writer = session.read_stream.parquet(orders).write_stream.format(SlowToOpen)
+    query = writer.option("checkpoint.location", tmp_path / "ckpt").start("stopped-early")
+    assert query.await_termination_timeout(60)
+    assert query.status.state is ps.QueryState.STOPPED

@@ -114,7 +114,7 @@ class Sink(ABC):
     """One destination, made from the options of the user.
 
     A sink that says EXACTLY_ONCE must recognise an epoch that it has committed already, and leave no trace of one that it
-    has not. The runtime calls all methods from one thread, on the driver.
+    has not. The runtime calls all methods on the driver, from one thread at a time.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append", "update", "complete"})

@@ -73,21 +73,21 @@ class QuerySources:
         """Why the rows must come in batches; None when they need not."""
         if self.side_outputs:
             return "bad and late rows are taken out batch by batch"
-        if any(point.evolving is not None for point in self._bad.values()):
+        if any(bad.evolving is not None for bad in self._bad.values()):
             return "schemas that are new in a topic are learnt between batches"
         return None
 
     def learn(self, error: BaseException) -> bool:
         """Learn new schemas from an error that ended a run; True when another run can go on with them."""
-        decoders = [point.evolving for point in self._bad.values() if point.evolving is not None]
+        decoders = [bad.evolving for bad in self._bad.values() if bad.evolving is not None]
         chain = faults(error) if decoders and not isinstance(error, PenstockError) else ()
         return any(decoder.learn(chain) for decoder in decoders)
 
     def evolved(self, frame: DataFrame) -> DataFrame:
         """Return the query with all schemas that were learnt."""
-        for point in self._bad.values():
-            if point.evolving is not None:
-                frame = plan.replaced(frame, point.evolving.column(), point.evolving.alias)
+        for bad in self._bad.values():
+            if bad.evolving is not None:
+                frame = plan.replaced(frame, bad.evolving.column(), bad.evolving.alias)
         return frame
 
     def translate(self, error: BaseException) -> PenstockError:

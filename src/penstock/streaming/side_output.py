@@ -56,7 +56,7 @@ class SideOutput:
         number: int,
         spark: SparkSession,
         kafka: Mapping[str, Any],
-        settings: Settings | None,
+        settings: Settings | None = None,
     ) -> None:
         self.is_topic = destination.startswith(TOPIC)
         self._sink = _sink(destination, spark, kafka, settings)
