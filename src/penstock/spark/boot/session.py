@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
@@ -165,8 +165,10 @@ def _session_of(
 
 
 def _modifiable(spark: SparkSession, keys: Iterable[str]) -> set[str]:
-    """The settings of SQL among these that a session can have for itself."""
-    return {key for key in keys if key.startswith("spark.sql.") and spark.conf.isModifiable(key)}
+    """The settings of SQL among these that a session can have for itself, those of catalogs too."""
+    jvm: Any = spark._jvm
+    is_static = jvm.org.apache.spark.sql.internal.SQLConf.isStaticConfigKey
+    return {key for key in keys if key.startswith("spark.sql.") and not is_static(key)}
 
 
 def _foreign() -> bool:
