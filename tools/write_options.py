@@ -61,12 +61,12 @@ def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
         else:
             default = "required" if field.is_required() else _default(schema.get("default"))
         yield f"`{name}`", _kind(schema), default, str(schema["description"]).replace("|", "\\|")
-    if model.others is not None:
+    if model.other_options is not None:
         yield (
-            f"`{model.others.prefix}*`" if model.others.prefix else "others",
+            f"`{model.other_options.prefix}*`" if model.other_options.prefix else "others",
             "",
             "",
-            model.others.description,
+            model.other_options.description,
         )
 
 

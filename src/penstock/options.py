@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, ge
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from penstock.backend.address import hidden_values
 from penstock.data.duration import milliseconds
 from penstock.errors import ConfigError, nearest, suggest
 
@@ -79,7 +80,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
-    others: ClassVar[Others | None] = None
+    other_options: ClassVar[Others | None] = None
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -90,11 +91,11 @@ class Options(BaseModel):
         required = [name for name in schema.pop("required", ()) if name not in optional]
         if required:
             schema["required"] = required
-        if cls.others is not None:
-            rest = {"description": cls.others.description}
-            if cls.others.prefix:
+        if cls.other_options is not None:
+            rest = {"description": cls.other_options.description}
+            if cls.other_options.prefix:
                 schema["additionalProperties"] = False
-                schema["patternProperties"] = {f"^{cls.others.prefix.replace('.', '[.]')}": rest}
+                schema["patternProperties"] = {f"^{cls.other_options.prefix.replace('.', '[.]')}": rest}
             else:
                 schema["additionalProperties"] = rest
         return schema
@@ -180,8 +181,13 @@ def option_fields(model: type[Options]) -> dict[str, FieldInfo]:
 def _completed(model: type[Options], options: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
     values = dict(options)
     for name, mark in settings_of(model).items():
+        aliases = _aliases(name, model.model_fields[name])
+        if any(values.get(alias) for alias in aliases):
+            continue
+        for alias in aliases:
+            values.pop(alias, None)
         setting = getattr(settings, mark.name, None)
-        if setting and not any(values.get(alias) for alias in _aliases(name, model.model_fields[name])):
+        if setting:
             values[name] = setting
     return values
 
@@ -193,24 +199,27 @@ def _aliases(name: str, field: FieldInfo) -> tuple[str, ...]:
 
 
 def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner) -> _Mistake:
-    place = [str(part) for part in detail["loc"]]
-    name = place[0] if place else ""
+    path = [str(part) for part in detail["loc"]]
+    name = path[0] if path else ""
     field = option_fields(model).get(name)
     if detail["type"] == "extra_forbidden" or (field is None and detail["type"] == "string_pattern_mismatch"):
         return _Mistake("UNKNOWN", name, f"no option '{name}'")
-    if detail["type"] == "missing" and len(place) == 1:
+    if detail["type"] == "missing" and len(path) == 1:
         return _missing(name, settings_of(model).get(name), owner)
     context = detail.get("ctx", {})
     if detail["type"] == _CUSTOM:
-        text = f"{'.'.join(place)} {context['message']}".lstrip()
+        text = f"{'.'.join(path)} {context['message']}".lstrip()
         return _Mistake("VALUE", name, text, context["hint"])
     value = detail["input"]
     if detail["type"] == "literal_error":
         assert field is not None
         hint = suggest(str(value), literals(field.annotation), what="value")
-        return _Mistake("VALUE", name, f"unknown {name} {value!r}", hint)
-    words = _WORDS.get(detail["type"], detail["msg"].replace("Input should be", "must be")).format(**context)
-    return _Mistake("VALUE", name, f"{'.'.join(place)} {words}, got {_shown(value, field)}")
+        return _Mistake("VALUE", name, f"unknown {name} {_shown(value, name, field)}", hint)
+    if detail["type"] in _WORDS:
+        words = _WORDS[detail["type"]].format(**context)
+    else:
+        words = detail["msg"].replace("Input should be", "must be")
+    return _Mistake("VALUE", name, f"{'.'.join(path)} {words}, got {_shown(value, name, field)}")
 
 
 def _missing(name: str, setting: FromSetting | None, owner: Owner) -> _Mistake:
@@ -222,10 +231,10 @@ def _missing(name: str, setting: FromSetting | None, owner: Owner) -> _Mistake:
     return _Mistake("MISSING", name, text, hint, setting.code)
 
 
-def _shown(value: Any, field: FieldInfo | None) -> str:
-    """A value for people; secrets, which are fields that are not part of `repr`, and nested values show their type."""
+def _shown(value: Any, name: str, field: FieldInfo | None) -> str:
+    """A value for people: nested ones and fields that are not part of `repr` show their type, and no secret is shown."""
     plain = isinstance(value, str | int | float | timedelta) and (field is None or field.repr)
-    return repr(value) if plain else type(value).__name__
+    return repr(hidden_values({name: value})[name]) if plain else type(value).__name__
 
 
 def _error(mistakes: Sequence[_Mistake], model: type[Options], owner: Owner) -> ConfigError:
@@ -260,8 +269,8 @@ def _unknown_hint(unknown: Sequence[str], model: type[Options]) -> str:
         pairs = [f"'{near}' for '{name}'" for name in unknown if (near := nearest(name, names)) is not None]
         listing = f"Known options: {', '.join(sorted(names))}"
         hint = f"did you mean {', '.join(pairs)}? {listing}" if pairs else listing
-    if model.others is not None and model.others.prefix:
-        hint += f"; others begin with '{model.others.prefix}'"
+    if model.other_options is not None and model.other_options.prefix:
+        hint += f"; others begin with '{model.other_options.prefix}'"
     return hint
 
 

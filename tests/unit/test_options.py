@@ -32,7 +32,7 @@ OWNER = Owner("the lake sink")
 class Lake(Options):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^lake\.")], Any]
-    others: ClassVar[Others | None] = Others("lake.", "settings of the lake")
+    other_options: ClassVar[Others | None] = Others("lake.", "settings of the lake")
 
     table: str = Field(description="the table")
     url: Annotated[str, FromSetting("postgres_url", "lake://host", code="LAKE_URL")] = Field(
@@ -136,6 +136,15 @@ def test_no_secret_is_shown() -> None:
     assert "secret" not in str(error)
     assert "url must be text, got list" in error.message
 
+    class Login(Options):
+        password: int
+        address: int
+
+    with pytest.raises(ConfigError) as caught:
+        read_options(Login, {"password": "secret", "address": "lake://me:secret@host"}, owner=OWNER)
+    assert "password must be a whole number, got '***'" in caught.value.message
+    assert "secret" not in str(caught.value)
+
 
 def test_a_setting_completes_what_the_user_left_out(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, postgres_url="lake://setting")
@@ -143,8 +152,11 @@ def test_a_setting_completes_what_the_user_left_out(tmp_path: Path) -> None:
     assert complete.url == "lake://setting"
     for own in ({"url": "lake://own"}, {"lake.url": "lake://own"}):
         assert read_options(Lake, {"table": "t", **own}, owner=OWNER, settings=settings).url == "lake://own"
+    empty = read_options(Lake, {"table": "t", "url": None}, owner=OWNER, settings=settings)
+    assert empty.url == "lake://setting"
+    for options in ({"table": "t"}, {"table": "t", "url": ""}):
+        assert _refused(options, Settings(home=tmp_path)).code == "LAKE_URL"
     error = _refused({"table": "t"}, Settings(home=tmp_path))
-    assert error.code == "LAKE_URL"
     assert error.hint == 'add .option("url", "lake://host"), or set PENSTOCK_POSTGRES_URL'
 
 

@@ -32,7 +32,7 @@ class FileOptions(Options):
     """Where the files are, and how they are arranged."""
 
     model_config = ConfigDict(extra="allow")
-    others: ClassVar[Others | None] = Others(
+    other_options: ClassVar[Others | None] = Others(
         "", "options of Spark's writer of this format, such as `compression`"
     )
 

@@ -42,7 +42,7 @@ class PythonOptions(Options):
     """The class of a plugin that has no entry point."""
 
     model_config = ConfigDict(extra="allow")
-    others: ClassVar[Others | None] = Others("", "options of the plugin")
+    other_options: ClassVar[Others | None] = Others("", "options of the plugin")
 
     module: str = Field(description="the class, as `my_module:MySink`")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError
 from penstock.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,4 +30,15 @@ SOURCES = Registry(
 
 def source_of(form: str) -> type[Source] | None:
     """Return the class of a source by its name; None when only Spark has it."""
-    return SOURCES.load(form) if form in SOURCES else None
+    from penstock.sources.base import Source
+
+    if form not in SOURCES:
+        return None
+    kind = SOURCES.load(form)
+    if not (isinstance(kind, type) and issubclass(kind, Source)):
+        raise ConfigError(
+            f"'{form}' is no source: {kind!r}",
+            code="PLUGIN_KIND",
+            hint="the entry point must name a subclass of penstock.sources.base.Source",
+        )
+    return kind

@@ -56,7 +56,7 @@ SERVERS = "kafka.bootstrap.servers"
 class KafkaOptions(BadRecordOptions):
     """Which topics, how values become columns, and settings of the consumer."""
 
-    others: ClassVar[Others | None] = Others(
+    other_options: ClassVar[Others | None] = Others(
         "",
         'options of Spark\'s Kafka source; `kafka.*` are settings of Java\'s consumer, as in `**{"kafka.security.protocol": "SSL"}`',
     )

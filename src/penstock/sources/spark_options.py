@@ -23,7 +23,7 @@ class SparkOptions(Options):
     """Options of a source that hands all others on to Spark."""
 
     model_config = ConfigDict(extra="allow")
-    others: ClassVar[Others | None] = Others("", "options of Spark's source of this format")
+    other_options: ClassVar[Others | None] = Others("", "options of Spark's source of this format")
     foreign: ClassVar[Mapping[str, str]] = {}
     """Options of other sources of penstock, which Spark would ignore, with what the source says instead."""
 

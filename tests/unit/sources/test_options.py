@@ -135,8 +135,13 @@ def test_another_package_brings_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     info = tmp_path / "my_source-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-source\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[penstock.sources]\nnumbers = my_source:NumbersSource\n")
+    (info / "entry_points.txt").write_text(
+        "[penstock.sources]\nnumbers = my_source:NumbersSource\nodd = json:loads\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     kind = source_of("numbers")
     assert kind is not None
     assert kind({"rowsPerSecond": 5}).kind == "numbers"
+    with pytest.raises(ConfigError, match="'odd' is no source") as caught:
+        source_of("odd")
+    assert caught.value.code == "PLUGIN_KIND"

@@ -18,7 +18,7 @@ class KafkaOptions(ServerOptions):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^kafka\.")], Any]
-    others: ClassVar[Others | None] = Others(
+    other_options: ClassVar[Others | None] = Others(
         PREFIX,
         "settings of the producer: Java's, or librdkafka's in a transaction. Settings for TLS and passwords may be either's: see "
         "[Kafka with TLS and passwords](connectors.md#kafka-with-tls-and-passwords)",
