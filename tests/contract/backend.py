@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,10 @@ def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def _is_past(backend: Backend, moment: datetime) -> bool:
+    return backend.now() > moment
 
 
 def code_of(action: Callable[[], object]) -> str:
@@ -119,7 +124,7 @@ class BackendContract:
         lease = backend.leases.acquire("orders", this_process(), ttl_ms=60_000)
         last = lease.acquired_at
         for _ in range(3):
-            until(lambda last=last: backend.now() > last)
+            until(partial(_is_past, backend, last))
             last = backend.now()
             assert backend.leases.renew(lease)
             held = backend.leases.get("orders")
@@ -316,7 +321,7 @@ class BackendContract:
         backend.jobs.request("orders", "restart")
         before = backend.jobs.get("orders").started_at
         assert before is not None
-        until(lambda: backend.now() > before)
+        until(partial(_is_past, backend, before))
         backend.jobs.update(lease, state=JobState.STARTING)
         job = backend.jobs.get("orders")
         assert (job.state, job.request) == (JobState.STARTING, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,7 +16,8 @@ from penstock.spark.boot import janino
 @pytest.fixture(autouse=True)
 def java_folder(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
     """Compiled classes go to a folder of the test."""
-    properties = spark._jvm.java.lang.System.getProperties()
+    jvm: Any = spark._jvm
+    properties = jvm.java.lang.System.getProperties()
     own = properties.remove(janino.FOLDER)
     janino.use_folder(spark, tmp_path / "home" / "java")
     yield
@@ -35,9 +37,10 @@ def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> N
 
 def forget(spark: SparkSession) -> None:
     """What a new JVM would not know; py4j does, so no method of the class may have been called yet."""
-    known = spark._jvm.java.lang.System.getProperties()
-    for name in [name for name in known if str(name).startswith("penstock.adder")]:
-        known.remove(name)
+    jvm: Any = spark._jvm
+    properties = jvm.java.lang.System.getProperties()
+    for name in [name for name in properties if str(name).startswith("penstock.adder")]:
+        properties.remove(name)
 
 
 def test_a_class_is_compiled_once_however_many_ask_for_it(

@@ -166,7 +166,7 @@ def test_options_of_another_system_are_handed_on() -> None:
 
 def test_options_cannot_change() -> None:
     with pytest.raises(Exception, match="frozen"):
-        _read().rows = 5  # type: ignore[misc]
+        _read().rows = 5
 
 
 def test_the_schema_says_what_is_taken() -> None:

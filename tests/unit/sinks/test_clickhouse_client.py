@@ -21,12 +21,14 @@ def test_addresses_in_all_their_forms() -> None:
     plain = Address.of("http://db:9000?database=a&user=b&password=c")
     assert (plain.port, plain.database, plain.user, plain.password) == (9000, "a", "b", "c")
     assert Address.of("http://db").database == "default"
-    options = ClickHouseOptions(
-        url="http://db:9000?database=a&user=b&password=c",
-        table="t",
-        user="you",
-        settings={"insert_quorum": 2, "async": True},
-        timeout="2 seconds",
+    options = ClickHouseOptions.model_validate(
+        {
+            "url": "http://db:9000?database=a&user=b&password=c",
+            "table": "t",
+            "user": "you",
+            "settings": {"insert_quorum": 2, "async": True},
+            "timeout": "2 seconds",
+        }
     )
     changed = options.address()
     assert (changed.user, changed.settings) == ("you", {"insert_quorum": "2", "async": "1"})
