@@ -407,6 +407,29 @@ def test_tables_of_others_that_replace_rows(spark: SparkSession, clickhouse: Cli
     assert rows == [{"id": 0, "k": 10}, {"id": 1, "k": 11}]
 
 
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [
+        ({"partition_by": "id % 2", "order_by": "day, id"}, ["id % 2"]),
+        ({"partition_by": ["id % 2", "day"], "order_by": ["day", "id"]}, ["id % 2", "day"]),
+    ],
+)
+def test_a_table_is_created_as_the_options_say(
+    spark: SparkSession, clickhouse: ClickHouse, options: dict[str, Any], partitions: list[str]
+) -> None:
+    url, frame = clickhouse.new_database(), spark.range(4).withColumn("day", F.lit(7))
+    sink = _sink(url, frame, **options)
+    sink.write(Epoch(0, frame))
+    sink.close()
+    [table] = clickhouse.execute(
+        "SELECT partition_key, sorting_key FROM system.tables WHERE database = currentDatabase() AND name = 'out'",
+        url,
+    )
+    assert [part.strip() for part in table["partition_key"].strip("()").split(",")] == partitions
+    assert [part.strip() for part in table["sorting_key"].strip("()").split(",")] == ["day", "id"]
+    assert clickhouse.execute("SELECT count() AS n FROM out", url) == [{"n": 4}]
+
+
 def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: ClickHouse) -> None:
     url, frame = clickhouse.new_database(), spark.range(2)
     with pytest.raises(ps.ConfigError, match="needs a key"):
