@@ -30,8 +30,9 @@ check: $(DEV_STAMP) lint types unit ## Lint, types, unit tests and a smoke of th
 soak: $(DEV_STAMP) ## Long fault runs
 	@$(BIN)/python -m pytest tests -m soak -o timeout=7200
 
-reference: $(DEV_STAMP) ## Write the reference of operators and functions anew
+reference: $(DEV_STAMP) ## Write the reference of operators, functions and options anew
 	@$(BIN)/python tools/write_reference.py
+	@$(BIN)/python tools/write_options.py
 
 lint: $(DEV_STAMP) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -32,7 +32,10 @@ FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that decides how penstock runs, with the place each Spark setting came from."""
+    """Everything that decides how penstock runs, with the origin of each Spark setting.
+
+    `load` reads them; only a session and the commands of the command line call it, and pass them down.
+    """
 
     home: Path
     master: str | None = None
@@ -60,13 +63,13 @@ class Settings:
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Settings:
         """Return these settings with what the caller passed in code on top."""
-        given = as_conf(conf or {}, where="conf=")
+        own_conf = as_conf(conf or {}, where="conf=")
         return replace(
             self,
             master=master or self.master,
             connectors=tuple(dict.fromkeys((*self.connectors, *connectors))),
-            conf={**self.conf, **given},
-            conf_origin={**self.conf_origin, **dict.fromkeys(given, "conf=")},
+            conf={**self.conf, **own_conf},
+            conf_origin={**self.conf_origin, **dict.fromkeys(own_conf, "conf=")},
             catalogs={**self.catalogs, **as_catalogs(catalogs or {}, where="catalogs=")},
         )
 
@@ -87,14 +90,14 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
     )
     for path in _files(env, home, directory or Path.cwd()):
         settings = _with_file(settings, path)
-    given = _conf_words(env.get("PENSTOCK_CONF", ""))
+    env_conf = _conf_words(env.get("PENSTOCK_CONF", ""))
     return replace(
         settings,
         master=env.get("PENSTOCK_MASTER") or settings.master,
         url=env.get("PENSTOCK_URL") or settings.url,
         state=env.get("PENSTOCK_STATE") or settings.state,
-        conf={**settings.conf, **given},
-        conf_origin={**settings.conf_origin, **dict.fromkeys(given, "PENSTOCK_CONF")},
+        conf={**settings.conf, **env_conf},
+        conf_origin={**settings.conf_origin, **dict.fromkeys(env_conf, "PENSTOCK_CONF")},
     )
 
 
@@ -117,10 +120,10 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-def as_conf(given: Mapping[str, Any], *, where: str) -> dict[str, str]:
+def as_conf(conf: Mapping[str, Any], *, where: str) -> dict[str, str]:
     """Return Spark settings as the strings that Spark takes (`True` is "true")."""
     result = {}
-    for key, value in given.items():
+    for key, value in conf.items():
         if not str(key).startswith("spark."):
             raise ConfigError(
                 f"'{key}' is not a Spark setting",
@@ -132,10 +135,10 @@ def as_conf(given: Mapping[str, Any], *, where: str) -> dict[str, str]:
     return result
 
 
-def as_catalogs(given: Mapping[str, Mapping[str, Any]], *, where: str) -> dict[str, dict[str, str]]:
+def as_catalogs(catalogs: Mapping[str, Mapping[str, Any]], *, where: str) -> dict[str, dict[str, str]]:
     """Return catalogs as string options per name; their meaning is checked where they are used."""
     result = {}
-    for name, options in given.items():
+    for name, options in catalogs.items():
         if not isinstance(options, Mapping):
             raise ConfigError(
                 f"catalog '{name}' must be a table of options, got {type(options).__name__}",

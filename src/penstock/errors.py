@@ -111,17 +111,27 @@ class InternalError(PenstockError):
     default_code = "INTERNAL"
 
 
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a mistyped name most likely means, if one is near.
+
+    >>> nearest("Ordrs", ["orders", "customers"])
+    'orders'
+    """
+    folded = {choice.casefold(): choice for choice in choices}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else None
+
+
 def suggest(name: str, choices: Iterable[str], *, what: str = "name") -> str:
     """Return a hint for an unknown name: the nearest choice if one is near, then all of them.
 
     >>> suggest("ordrs", ["orders", "customers"], what="table")
     "did you mean 'orders'? Known tables: customers, orders"
     """
-    known = sorted(set(choices))
-    if not known:
+    names = sorted(set(choices))
+    if not names:
         return f"there are no {what}s yet"
-    folded = {choice.casefold(): choice for choice in known}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
+    shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     listing = f"Known {what}s: {shown}"
-    return f"did you mean '{folded[near[0]]}'? {listing}" if near else listing
+    near = nearest(name, names)
+    return f"did you mean '{near}'? {listing}" if near is not None else listing

@@ -15,30 +15,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from penstock.errors import ConfigError, StateError, suggest
+from penstock.errors import StateError
+from penstock.options import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Options(BaseModel):
-    """The options of a plugin, with their types and defaults; an option that is not among them is refused.
-
-    >>> class Mine(Options):
-    ...     url: str
-    ...     rows: int = 100
-    >>> Mine(url="http://x", rows="5").rows
-    5
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Given = TypeVar("Given", bound=Options)
+__all__ = ["Context", "KeyValues", "Options", "SideOutput", "SinkPlugin"]
 
 
 class KeyValues(Protocol):
@@ -134,31 +120,6 @@ class SinkPlugin(ABC):
 
     def terminate(self) -> None:  # noqa: B027
         """Called once in the end, also after an error: let go of what is open, and of rows that no marker followed."""
-
-
-def options_of(kind: type[Given], given: Mapping[str, Any], *, what: str) -> Given:
-    """The options of a plugin, or one error with all that is wrong with them."""
-    try:
-        return kind.model_validate(dict(given))
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-    known = list(kind.model_fields)
-    unknown = [str(each["loc"][0]) for each in problems if each["type"] == "extra_forbidden"]
-    missing = [str(each["loc"][0]) for each in problems if each["type"] == "missing"]
-    wrong = [f"no option '{name}'" for name in unknown]
-    wrong += [f"the option '{name}' is missing" for name in missing]
-    wrong += [
-        f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
-        for each in problems
-        if each["type"] not in ("extra_forbidden", "missing")
-    ]
-    code = "UNKNOWN" if unknown else "MISSING" if missing else "VALUE"
-    hint = None
-    if unknown:
-        hint = suggest(unknown[0], known, what="option") if known else "it has none"
-    elif missing:
-        hint = f'add .option("{missing[0]}", ...)'
-    raise ConfigError(f"{what}: {'; '.join(wrong)}", code=f"STREAM_OPTION_{code}", hint=hint)
 
 
 def _only_on_the_driver(what: str) -> StateError:

@@ -133,9 +133,10 @@ def _holder(backend: Backend) -> int:
 
 RUNS = """
 import sys, time
+from penstock import config
 from penstock.backend import *
 from penstock.errors import PenstockError
-backend = open_backend()
+backend = open_backend(config.load())
 try:
     lease = backend.leases.acquire("orders", this_process(), ttl_ms=2000)
 except PenstockError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,8 +13,19 @@ from pyspark.sql import SparkSession
 from penstock.spark.boot import janino
 
 
+@pytest.fixture(autouse=True)
+def java_folder(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
+    """Compiled classes go to a folder of the test."""
+    jvm: Any = spark._jvm
+    properties = jvm.java.lang.System.getProperties()
+    own = properties.remove(janino.FOLDER)
+    janino.use_folder(spark, tmp_path / "home" / "java")
+    yield
+    properties.put(janino.FOLDER, own)
+
+
 def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> None:
-    """A package with a class of Java, and a home of penstock in the same folder."""
+    """A package with a class of Java."""
     place = folder / package
     place.mkdir()
     (place / "__init__.py").touch()
@@ -20,15 +33,14 @@ def adder(folder: Path, patch: pytest.MonkeyPatch, package: str, body: str) -> N
         f"package penstock;\npublic class Adder {{ public int add(final int a, final int b) {{ {body} }} }}\n"
     )
     patch.syspath_prepend(str(folder))
-    patch.setenv("PENSTOCK_HOME", str(folder / "home"))
 
 
 def forget(spark: SparkSession) -> None:
     """What a new JVM would not know; py4j does, so no method of the class may have been called yet."""
-    assert spark._jvm is not None
-    known = spark._jvm.java.lang.System.getProperties()
-    for name in [name for name in known if str(name).startswith("penstock.adder")]:
-        known.remove(name)
+    jvm: Any = spark._jvm
+    properties = jvm.java.lang.System.getProperties()
+    for name in [name for name in properties if str(name).startswith("penstock.adder")]:
+        properties.remove(name)
 
 
 def test_a_class_is_compiled_once_however_many_ask_for_it(

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.sinks.base import Epoch, Guarantee, Target
+from penstock import config
+from penstock.sinks.base import Epoch, Guarantee, QueryStatus, Target
 from penstock.sinks.clickhouse.sink import ClickHouseSink
 from servers.clickhouse import ClickHouse
 from waiting import wait_for
@@ -26,10 +27,20 @@ def _sink(
     mode: str = "append",
     keys: tuple[str, ...] = (),
     query: str = "q-1",
+    status: QueryStatus | None = None,
     **options: Any,
 ) -> ClickHouseSink:
     sink = ClickHouseSink({"url": url, "table": "out", **options})
-    target = Target(frame.sparkSession, query, "q", mode, frame.schema, keys)
+    target = Target(
+        frame.sparkSession,
+        query,
+        "q",
+        mode,
+        frame.schema,
+        keys,
+        status=status or QueryStatus(),
+        settings=config.load(),
+    )
     sink.check(target)
     sink.open(target)
     return sink
@@ -116,12 +127,13 @@ def test_a_lost_answer_and_a_busy_server_are_tried_again(
     spark: SparkSession, clickhouse: ClickHouse, when: str, batch_rows: int
 ) -> None:
     url, rows = clickhouse.new_database(), spark.range(500)
-    sink = _sink(url, rows, batch_rows=batch_rows)
+    status = QueryStatus()
+    sink = _sink(url, rows, status=status, batch_rows=batch_rows)
     clickhouse.fault(when, 252)
     assert sink.write(Epoch(0, rows)) == 500
     sink.close()
-    assert sink.retries == 1
-    assert sink.message is None
+    assert status.retries == 1
+    assert status.message is None
     assert _ids(clickhouse, url) == list(range(500))
 
 
@@ -347,7 +359,7 @@ def test_what_a_table_promises(spark: SparkSession, clickhouse: ClickHouse) -> N
         sink = _sink(url, frame)
         sink.close()
         assert sink.guarantee is guarantee
-        assert why in str(sink.remark)
+        assert why in str(sink.guarantee_reason)
 
 
 @pytest.mark.parametrize(
@@ -395,6 +407,29 @@ def test_tables_of_others_that_replace_rows(spark: SparkSession, clickhouse: Cli
     assert rows == [{"id": 0, "k": 10}, {"id": 1, "k": 11}]
 
 
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [
+        ({"partition_by": "id % 2", "order_by": "day, id"}, ["id % 2"]),
+        ({"partition_by": ["id % 2", "day"], "order_by": ["day", "id"]}, ["id % 2", "day"]),
+    ],
+)
+def test_a_table_is_created_as_the_options_say(
+    spark: SparkSession, clickhouse: ClickHouse, options: dict[str, Any], partitions: list[str]
+) -> None:
+    url, frame = clickhouse.new_database(), spark.range(4).withColumn("day", F.lit(7))
+    sink = _sink(url, frame, **options)
+    sink.write(Epoch(0, frame))
+    sink.close()
+    [table] = clickhouse.execute(
+        "SELECT partition_key, sorting_key FROM system.tables WHERE database = currentDatabase() AND name = 'out'",
+        url,
+    )
+    assert [part.strip() for part in table["partition_key"].strip("()").split(",")] == partitions
+    assert [part.strip() for part in table["sorting_key"].strip("()").split(",")] == ["day", "id"]
+    assert clickhouse.execute("SELECT count() AS n FROM out", url) == [{"n": 4}]
+
+
 def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: ClickHouse) -> None:
     url, frame = clickhouse.new_database(), spark.range(2)
     with pytest.raises(ps.ConfigError, match="needs a key"):
@@ -403,7 +438,7 @@ def test_what_cannot_work_is_refused_at_once(spark: SparkSession, clickhouse: Cl
         _sink(url, frame, tabel="x")
     with pytest.raises(ps.ConfigError, match="starts with http"):
         ClickHouseSink({"url": "clickhouse://x", "table": "out"})
-    with pytest.raises(ps.ConfigError, match="needs the address of a server"):
+    with pytest.raises(ps.ConfigError, match="needs the option 'url'"):
         ClickHouseSink({"table": "out"})
     with pytest.raises(ps.ConfigError, match="settings must be a dictionary"):
         ClickHouseSink({"url": url, "table": "out", "settings": "a=1"})
@@ -478,17 +513,14 @@ def test_a_query_waits_for_a_server_that_is_killed_and_stops_without_one(
         with query:
             wait_for(lambda: _ids(server, url))
             server.kill()
-            sink = query._sink
-            wait_for(lambda: sink.message is not None)
-            assert query.status.message.startswith("waiting for clickhouse table out")
+            wait_for(lambda: query.status.message.startswith("waiting for clickhouse table out"))
             server.start()
             before = len(_ids(server, url))
             wait_for(lambda: len(_ids(server, url)) > before)
-            assert sink.retries > 0
             found = _ids(server, url)
             assert found == list(range(len(found)))
             server.kill()
-            wait_for(lambda: sink.message is not None)
+            wait_for(lambda: query.status.message.startswith("waiting for clickhouse table out"))
             stopper = threading.Thread(target=query.stop)
             stopper.start()
             stopper.join(20)

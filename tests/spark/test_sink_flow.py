@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock import config
 from penstock.sinks.base import Epoch, Target
 from penstock.sinks.flow import FlowSink
 
@@ -78,14 +79,16 @@ def test_epochs_are_ticks_and_a_restart_goes_on(
 
 def test_a_repeated_epoch_counts_once(spark: SparkSession, flow: ps.IncrementalFlow) -> None:
     frame = spark.createDataFrame([(1, "a", 5)], "id BIGINT, k STRING, amount BIGINT")
-    target = Target(spark, "q-1", "q", "append", frame.schema)
+    target = Target(spark, "q-1", "q", "append", frame.schema, settings=config.load())
     sink = FlowSink(flow, "orders")
     sink.check(target)
     sink.open(target)
     assert sink.write(Epoch(0, frame)) == 1
     assert sink.write(Epoch(0, frame)) == 0
     with pytest.raises(ps.StateError, match="another query feeds the source 'orders'"):
-        FlowSink(flow, "orders").open(Target(spark, "q-2", "q", "append", frame.schema))
+        FlowSink(flow, "orders").open(
+            Target(spark, "q-2", "q", "append", frame.schema, settings=config.load())
+        )
     sink.close()
     # Killed after the tick and before Spark noted the epoch: it comes again.
     sink.open(target)
@@ -94,7 +97,7 @@ def test_a_repeated_epoch_counts_once(spark: SparkSession, flow: ps.IncrementalF
     sink.close()
     assert _totals(flow) == {"a": (10, 2)}
     other = FlowSink(flow, "orders")
-    other.open(Target(spark, "q-2", "q", "append", frame.schema))
+    other.open(Target(spark, "q-2", "q", "append", frame.schema, settings=config.load()))
     assert other.write(Epoch(0, frame)) == 1
     other.close()
     sink.open(target)  # the first one again: it has its own numbers, and the flow has seen them all

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock import config
 from penstock.sinks.base import Epoch, Target
 from penstock.sinks.iceberg import IcebergSink
 from penstock.spark import catalogs
@@ -35,7 +36,7 @@ def _sink(
     **options: Any,
 ) -> IcebergSink:
     sink = IcebergSink({"table": table, **options})
-    target = Target(frame.sparkSession, query, "q", mode, frame.schema, keys)
+    target = Target(frame.sparkSession, query, "q", mode, frame.schema, keys, settings=config.load())
     sink.check(target)
     sink.open(target)
     return sink
@@ -116,7 +117,7 @@ def test_an_epoch_without_rows_makes_no_snapshot(spark: SparkSession, table: str
     ]
     assert _marks(spark, table) == [("q-1", "1")]
     appends = IcebergSink({"table": table})
-    appends.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True))
+    appends.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True, settings=config.load()))
     assert [appends.write(Epoch(number, frame.limit(rows))) for number, rows in enumerate((0, 1, 0))] == [
         0,
         1,
@@ -124,7 +125,7 @@ def test_an_epoch_without_rows_makes_no_snapshot(spark: SparkSession, table: str
     ]
     assert _marks(spark, table) == [("q-1", "1"), ("q-2", "1")]
     again = IcebergSink({"table": table})
-    again.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True))
+    again.open(Target(spark, "q-2", "q", "append", frame.schema, stateful=True, settings=config.load()))
     assert again.write(Epoch(1, frame)) == 0
     assert again.write(Epoch(2, frame.limit(0))) == 0
     assert again.write(Epoch(3, frame)) == 1
@@ -220,14 +221,12 @@ def test_a_query_waits_for_a_catalog_that_restarts(
             assert time.monotonic() < deadline
             time.sleep(0.05)
         rest_catalog.kill()
-        sink = query._sink
         try:
-            while sink.message is None:
+            while not query.status.message.startswith("waiting for iceberg table"):
                 assert time.monotonic() < deadline, query.exception()
                 time.sleep(0.05)
         finally:
             rest_catalog.start()
-        assert str(sink.message or "waiting").startswith("waiting")
         seen = query.last_progress.batch_id
         while query.last_progress.batch_id <= seen + 1:
             assert time.monotonic() < deadline, query.exception()

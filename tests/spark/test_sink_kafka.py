@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Target
-from penstock.sinks.held_rows import Held
+from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.kafka.sink import KafkaSink
 from servers.kafka import Broker
 from waiting import wait_for
@@ -31,7 +32,9 @@ def _sink(
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(frame.sparkSession, query, "q", "append", frame.schema, tuple(keys))
+    target = Target(
+        frame.sparkSession, query, "q", "append", frame.schema, tuple(keys), settings=config.load()
+    )
     sink.check(target)
     sink.open(target)
     return sink
@@ -146,8 +149,8 @@ def test_a_producer_that_was_abandoned_before_its_commit_leaves_nothing(
     abandoned = _sink(kafka, topic, frame, transactional_id=name)
     transactions = abandoned._producing()
     transactions._producer.begin_transaction()
-    with Held(abandoned._records(frame)) as held:
-        for number, batch in enumerate(held.batches()):
+    with EpochRows(abandoned._records(frame)) as rows:
+        for number, batch in enumerate(rows.batches()):
             if number < 2 or after != "some rows":
                 transactions._send(batch)
     if after == "the mark":
@@ -176,7 +179,7 @@ def test_what_cannot_work_is_refused_at_once(session: ps.Session, spark: SparkSe
     frame = spark.range(1)
     began = time.monotonic()
     for options in ({}, {"transactional_id": "missing"}):
-        with pytest.raises(ps.ConnectorError, match="the topic is not there") as missing:
+        with pytest.raises(ps.ConnectorError, match="the topic does not exist") as missing:
             _sink(kafka, "no-such-topic", frame, **options)
         assert missing.value.code == "SINK_TOPIC_MISSING"
     assert time.monotonic() - began < 20
@@ -212,7 +215,7 @@ def test_a_broker_that_does_not_answer_is_told_in_time(spark: SparkSession) -> N
         )
         frame = spark.range(1)
         with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
-            sink.open(Target(spark, "q", "q", "append", frame.schema))
+            sink.open(Target(spark, "q", "q", "append", frame.schema, settings=config.load()))
         assert refused.value.retryable
     assert time.monotonic() - began < 60
 
@@ -244,9 +247,7 @@ def test_a_query_waits_for_a_broker_that_restarts(
         with query:
             wait_for(lambda: len(_messages(broker, topic)) > 0)
             broker.kill()
-            sink = query._sink
-            wait_for(lambda: sink.message is not None, seconds=120)
-            assert query.status.message.startswith("waiting for kafka topic")
+            wait_for(lambda: query.status.message.startswith("waiting for kafka topic"), seconds=120)
             broker.start()
             before = len(_messages(broker, topic))
             wait_for(lambda: len(_messages(broker, topic)) > before)

@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.sinks.base import Epoch, Target
+from penstock import config
+from penstock.sinks.base import Epoch, QueryStatus, Target
 from penstock.sinks.webhook import WebhookSink
 
 
@@ -65,9 +66,21 @@ def receiver() -> Iterator[Receiver]:
         thread.join()
 
 
-def _sink(receiver: Receiver, spark: SparkSession, **options: Any) -> WebhookSink:
+def _sink(
+    receiver: Receiver, spark: SparkSession, status: QueryStatus | None = None, **options: Any
+) -> WebhookSink:
     sink = WebhookSink({"url": receiver.url, **options})
-    sink.open(Target(spark, "q-1", "q", "append", spark.range(1).schema))
+    sink.open(
+        Target(
+            spark,
+            "q-1",
+            "q",
+            "append",
+            spark.range(1).schema,
+            status=status or QueryStatus(),
+            settings=config.load(),
+        )
+    )
     return sink
 
 
@@ -90,17 +103,19 @@ def test_chunks_with_keys_that_tell_repetitions(spark: SparkSession, receiver: R
 
 
 def test_a_receiver_that_is_busy_is_asked_again(spark: SparkSession, receiver: Receiver) -> None:
-    sink = _sink(receiver, spark)
+    status = QueryStatus()
+    sink = _sink(receiver, spark, status)
     receiver.answers = [503, 429, 0, 500]
     assert sink.write(Epoch(0, spark.range(3))) == 3
     sink.close()
-    assert sink.retries == 4
-    assert sink.message is None
+    assert status.retries == 4
+    assert status.message is None
     assert len(receiver.requests) == 1
 
 
 def test_a_receiver_that_says_when_is_not_asked_before(spark: SparkSession, receiver: Receiver) -> None:
-    sink = _sink(receiver, spark)
+    status = QueryStatus()
+    sink = _sink(receiver, spark, status)
     receiver.after, receiver.answers = "1", [503]
     began = time.monotonic()
     assert sink.write(Epoch(0, spark.range(3))) == 3
@@ -109,7 +124,7 @@ def test_a_receiver_that_says_when_is_not_asked_before(spark: SparkSession, rece
     receiver.after, receiver.answers = format_datetime(until, usegmt=True), [503]
     assert sink.write(Epoch(0, spark.range(3))) == 3
     assert datetime.now(UTC) >= until.replace(microsecond=0)
-    assert sink.retries == 2
+    assert status.retries == 2
     receiver.after, receiver.answers = "3600", [503, 503, 503]
     began = time.monotonic()
     hurried = _sink(receiver, spark, retry_for="1 second")
@@ -121,7 +136,8 @@ def test_a_receiver_that_says_when_is_not_asked_before(spark: SparkSession, rece
 
 
 def test_a_refusal_fails_at_once_with_the_answer(spark: SparkSession, receiver: Receiver) -> None:
-    sink = _sink(receiver, spark)
+    status = QueryStatus()
+    sink = _sink(receiver, spark, status)
     receiver.answers = [404]
     began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="404 Not Found: no such hook here") as refused:
@@ -129,7 +145,7 @@ def test_a_refusal_fails_at_once_with_the_answer(spark: SparkSession, receiver: 
     sink.close()
     assert not refused.value.retryable
     assert time.monotonic() - began < 30
-    assert sink.retries == 0
+    assert status.retries == 0
     receiver.answers = [503] * 100
     patient = _sink(receiver, spark, retry_for="500 ms")
     with pytest.raises(ps.ConnectorError, match=r"503.*gave up after") as given_up:

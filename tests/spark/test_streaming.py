@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
 import threading
 import time
 import urllib.request
@@ -18,7 +20,11 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.backend import JobState, open_backend
+from penstock.backend.heartbeat import PART_OF_TTL
+from penstock.backend.lease import TTL_MS
+from penstock.spark.micro_batch.run import _Reports
 from penstock.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+from penstock.streaming.writer import StreamWriter
 from waiting import wait_for
 
 START = datetime(2026, 1, 1)
@@ -160,7 +166,14 @@ def test_an_epoch_that_comes_again_is_written_once(
     from penstock.sinks.base import Epoch, Target
 
     frame = session.spark.range(5)
-    target = Target(session.spark, "0a1b2c3d-0000-0000-0000-000000000000", "again", "append", frame.schema)
+    target = Target(
+        session.spark,
+        "0a1b2c3d-0000-0000-0000-000000000000",
+        "again",
+        "append",
+        frame.schema,
+        settings=session.settings,
+    )
 
     def opened() -> Any:
         sink = SINKS.load(form)({"path": tmp_path / "out"})
@@ -491,7 +504,7 @@ def test_memory_is_bounded(session: ps.Session, orders: Path, queries: None) -> 
     query = writer.format("memory").option("max_rows", 4).start()
     query.await_termination()
     assert [row["id"] for row in rows(query)] == [6, 7, 8, 9]
-    assert query._sink.dropped == 6  # type: ignore[attr-defined]
+    assert query._runtime.plan.sink.dropped == 6  # type: ignore[attr-defined]
 
 
 def test_console(
@@ -725,8 +738,127 @@ def test_what_spark_refuses_leaves_nothing_behind(session: ps.Session, orders: P
 def test_a_query_that_loses_its_lease_stops_at_once(session: ps.Session, orders: Path, queries: None) -> None:
     query = session.read_stream.parquet(orders).write_stream.format("memory").start("robbed")
     wait_for(lambda: query.last_progress)
-    assert query._job is not None
-    query._lost(ps.StateError("this process does not run 'robbed' any more", code="STATE_LEASE_LOST"))
+    query._runtime._lease_lost(
+        ps.StateError("this process does not run 'robbed' any more", code="STATE_LEASE_LOST")
+    )
     with pytest.raises(ps.StateError, match="does not run 'robbed'"):
         query.await_termination()
     assert query.status.state is ps.QueryState.FAILED
+
+
+def test_a_plan_takes_no_lease_and_writes_nothing(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    folders = set(Path(tempfile.gettempdir()).glob("penstock-stream-*"))
+    late = windows(session, orders)
+    writer = (
+        session.read_stream.parquet(orders)
+        .write_stream.format("parquet")
+        .option("path", tmp_path / "out")
+        .option("checkpoint.location", tmp_path / "ckpt")
+    )
+    plan = writer.plan("dry")
+    assert (plan.name, plan.trigger, plan.mode.value) == ("dry", ps.Trigger.processing_time(0), "append")
+    assert f"parquet files in {tmp_path / 'out'}" in plan.explain()
+    assert (plan.call_site or "").startswith(__file__)
+    late.write_stream.format("memory").plan("temporary")
+    late.write_stream.format("memory").trigger(ps.Trigger.once()).plan("batch")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders"]
+    assert set(Path(tempfile.gettempdir()).glob("penstock-stream-*")) == folders
+    with open_backend(session.settings.state) as backend:
+        assert {job.name for job in backend.jobs.list()}.isdisjoint({"dry", "temporary", "batch"})
+    assert ps.StreamingQueryManager(session).active() == []
+    with writer.launch(plan) as query:
+        wait_for(lambda: query.last_progress)
+        assert query.id == plan.id
+    assert pq.read_table(tmp_path / "out").num_rows == 10
+
+
+def test_a_plan_of_a_checkpoint_or_a_savepoint_only_reads_it(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    def writer(checkpoint: str) -> StreamWriter:
+        counts = session.read_stream.parquet(orders).key_by("customer").agg(n=F.count("*"))
+        written = counts.write_stream.output_mode("update").trigger(ps.Trigger.available_now())
+        return written.format("memory").option("checkpoint.location", tmp_path / checkpoint)
+
+    def content(folder: Path) -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    query = writer("ckpt").start("counted")
+    query.await_termination()
+    query.savepoint(tmp_path / "save")
+    before = content(tmp_path)
+    again = writer("ckpt").plan("counted")
+    assert (again.id, again.target.committed) == (query.id, 0)
+    moved = writer("new").option("savepoint", tmp_path / "save").plan("moved")
+    assert moved.id != query.id
+    assert moved.target.committed == 0
+    with pytest.raises(ps.ConfigError, match="no savepoint"):
+        writer("new").option("savepoint", tmp_path / "none").plan("moved")
+    other = session.read_stream.parquet(orders).key_by("id").agg(n=F.count("*")).write_stream
+    with pytest.raises(ps.StateError, match="belongs to another query") as changed:
+        other.output_mode("update").format("memory").option("checkpoint.location", tmp_path / "new").option(
+            "savepoint", tmp_path / "save"
+        ).plan("moved")
+    assert changed.value.code == "STREAM_CHECKPOINT_CHANGED"
+    assert content(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_streams_that_are_gone_leave_no_taps_behind(
+    session: ps.Session, tmp_path: Path, queries: None
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "rows.json").write_text('{"id": 1}\n{"id": "x"}\n')
+
+    def stream(number: int) -> ps.Stream:
+        destination = tmp_path / f"bad-{number}"
+        return session.read_stream.json(
+            folder, schema="id BIGINT", on_bad_record="quarantine", quarantine=str(destination)
+        )
+
+    gc.collect()
+    before = len(session.queries.taps)
+    for number in range(5):
+        stream(number).where("id > 0").write_stream.format("memory").trigger(ps.Trigger.available_now())
+    gc.collect()
+    assert len(session.queries.taps) == before
+    frame = stream(9).df.where("id > 0")  # a DataFrame of the user's: what it needs is not forgotten
+    gc.collect()
+    query = session.stream(frame).write_stream.trigger(ps.Trigger.available_now()).format("memory").start()
+    query.await_termination()
+    assert rows(query) == [{"id": 1}]
+    assert pq.read_table(tmp_path / "bad-9").num_rows == 1
+
+
+def test_reports_belong_to_a_session_and_not_to_its_number(session: ps.Session) -> None:
+    reports = _Reports.of(session.spark)
+    assert _Reports.of(session.spark) is reports
+    gc.collect()
+    before = len(_Reports._by_session)
+    other = session.spark.newSession()
+    assert _Reports.of(other) is not reports
+    assert _Reports.of(session.spark) is reports
+    del other
+    gc.collect()
+    assert len(_Reports._by_session) == before
+
+
+def test_a_stop_that_is_asked_for_while_a_query_starts_is_obeyed(
+    session: ps.Session, orders: Path, tmp_path: Path, queries: None
+) -> None:
+    class SlowToOpen(ps.SinkPlugin):
+        def initialize(self, context: Any) -> None:
+            with open_backend(session.settings.state) as backend:
+                backend.jobs.request(context.name, "stop")
+            time.sleep(2 * PART_OF_TTL * TTL_MS / 1000)  # until the heartbeat has seen the request
+
+        def process_batch(self, batch: pa.RecordBatch) -> None:
+            pass
+
+    writer = session.read_stream.parquet(orders).write_stream.format(SlowToOpen)
+    query = writer.option("checkpoint.location", tmp_path / "ckpt").start("stopped-early")
+    assert query.await_termination_timeout(60)
+    assert query.status.state is ps.QueryState.STOPPED

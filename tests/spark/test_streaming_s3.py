@@ -60,7 +60,14 @@ def test_a_query_with_state_goes_on_where_it_was(session: ps.Session, bucket: st
 
 def test_an_epoch_that_was_cut_short_is_written_once(session: ps.Session, bucket: str) -> None:
     frame = session.spark.range(5).repartition(3)
-    target = Target(session.spark, "0a1b2c3d-0000-0000-0000-000000000000", "again", "append", frame.schema)
+    target = Target(
+        session.spark,
+        "0a1b2c3d-0000-0000-0000-000000000000",
+        "again",
+        "append",
+        frame.schema,
+        settings=session.settings,
+    )
 
     def opened() -> Any:
         sink = SINKS.load("parquet")({"path": f"{bucket}/out"})

@@ -1,6 +1,6 @@
 """The state backend: jobs, leases, epochs and values in SQLite or Postgres.
 
-with open_backend() as backend:
+with open_backend("sqlite:///state.db") as backend:
     lease = backend.leases.acquire("per_minute", this_process())
     backend.jobs.record(Job("per_minute", checkpoint="ckpt/"), lease)
     with Heartbeat(backend, lease, on_lost=stop_at_once):
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend.heartbeat import Heartbeat
 from penstock.backend.model import Beat, Epoch, Job, JobState, Lease, Start
-from penstock.backend.open import default_url, open_backend
+from penstock.backend.open import open_backend, state_url
 from penstock.backend.process import Owner, is_gone, this_process
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
 __all__ = [
     "Backend",
@@ -34,16 +34,16 @@ __all__ = [
     "Lease",
     "Owner",
     "Start",
-    "default_url",
     "is_gone",
     "open_backend",
+    "state_url",
     "this_process",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "Backend":
-        from penstock.backend.database import Backend
+        from penstock.backend.backend import Backend
 
         return Backend
     raise AttributeError(f"module 'penstock.backend' has no attribute '{name}'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError
 
@@ -92,7 +92,7 @@ def hidden(text: str) -> str:
     return _SECRET_IN_WORDS.sub(r"\1***", _SECRET_IN_URL.sub(r"\1:***@", text))
 
 
-def hidden_values(value: object) -> object:
+def hidden_values(value: Any) -> Any:
     """A JSON value with every secret in it replaced: what a name calls secret, and passwords in texts.
 
     >>> hidden_values({"kafka": {"sasl.password": "x", "topic": "t"}})

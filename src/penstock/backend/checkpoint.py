@@ -17,7 +17,7 @@ PARTS = {"metadata", "offsets", "commits", "sources", "state", "rangeMetadata", 
 def remove_checkpoint(place: str) -> bool:
     """Delete a checkpoint at a local path or an object store's URI; False when there is none.
 
-    A folder with anything else in it is left alone, with an error that names what was found.
+    A folder with anything else in it is left alone, with an error that names it.
     """
     path = local_path(place)
     if path is None:
@@ -54,10 +54,10 @@ def _remove_remote(place: str) -> bool:
             place.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
         )
         selector = fs.FileSelector(path, recursive=False, allow_not_found=True)
-        found: list[Any] = store.get_file_info(selector)
-        if not found:
+        entries: list[Any] = store.get_file_info(selector)
+        if not entries:
             return False
-        _check((entry.base_name for entry in found), place)
+        _check((entry.base_name for entry in entries), place)
         store.delete_dir(path)
     except (OSError, ArrowException) as error:
         raise ConnectorError(

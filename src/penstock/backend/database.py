@@ -1,32 +1,23 @@
-"""The state backend: one database, and the four things that it keeps."""
+"""The database of a state backend: its connections and transactions, and its errors in penstock's words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.backend.address import Address, hidden
+from penstock.backend.codec import to_datetime
 from penstock.backend.dialect import READ_ONLY, Dialect
-from penstock.backend.epoch import Epochs
-from penstock.backend.job import Jobs
-from penstock.backend.key_value import Values
-from penstock.backend.lease import Leases
-from penstock.backend.moment import moment
 from penstock.backend.table import STEPS, prepare, version
 from penstock.errors import InternalError
 
 
-class Backend:
-    """Jobs, leases, epochs and values in one database; any thread may use it.
-
-    `open_backend` makes one from a URL.
-    """
+class Database:
+    """One database with the tables of penstock; any thread may use it."""
 
     def __init__(self, address: Address, dialect: Dialect, *, create: bool = True) -> None:
         self.place = address.place
@@ -34,10 +25,6 @@ class Backend:
         self.url = address.url
         self.dialect = dialect
         self._engine = dialect.connect(address, create=create)
-        self.leases = Leases(self)
-        self.jobs = Jobs(self)
-        self.epochs = Epochs(self)
-        self.state = Values(self)
         try:
             with self.reading() as connection:
                 current = version(connection) == len(STEPS)
@@ -48,19 +35,8 @@ class Backend:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Backend({self.place!r})"
-
     def close(self) -> None:
-        """Close the connections; what is used afterwards opens new ones."""
+        """Close the connections; a later use opens new ones."""
         self._engine.dispose()
 
     @contextmanager
@@ -74,7 +50,7 @@ class Backend:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads, and waits for nobody."""
+        """A transaction that only reads, and waits for no other."""
         with (
             self._translated(),
             self._engine.connect().execution_options(**{READ_ONLY: True}) as connection,
@@ -85,17 +61,17 @@ class Backend:
     def now(self) -> datetime:
         """The present time on the database's clock."""
         with self.reading() as connection:
-            return moment(connection.execute(select(self.dialect.now())).scalar_one())
+            return to_datetime(connection.execute(select(self.dialect.now())).scalar_one())
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except SQLAlchemyError as error:
-            told = self.dialect.explain(error, self.place)
-            if told is None:
-                said = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
-                told = InternalError(
-                    f"the state database refused a statement: {said}", code="INTERNAL_STATE", where=self.place
+            translated = self.dialect.explain(error, self.place)
+            if translated is None:
+                text = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
+                translated = InternalError(
+                    f"the state database refused a statement: {text}", code="INTERNAL_STATE", where=self.place
                 )
-            raise told from error
+            raise translated from error

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, delete, select
 
+from penstock.backend.codec import to_datetime
 from penstock.backend.model import Epoch, Lease
-from penstock.backend.moment import moment
 from penstock.backend.table import epochs
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
+    from penstock.backend.lease import Leases
 
 KEPT = 100
 """How many epochs of a job are kept; older ones go when a later one is committed."""
@@ -21,8 +22,9 @@ KEPT = 100
 class Epochs:
     """The epochs of all jobs of a backend; every write is fenced."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
 
     def begin(
         self,
@@ -38,7 +40,7 @@ class Epochs:
         """
         if connection is not None:
             return self._begin(connection, lease, number, meta)
-        with self._backend.transaction() as own:
+        with self._database.transaction() as own:
             return self._begin(own, lease, number, meta)
 
     def commit(
@@ -55,39 +57,39 @@ class Epochs:
         """
         if connection is not None:
             return self._commit(connection, lease, number, meta)
-        with self._backend.transaction() as own:
+        with self._database.transaction() as own:
             return self._commit(own, lease, number, meta)
 
     def last(self, job: str, *, committed: bool = True) -> Epoch | None:
         """The last committed epoch of a job, or the last that began."""
-        found = self.list(job, limit=1, committed=committed)
-        return found[0] if found else None
+        last = self.list(job, limit=1, committed=committed)
+        return last[0] if last else None
 
     def list(self, job: str, *, limit: int = KEPT, committed: bool = False) -> list[Epoch]:
         """The last epochs of a job, the newest first."""
         query = select(epochs).where(epochs.c.job == job).order_by(epochs.c.number.desc()).limit(limit)
         if committed:
             query = query.where(epochs.c.committed_at.is_not(None))
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return [_as_epoch(row) for row in connection.execute(query)]
 
     def jobs(self) -> set[str]:
         """The names of the jobs that have epochs."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return set(connection.execute(select(epochs.c.job).distinct()).scalars())
 
     def clear(self, lease: Lease) -> int:
         """Forget all epochs of the job, and return how many there were."""
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
+        with self._database.transaction() as connection:
+            self._leases.fence(connection, lease)
             return connection.execute(delete(epochs).where(epochs.c.job == lease.job)).rowcount
 
     def _begin(
         self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
     ) -> Epoch:
-        now = self._backend.dialect.now()
+        now = self._database.dialect.now()
         document = None if meta is None else dict(meta)
-        insert = self._backend.dialect.insert(epochs).values(
+        insert = self._database.dialect.insert(epochs).values(
             job=lease.job, number=number, started_at=now, meta=document
         )
         again = insert.on_conflict_do_update(
@@ -95,19 +97,19 @@ class Epochs:
             set_={"started_at": now, "meta": insert.excluded.meta},
             where=epochs.c.committed_at.is_(None),
         )
-        self._backend.leases.fence(connection, lease)
+        self._leases.fence(connection, lease)
         connection.execute(again)
         return _one(connection, lease.job, number)
 
     def _commit(
         self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
     ) -> Epoch:
-        now = self._backend.dialect.now()
-        self._backend.leases.fence(connection, lease)
+        now = self._database.dialect.now()
+        self._leases.fence(connection, lease)
         changes: dict[str, Any] = {"committed_at": now}
         if meta is not None:
             changes["meta"] = dict(meta)
-        insert = self._backend.dialect.insert(epochs).values(
+        insert = self._database.dialect.insert(epochs).values(
             job=lease.job, number=number, started_at=now, **changes
         )
         connection.execute(
@@ -126,4 +128,4 @@ def _one(connection: Connection, job: str, number: int) -> Epoch:
 
 
 def _as_epoch(row: Row[Any]) -> Epoch:
-    return Epoch(row.job, row.number, moment(row.started_at), moment(row.committed_at), row.meta)
+    return Epoch(row.job, row.number, to_datetime(row.started_at), to_datetime(row.committed_at), row.meta)

@@ -9,13 +9,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.backend.document import as_stored
+from penstock.backend.codec import as_stored
 from penstock.backend.model import Beat, Lease, Request
 from penstock.backend.process import clock
 from penstock.errors import PenstockError, StateError
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
 log = logging.getLogger("penstock.backend")
 
@@ -31,7 +31,7 @@ class Heartbeat:
     `on_lost` is called once, with the reason, as soon as the lease is known to be lost or its time is over without a
     renewal; whoever runs the job must stop then. Failures of the database in between are logged and tried again.
     `on_request` is called in a thread of its own with "stop" or "restart", once per request. `progress` is asked before
-    each renewal for what to record of the job; None records nothing.
+    each renewal for what to record of the job; None records nothing. `every` is the number of seconds between renewals.
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class Heartbeat:
         on_lost: Callable[[StateError], None],
         on_request: Callable[[Request], None] | None = None,
         progress: Callable[[], Mapping[str, Any] | None] | None = None,
+        every: float | None = None,
     ) -> None:
         self.lease = lease
+        self._every = lease.ttl_ms / 1000 * PART_OF_TTL if every is None else every
         self._backend = backend
         self._on_lost = on_lost
         self._on_request = on_request
@@ -100,7 +102,7 @@ class Heartbeat:
     def _renew(self) -> None:
         ttl = self.lease.ttl_ms / 1000
         fine = True
-        while self._pause(ttl * (PART_OF_TTL if fine else RETRY_PART_OF_TTL)):
+        while self._pause(self._every if fine else ttl * RETRY_PART_OF_TTL):
             asked = clock()
             try:
                 beat = self._backend.leases.beat(self.lease, self._present())

@@ -9,28 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, and_, case, not_, null, or_, select, update
 
+from penstock.backend.codec import to_datetime
+from penstock.backend.job_name import check_job_name, unknown_job
 from penstock.backend.lease import as_lease
 from penstock.backend.model import Job, JobState, Lease, Request, Start
-from penstock.backend.moment import moment
-from penstock.backend.name import checked, unknown
 from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
+    from penstock.backend.lease import Leases
 
 
 class Jobs:
     """The jobs of a backend, one per name."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
 
     def record(self, job: Job, lease: Lease) -> Job:
         """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
-        checked(job.name)
-        now = self._backend.dialect.now()
-        given = {
+        check_job_name(job.name)
+        now = self._database.dialect.now()
+        columns = {
             "id": job.id,
             "kind": job.kind,
             "definition": dict(job.definition),
@@ -51,14 +53,16 @@ class Jobs:
             # This is the restart that was asked for.
             not_(and_(jobs.c.request == "restart", jobs.c.lease_epoch == lease.epoch)),
         )
-        kept = {
+        requests = {
             "request": case((late, jobs.c.request), else_=null()),
             "requested_at": case((late, jobs.c.requested_at), else_=null()),
         }
-        insert = self._backend.dialect.insert(jobs).values(name=job.name, **given)
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={**given, **kept}))
+        insert = self._database.dialect.insert(jobs).values(name=job.name, **columns)
+        with self._database.transaction() as connection:
+            self._leases.fence(connection, lease)
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=["name"], set_={**columns, **requests})
+            )
         return self.get(job.name)
 
     def update(
@@ -69,11 +73,11 @@ class Jobs:
         message: str | None = None,
         progress: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change what is given; raises STATE_LEASE_LOST when the lease is not the job's last.
+        """Change what has a value; raises STATE_LEASE_LOST when the lease is not the job's last.
 
         An end has its time noted. STARTING is a new start in the same process: it is what a request to restart waits for.
         """
-        now = self._backend.dialect.now()
+        now = self._database.dialect.now()
         changes: dict[str, Any] = {"updated_at": now}
         if state is not None:
             changes["state"] = state.value
@@ -87,29 +91,29 @@ class Jobs:
             changes["message"] = _text(message)
         if progress is not None:
             changes["progress"] = dict(progress)
-        with self._backend.transaction() as connection:
-            self._backend.leases.fence(connection, lease)
+        with self._database.transaction() as connection:
+            self._leases.fence(connection, lease)
             connection.execute(update(jobs).where(jobs.c.name == lease.job).values(**changes))
 
     def find(self, name_or_id: str) -> Job | None:
         """The job of that name, or else of that id; None when there is none."""
         query = self._select().where(or_(jobs.c.name == name_or_id, jobs.c.id == name_or_id))
-        with self._backend.reading() as connection:
-            found = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
-        return min(found, key=lambda job: job.name != name_or_id, default=None)
+        with self._database.reading() as connection:
+            matches = [_as_job(row) for row in connection.execute(query.order_by(jobs.c.started_at.desc()))]
+        return min(matches, key=lambda job: job.name != name_or_id, default=None)
 
     def get(self, name_or_id: str) -> Job:
         """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
-        found = self.find(name_or_id)
-        if found is None:
-            raise unknown(name_or_id, (job.name for job in self.list()), place=self._backend.place)
-        return found
+        job = self.find(name_or_id)
+        if job is None:
+            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._database.place)
+        return job
 
     def list(self, state: JobState | None = None) -> list[Job]:
         """All jobs, or those in one state, by name."""
-        with self._backend.reading() as connection:
-            found = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
-        return [job for job in found if state is None or job.state is state]
+        with self._database.reading() as connection:
+            all_jobs = [_as_job(row) for row in connection.execute(self._select().order_by(jobs.c.name))]
+        return [job for job in all_jobs if state is None or job.state is state]
 
     def request(self, name_or_id: str, what: Request) -> datetime:
         """Ask the process that runs the job to stop or restart it; its heartbeat hands that on."""
@@ -118,20 +122,20 @@ class Jobs:
             raise StateError(
                 f"'{job.name}' does not run: it is {job.state}",
                 code="JOB_NOT_RUNNING",
-                where=self._backend.place,
+                where=self._database.place,
             )
-        now = self._backend.dialect.now()
-        with self._backend.transaction() as connection:
+        now = self._database.dialect.now()
+        with self._database.transaction() as connection:
             asked: int = connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job.name)
                 .values(request=what, requested_at=now)
                 .returning(jobs.c.requested_at)
             ).scalar_one()
-        return moment(asked)
+        return to_datetime(asked)
 
     def _select(self) -> Any:
-        held = (leases.c.expires_at > self._backend.dialect.now()).label("held")
+        held = (leases.c.expires_at > self._database.dialect.now()).label("held")
         mine = and_(leases.c.job == jobs.c.name, leases.c.epoch == jobs.c.lease_epoch)
         of_lease = [column for column in leases.c if column.name != "job"]
         return select(jobs, leases.c.job, *of_lease, held).select_from(jobs.outerjoin(leases, mine))
@@ -154,11 +158,11 @@ def _as_job(row: Row[Any]) -> Job:
         state=state,
         message=row.message,
         progress=row.progress,
-        started_at=moment(row.started_at),
-        updated_at=moment(row.updated_at),
-        ended_at=moment(row.ended_at),
+        started_at=to_datetime(row.started_at),
+        updated_at=to_datetime(row.updated_at),
+        ended_at=to_datetime(row.ended_at),
         request=row.request,
-        requested_at=moment(row.requested_at),
+        requested_at=to_datetime(row.requested_at),
         lease=lease,
     )
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
 
-from penstock.backend.document import as_stored
+from penstock.backend.codec import as_stored
+from penstock.backend.job_name import check_job_name
 from penstock.backend.model import Lease
-from penstock.backend.name import checked
 from penstock.backend.table import values
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
+    from penstock.backend.lease import Leases
 
 
 class Values:
@@ -23,12 +24,13 @@ class Values:
     A write with a lease is fenced; one with a connection, of `Backend.transaction`, is part of what that commits.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
 
     def get(self, job: str, key: str, default: Any = None, *, namespace: str = "") -> Any:
         """The value of a key, or the default."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return self._read(connection, job, key, namespace, default)
 
     def put(
@@ -51,7 +53,7 @@ class Values:
         """Set the value of a key if it is still `old` (None: not there); False, and nothing set, when it is not."""
         with self._writing(lease) as connection:
             # The row is made first, so that there is one to lock for all who swap this key.
-            insert = self._backend.dialect.insert(values).values(
+            insert = self._database.dialect.insert(values).values(
                 job=job, namespace=namespace, key=key, updated_at=0
             )
             place = ["job", "namespace", "key"]
@@ -92,35 +94,37 @@ class Values:
     def items(self, job: str, *, namespace: str | None = None) -> dict[tuple[str, str], Any]:
         """All values of a job, or of one of its namespaces, by (namespace, key), in order."""
         query = select(values).where(_of(job, namespace)).order_by(values.c.namespace, values.c.key)
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return {(row.namespace, row.key): _value(row) for row in connection.execute(query)}
 
     def jobs(self) -> set[str]:
         """The names of the jobs that have values."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
     @contextmanager
-    def _writing(self, lease: Lease | None, given: Connection | None = None) -> Iterator[Connection]:
-        with nullcontext(given) if given is not None else self._backend.transaction() as connection:
+    def _writing(self, lease: Lease | None, connection: Connection | None = None) -> Iterator[Connection]:
+        with nullcontext(connection) if connection is not None else self._database.transaction() as writing:
             if lease is not None:
-                self._backend.leases.fence(connection, lease)
-            yield connection
+                self._leases.fence(writing, lease)
+            yield writing
 
     def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
         row = connection.execute(select(values).where(_at(job, namespace, key))).first()
         return default if row is None or row.updated_at == 0 else _value(row)
 
     def _write(self, connection: Connection, job: str, key: str, namespace: str, value: Any) -> None:
-        checked(job)
+        check_job_name(job)
         binary = isinstance(value, bytes | bytearray | memoryview)
         content = {
             "bytes": bytes(value) if binary else None,
             # A list of one, since a column that is NULL stands for bytes and JSON has a null of its own.
             "document": None if binary else [value],
-            "updated_at": self._backend.dialect.now(),
+            "updated_at": self._database.dialect.now(),
         }
-        insert = self._backend.dialect.insert(values).values(job=job, namespace=namespace, key=key, **content)
+        insert = self._database.dialect.insert(values).values(
+            job=job, namespace=namespace, key=key, **content
+        )
         place = ["job", "namespace", "key"]
         connection.execute(insert.on_conflict_do_update(index_elements=place, set_=content))
 
@@ -138,8 +142,8 @@ def _value(row: Row[Any]) -> Any:
     return row.bytes if row.document is None else row.document[0]
 
 
-def _same(found: Any, expected: Any) -> bool:
+def _same(stored: Any, expected: Any) -> bool:
     """Equal as they are stored: a tuple is a list there."""
-    if isinstance(found, bytes) or isinstance(expected, bytes | bytearray | memoryview):
-        return isinstance(found, bytes) and found == expected
-    return bool(found == as_stored(expected))
+    if isinstance(stored, bytes) or isinstance(expected, bytes | bytearray | memoryview):
+        return isinstance(stored, bytes) and stored == expected
+    return bool(stored == as_stored(expected))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, select, update
 
+from penstock.backend.codec import to_datetime
+from penstock.backend.job_name import check_job_name
 from penstock.backend.model import Beat, Lease
-from penstock.backend.moment import moment
-from penstock.backend.name import checked
 from penstock.backend.process import Owner, clock, is_gone
 from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
@@ -25,7 +25,7 @@ from penstock.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.backend.database import Backend
+    from penstock.backend.database import Database
 
 TTL_MS = 5_000
 POLL_SECONDS = 0.1
@@ -34,8 +34,8 @@ POLL_SECONDS = 0.1
 class Leases:
     """The leases of a backend."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def acquire(self, job: str, owner: Owner, *, ttl_ms: int = TTL_MS, wait_ms: int | None = None) -> Lease:
         """Take the lease of a job, or raise STATE_LEASE_HELD, which says who holds it.
@@ -43,17 +43,17 @@ class Leases:
         Waits up to `wait_ms` for it. Without that number it waits only when the holder is a process of this machine that
         is gone, as after a crash: its lease ends within its time to live, and what it started has ended by then.
         """
-        checked(job)
+        check_job_name(job)
         end = None if wait_ms is None else clock() + wait_ms / 1000
         while True:
             asked = clock()
             taken, row = self._try(job, owner, ttl_ms)
-            found = as_lease(row)
+            lease = as_lease(row)
             if taken:
-                return replace(found, deadline=asked + ttl_ms / 1000)
-            patient = is_gone(found.owner) if end is None else clock() < end
+                return replace(lease, deadline=asked + ttl_ms / 1000)
+            patient = is_gone(lease.owner) if end is None else clock() < end
             if not patient:
-                raise _held(found, owner, self._backend)
+                raise _held_by_another(lease, owner, self._database)
             time.sleep(POLL_SECONDS)
 
     def renew(self, lease: Lease) -> bool:
@@ -62,8 +62,8 @@ class Leases:
 
     def beat(self, lease: Lease, progress: Mapping[str, Any] | None = None) -> Beat:
         """Renew, record the job's progress when one is given, and look for requests, all in one transaction."""
-        now = self._backend.dialect.now()
-        with self._backend.transaction() as connection:
+        now = self._database.dialect.now()
+        with self._database.transaction() as connection:
             renewed = connection.execute(
                 update(leases)
                 .where(_is(lease), leases.c.expires_at > now)
@@ -76,12 +76,16 @@ class Leases:
             if progress is not None:
                 connection.execute(update(jobs).where(mine).values(progress=dict(progress), updated_at=now))
             asked = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
-        return Beat(held=True, request=asked[0], requested_at=moment(asked[1])) if asked else Beat(held=True)
+        return (
+            Beat(held=True, request=asked[0], requested_at=to_datetime(asked[1]))
+            if asked
+            else Beat(held=True)
+        )
 
     def release(self, lease: Lease) -> bool:
         """End the lease now; False when it was lost already."""
-        now = self._backend.dialect.now()
-        with self._backend.transaction() as connection:
+        now = self._database.dialect.now()
+        with self._database.transaction() as connection:
             done = connection.execute(
                 update(leases).where(_is(lease), leases.c.expires_at > now).values(expires_at=now)
             )
@@ -89,20 +93,20 @@ class Leases:
 
     def get(self, job: str) -> Lease | None:
         """The last lease of a job; `held` says whether it still lasts."""
-        with self._backend.reading() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(self._select().where(leases.c.job == job)).first()
         return None if row is None else as_lease(row)
 
     def fence(self, connection: Connection, lease: Lease) -> None:
         """Raise STATE_LEASE_LOST unless the lease is the job's last; nobody takes it before the transaction ends."""
-        found = connection.execute(
+        row = connection.execute(
             select(leases.c.epoch).where(_is(lease)).with_for_update(read=True, key_share=True)
         ).first()
-        if found is None:
-            raise lost(lease, "another process has taken it", place=self._backend.place)
+        if row is None:
+            raise lost(lease, "another process has taken it", place=self._database.place)
 
     def _try(self, job: str, owner: Owner, ttl_ms: int) -> tuple[bool, Row[Any]]:
-        now = self._backend.dialect.now()
+        now = self._database.dialect.now()
         fresh = {
             "token": uuid.uuid4().hex,
             "ttl_ms": ttl_ms,
@@ -112,11 +116,11 @@ class Leases:
             "session": owner.session,
             "machine": owner.machine,
         }
-        first = self._backend.dialect.insert(leases).values(
+        first = self._database.dialect.insert(leases).values(
             job=job, epoch=0, acquired_at=0, expires_at=0, **fresh
         )
         free = and_(leases.c.job == job, leases.c.expires_at <= now)
-        with self._backend.transaction() as connection:
+        with self._database.transaction() as connection:
             connection.execute(first.on_conflict_do_nothing(index_elements=["job"]))
             # FOR UPDATE waits for fenced transactions of the last holder, which an UPDATE alone would not.
             if connection.execute(select(leases.c.epoch).where(free).with_for_update()).first() is not None:
@@ -130,7 +134,7 @@ class Leases:
             return False, connection.execute(self._select().where(leases.c.job == job)).one()
 
     def _select(self) -> Any:
-        return select(leases, (leases.c.expires_at > self._backend.dialect.now()).label("held"))
+        return select(leases, (leases.c.expires_at > self._database.dialect.now()).label("held"))
 
 
 def as_lease(row: Row[Any]) -> Lease:
@@ -141,8 +145,8 @@ def as_lease(row: Row[Any]) -> Lease:
         epoch=row.epoch,
         ttl_ms=row.ttl_ms,
         token=row.token,
-        acquired_at=moment(row.acquired_at),
-        expires_at=moment(row.expires_at),
+        acquired_at=to_datetime(row.acquired_at),
+        expires_at=to_datetime(row.expires_at),
         held=bool(row.held),
     )
 
@@ -161,20 +165,20 @@ def _is(lease: Lease) -> ColumnElement[bool]:
     return and_(leases.c.job == lease.job, leases.c.epoch == lease.epoch, leases.c.token == lease.token)
 
 
-def _held(found: Lease, owner: Owner, backend: Backend) -> StateError:
-    rest = max(0.0, (found.expires_at - backend.now()).total_seconds())
-    mine = (found.owner.machine, found.owner.pid, found.owner.started) == (
+def _held_by_another(lease: Lease, owner: Owner, database: Database) -> StateError:
+    rest = max(0.0, (lease.expires_at - database.now()).total_seconds())
+    mine = (lease.owner.machine, lease.owner.pid, lease.owner.started) == (
         owner.machine,
         owner.pid,
         owner.started,
     )
-    who = f"this process ({found.owner.pid})" if mine else str(found.owner)
-    gone = " and is gone" if is_gone(found.owner) else ""
-    since, until = (at.isoformat(sep=" ", timespec="seconds") for at in (found.acquired_at, found.expires_at))
+    who = f"this process ({lease.owner.pid})" if mine else str(lease.owner)
+    gone = " and is gone" if is_gone(lease.owner) else ""
+    since, until = (at.isoformat(sep=" ", timespec="seconds") for at in (lease.acquired_at, lease.expires_at))
     return StateError(
-        f"'{found.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
+        f"'{lease.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
         code="STATE_LEASE_HELD",
-        where=backend.place,
-        hint=f"stop it with `penstock jobs stop {found.job}`, or choose another name; "
+        where=database.place,
+        hint=f"stop it with `penstock jobs stop {lease.job}`, or choose another name; "
         f"a lease that is not renewed ends in {rest:.1f} seconds",
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock import config
 from penstock.backend.address import parse, sqlite_url
 from penstock.registry import Registry
 
 if TYPE_CHECKING:
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
+    from penstock.config import Settings
 
 DIALECTS = Registry(
     "state backend",
@@ -19,20 +19,18 @@ DIALECTS = Registry(
 """By the scheme of the URL; another package registers a subclass of `penstock.backend.dialect.Dialect`."""
 
 
-def open_backend(url: str | None = None, *, create: bool = True) -> Backend:
-    """Open the state at a URL: `sqlite:///state.db`, `postgresql://user:password@host/database`.
+def open_backend(state: str | Settings, *, create: bool = True) -> Backend:
+    """Open a state database by its URL, `sqlite:///state.db` or `postgresql://user:password@host/database`, or that of settings.
 
-    Without one it is PENSTOCK_STATE, or else `state.db` in PENSTOCK_HOME. What is not there yet is made, unless `create`
-    is False.
+    It is created when it does not exist, unless `create` is False.
     """
-    address = parse(url or default_url())
+    address = parse(state if isinstance(state, str) else state_url(state))
     dialect = DIALECTS.load(address.scheme)
-    from penstock.backend.database import Backend
+    from penstock.backend.backend import Backend
 
     return Backend(address, dialect(), create=create)
 
 
-def default_url() -> str:
-    """The URL that is used when none is given."""
-    settings = config.load()
+def state_url(settings: Settings) -> str:
+    """Return the URL of the state that settings name, or else of `state.db` in the home of penstock."""
     return settings.state or sqlite_url(settings.home / "state.db")

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from penstock.backend.address import Address, as_sqlalchemy, hidden
+from penstock.backend.codec import to_json
 from penstock.backend.dialect import BUSY_SECONDS, Dialect
-from penstock.backend.document import dumps
 from penstock.errors import ConfigError, ConnectorError, PenstockError, StateError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Postgres(Dialect):
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
             connect_args=arguments,
-            json_serializer=dumps,
+            json_serializer=to_json,
             hide_parameters=True,
             pool_pre_ping=True,
             pool_timeout=BUSY_SECONDS,
@@ -82,48 +82,48 @@ class Postgres(Dialect):
         if not isinstance(cause, psycopg.Error):
             return None
         lines = str(cause).strip().splitlines()
-        said = hidden(lines[0]) if lines else type(cause).__name__
+        reason = hidden(lines[0]) if lines else type(cause).__name__
         if cause.sqlstate is None and isinstance(cause, psycopg.ProgrammingError):
             return ConfigError(
-                f"the URL of the state database cannot be used: {said}",
+                f"the URL of the state database cannot be used: {reason}",
                 code="STATE_URL",
                 where=place,
                 hint="see the parameters of a PostgreSQL connection URI",
             )
-        return _told(cause.sqlstate or _state_of(str(cause)), said, place)
+        return _translated(cause.sqlstate or _state_of(str(cause)), reason, place)
 
 
-def _told(state: str, said: str, place: str) -> PenstockError | None:
+def _translated(state: str, reason: str, place: str) -> PenstockError | None:
     if state.startswith("28"):
         hint = "check user, password and the server's pg_hba.conf"
         return ConnectorError(
-            f"the state database refuses the login: {said}", code="STATE_AUTH", where=place, hint=hint
+            f"the state database refuses the login: {reason}", code="STATE_AUTH", where=place, hint=hint
         )
     if state == "3D000":
         hint = "create the database, or correct its name in the URL"
         return ConnectorError(
-            f"there is no such database: {said}", code="STATE_MISSING", where=place, hint=hint
+            f"there is no such database: {reason}", code="STATE_MISSING", where=place, hint=hint
         )
     if state == "42501":
         hint = "grant the user CREATE on the schema, or all rights on the tables penstock_*"
         return ConnectorError(
-            f"the user may not do this: {said}", code="STATE_FORBIDDEN", where=place, hint=hint
+            f"the user may not do this: {reason}", code="STATE_FORBIDDEN", where=place, hint=hint
         )
     if state == "25006":
         hint = "this is a standby or a read-only user: use the primary server"
         return StateError(
-            f"the state database cannot be written: {said}", code="STATE_READ_ONLY", where=place, hint=hint
+            f"the state database cannot be written: {reason}", code="STATE_READ_ONLY", where=place, hint=hint
         )
     if state in ("55P03", "40001", "40P01"):
-        return _locked(f"the state database stayed locked: {said}", place)
+        return _locked(f"the state database stayed locked: {reason}", place)
     if state in ("XX001", "XX002"):
         hint = "restore the database from a backup"
         return StateError(
-            f"the state database is damaged: {said}", code="STATE_CORRUPT", where=place, hint=hint
+            f"the state database is damaged: {reason}", code="STATE_CORRUPT", where=place, hint=hint
         )
     if state[:2] in ("08", "25", "53", "57", "58"):
         return ConnectorError(
-            f"the state database cannot be reached: {said}",
+            f"the state database cannot be reached: {reason}",
             code="STATE_UNREACHABLE",
             where=place,
             hint="check host, port and that the server runs",
@@ -138,7 +138,7 @@ def _locked(message: str, place: str) -> ConnectorError:
 
 
 def _state_of(message: str) -> str:
-    """The SQLSTATE of a refused connection, which the driver knows only as text."""
+    """The SQLSTATE of a refused connection, which the driver knows only as reason."""
     for pattern, state in (
         (r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" does not exist", "28000"),
         (r"database \".*\" does not exist", "3D000"),

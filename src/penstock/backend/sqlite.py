@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from penstock.backend.address import Address, as_sqlalchemy
+from penstock.backend.codec import to_json
 from penstock.backend.dialect import BUSY_SECONDS, READ_ONLY, Dialect
-from penstock.backend.document import dumps
 from penstock.errors import ConfigError, ConnectorError, PenstockError, StateError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Sqlite(Dialect):
         engine = create_engine(
             url.set(drivername="sqlite"),
             connect_args={"timeout": BUSY_SECONDS},
-            json_serializer=dumps,
+            json_serializer=to_json,
             hide_parameters=True,
         )
         event.listen(engine, "connect", _set_up)
@@ -57,10 +57,10 @@ class Sqlite(Dialect):
         if not isinstance(cause, sqlite3.Error):
             return None
         # The lower byte is the kind of the error, the rest its detail.
-        return _told(getattr(cause, "sqlite_errorcode", 0) & 0xFF, str(cause), place)
+        return _translated(getattr(cause, "sqlite_errorcode", 0) & 0xFF, str(cause), place)
 
 
-def _told(code: int, text: str, place: str) -> PenstockError | None:
+def _translated(code: int, text: str, place: str) -> PenstockError | None:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return ConnectorError(
             f"the state database stayed locked for {BUSY_SECONDS:g} seconds",

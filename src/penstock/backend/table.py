@@ -103,24 +103,24 @@ def prepare(
 ) -> None:
     """Bring the database to today's version within the caller's transaction, or say why that cannot be."""
     dialect.lock_schema(connection)
-    found = version(connection)
-    if found > len(steps):
+    current = version(connection)
+    if current > len(steps):
         raise StateError(
-            f"the state database is of version {found}, and this penstock knows versions up to {len(steps)}",
+            f"the state database is of version {current}, and this penstock knows versions up to {len(steps)}",
             code="STATE_VERSION",
             where=place,
             hint="a newer penstock has used it: upgrade this one, or choose another database with PENSTOCK_STATE",
         )
-    if found == 0 and not create:
+    if current == 0 and not create:
         raise StateError(
             "there is no state of penstock in this database",
             code="STATE_MISSING",
             where=place,
             hint="check the URL; the first job that runs with it makes the tables",
         )
-    if found == len(steps):
+    if current == len(steps):
         return
-    for step in steps[found:]:
+    for step in steps[current:]:
         step(connection)
     mark = dialect.insert(meta).values(key="version", value=str(len(steps)))
     connection.execute(
@@ -132,5 +132,5 @@ def version(connection: Connection) -> int:
     """The version of the tables that are there; 0 when there are none."""
     if not inspect(connection).has_table(meta.name):
         return 0
-    found = connection.scalar(select(meta.c.value).where(meta.c.key == "version"))
-    return int(found) if found is not None else 0
+    value = connection.scalar(select(meta.c.value).where(meta.c.key == "version"))
+    return int(value) if value is not None else 0

@@ -30,11 +30,12 @@ SHORT = {"last_batch": "last batch", "input_rows_per_second": "in/s", "output_ro
 
 
 def open_state(url: str | None) -> Backend:
-    """Open the state database that a command is about; only the default one is made when it is missing."""
+    """Open the state database of a command; only the default one is created when it is missing."""
     from penstock import config
     from penstock.backend import open_backend
 
-    return open_backend(url, create=url is None and config.load().state is None)
+    settings = config.load()
+    return open_backend(url or settings, create=url is None and settings.state is None)
 
 
 def as_row(job: Job) -> dict[str, Any]:

@@ -226,7 +226,7 @@ class Session:
 
         with self._lock:
             if self._queries is None:
-                self._queries = Queries(state=self.settings.state, home=self.settings.home, session=self.id)
+                self._queries = Queries(self.settings, session=self.id)
             return self._queries
 
     @property

@@ -19,7 +19,7 @@ SINKS = Registry(
         "clickhouse": "penstock.sinks.clickhouse.sink:ClickHouseSink",
         "iceberg": "penstock.sinks.iceberg:IcebergSink",
         "webhook": "penstock.sinks.webhook:WebhookSink",
-        "python": "penstock.sinks.plugin:python_sink",
+        "python": "penstock.sinks.plugin:PYTHON_SINK",
     },
     group="penstock.sinks",
 )

@@ -1,4 +1,4 @@
-"""The contract of a sink: what it is told, what it must do, and what it promises."""
+"""The contract of a sink: what it knows of its query, what it must do, and what it guarantees."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import ConfigError, InternalError, suggest
+from penstock.errors import ConfigError, InternalError
+from penstock.options import Options, Owner, read_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from penstock.config import Settings
     from penstock.plugin import KeyValues
     from penstock.spark.micro_batch.live import Live
 
@@ -28,9 +31,46 @@ class Guarantee(StrEnum):
     """The sink ends with the process."""
 
 
+class QueryStatus:
+    """What a query waits for and how often it tried again; one per query, owned by its runtime, safe in every thread.
+
+    The sink, its side outputs and the sources of the query report to it through `Target.status`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._message: str | None = None
+        self._retries = 0
+        self.stopping = threading.Event()
+        """Set when the query is to end: a sink that waits for a server gives up, and the epoch comes again after a restart."""
+
+    @property
+    def message(self) -> str | None:
+        """What the query waits for; None when it waits for nothing."""
+        with self._lock:
+            return self._message
+
+    @property
+    def retries(self) -> int:
+        """How often something was tried again because the other system was away."""
+        with self._lock:
+            return self._retries
+
+    def waiting(self, message: str) -> None:
+        """Count one retry, and show what the query waits for."""
+        with self._lock:
+            self._message = message
+            self._retries += 1
+
+    def resumed(self) -> None:
+        """The query waits for nothing any more."""
+        with self._lock:
+            self._message = None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a sink is told about the query that writes to it."""
+    """The query that writes to a sink."""
 
     spark: SparkSession
     query: str
@@ -43,9 +83,13 @@ class Target:
     stateful: bool = False
     """Whether there may be batches without a row, which only move the watermark."""
     committed: int = -1
-    """The last epoch that the query's checkpoint has noted as done, before this start."""
+    """The last epoch that the query's checkpoint has as done, before this start."""
     state: KeyValues | None = None
-    """What the sink remembers from one start to the next, in the state backend; None for a query without a name."""
+    """Values of the sink in the state backend, from one start to the next; None for a query without a name."""
+    status: QueryStatus = field(default_factory=QueryStatus)
+    """Where the sink reports what it waits for."""
+    settings: Settings = field(kw_only=True)
+    """The settings of the session that runs the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +101,7 @@ class Epoch:
 
 
 def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """Return a frame that counts its rows while they are written, and the count, to be asked for after that."""
+    """Return a frame that counts its rows while they are written, and a function that returns the count after that."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # as PySpark's users have it
 
@@ -67,45 +111,48 @@ def counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
 
 
 class Sink(ABC):
-    """One destination, made from the options that the user gave.
+    """One destination, made from the options of the user.
 
     A sink that says EXACTLY_ONCE must recognise an epoch that it has committed already, and leave no trace of one that it
-    has not. All methods are called from one thread, on the driver.
+    has not. The runtime calls all methods on the driver, from one thread at a time.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append", "update", "complete"})
-    taken: ClassVar[tuple[str, ...]] = ()
-    """The options of this sink, for the message about one that is not among them."""
+    Options: ClassVar[type[Options]] = Options
+    """The options of this sink: their names, types and defaults."""
     needs_checkpoint: ClassVar[bool] = True
     """Whether a query that goes on after a restart must say where its checkpoint is."""
+    reads_all_rows: ClassVar[bool] = True
+    """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = dict(options)
-        self.message: str | None = None
-        """What the sink waits for, while it does; part of the query's status."""
-        self.committed = -1
-        """The last epoch that the query has noted as done: it does not come again."""
-        self.remark: str | None = None
-        """Why the guarantee is what it is, where that depends on more than the options; asked for once `check` was called."""
-        self.retries = 0
-        """How often something was tried again because the other system was away."""
-        self.stopping = threading.Event()
-        """Set when the query is to end: a sink that waits for a server gives up, and the epoch comes again after a restart."""
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
+        self.options = read_options(
+            self.Options, options, owner=Owner(f"the {self.kind} sink"), settings=settings
+        )
+        self.guarantee_reason: str | None = None
+        """Why the guarantee is what it is, where that depends on more than the options; `check` may set it."""
 
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What this sink promises with its options."""
+        """What this sink guarantees with its options."""
 
     def check(self, target: Target) -> None:  # noqa: B027  # most sinks have nothing to refuse
-        """Refuse what cannot work, before the query starts; nothing may be changed yet."""
+        """Called once before the query starts: refuse what cannot work, and change nothing. `close` comes after it.
+
+        Raising refuses the start.
+        """
 
     def open(self, target: Target) -> None:  # noqa: B027  # and nothing to prepare
-        """Called once before the first epoch: connect, fence off an older writer, look up what is committed."""
+        """Called before the first epoch of each run: connect, fence off an older writer, look up the last committed epoch.
+
+        Raising fails the query.
+        """
 
     @abstractmethod
     def write(self, epoch: Epoch) -> int | None:
-        """Write and commit one epoch; return the number of rows that are new in the sink, or None when nobody knows.
+        """Write and commit one epoch; return the number of rows that are new in the sink, or None when it is not known.
 
         An error fails the query; after a restart the same epoch comes again.
         """
@@ -119,8 +166,18 @@ class Sink(ABC):
         """Called after `open`, when `is_live`, by a query whose rows do not come in epochs; `write` is not called then."""
         raise InternalError(f"{self.describe()} is written epoch by epoch", code="SINK_NOT_LIVE")
 
+    def finalize(self, epoch: int) -> None:  # noqa: B027
+        """Called once per epoch when the query's checkpoint has it: before the next `write`, or before `close`.
+
+        The epoch does not come again. An error fails the query.
+        """
+
     def close(self) -> None:  # noqa: B027
-        """Called once after the last epoch, also after an error."""
+        """Called after `check`, and after the last epoch, also after an error; `open` may come again."""
+
+    def batches(self) -> list[pa.RecordBatch] | None:
+        """Return the rows that the sink keeps in this process; None when it keeps none."""
+        return None
 
     @property
     def kind(self) -> str:
@@ -128,43 +185,8 @@ class Sink(ABC):
         return type(self).__name__.removesuffix("Sink").lower()
 
     def describe(self) -> str:
-        """One line for people: where the rows go; asked for once the sink is made."""
+        """Return where the rows go, in one line for people."""
         return self.kind
-
-    def required(self, name: str) -> Any:
-        """Return an option that must be there."""
-        if name not in self.options:
-            raise ConfigError(
-                f"the {self.kind} sink needs the option '{name}'",
-                code="STREAM_OPTION_MISSING",
-                hint=f'add .option("{name}", ...)',
-            )
-        return self.options[name]
-
-    def only_known(self) -> None:
-        """Refuse an option that this sink does not have."""
-        for name in self.options:
-            if name not in self.taken:
-                raise ConfigError(
-                    f"the {self.kind} sink has no option '{name}'",
-                    code="STREAM_OPTION_UNKNOWN",
-                    hint=suggest(name, self.taken, what="option") if self.taken else "it has none",
-                )
-
-    def positive(self, name: str, default: int) -> int:
-        """Return an option that is a whole number above 0."""
-        given = self.options.get(name, default)
-        try:
-            number = int(given)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1:
-            raise ConfigError(
-                f"{name} must be a whole number above 0, got {given!r}",
-                code="STREAM_OPTION_VALUE",
-                where=f"{self.kind} sink",
-            )
-        return number
 
 
 def require_key(target: Target) -> None:

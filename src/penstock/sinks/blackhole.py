@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock.sinks.base import Epoch, Guarantee, Sink, counted
 
@@ -12,10 +11,6 @@ class BlackholeSink(Sink):
     """Computes every row and keeps none."""
 
     needs_checkpoint: ClassVar[bool] = False
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.only_known()
 
     @property
     def guarantee(self) -> Guarantee:

@@ -1,4 +1,4 @@
-"""What a database says no to, in the same words for all of them."""
+"""What servers refuse, in the same words for all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.errors import ConnectorError, DataError, PenstockError
 
 
 def refused(system: str, text: str, *, where: str) -> PenstockError:
-    """The error for what the system itself refuses: the address, the user, a statement."""
+    """Return the error for a server that refuses the address, the user or a statement."""
     return ConnectorError(
         f"{system} refuses: {text}",
         code="SINK_REFUSED",
@@ -18,15 +18,15 @@ def refused(system: str, text: str, *, where: str) -> PenstockError:
 
 
 def row_refused(system: str, text: str, *, where: str, hint: str) -> PenstockError:
-    """The error for a row that the system does not take; the hint says what has become of the batch."""
+    """Return the error for a row that a server does not take; the hint says what became of the batch."""
     return DataError(f"{system} refuses a row: {text}", code="SINK_ROW_REFUSED", where=where, hint=hint)
 
 
-def require_fit(wrong: Sequence[str], *, where: str) -> None:
-    """Refuse rows for a table, with all that does not fit, if anything does not."""
-    if wrong:
+def require_fit(misfits: Sequence[str], *, where: str) -> None:
+    """Refuse rows for a table when something does not fit, with everything that does not."""
+    if misfits:
         raise DataError(
-            f"the query's rows do not fit the table: {'; '.join(wrong)}",
+            f"the query's rows do not fit the table: {'; '.join(misfits)}",
             code="STREAM_SCHEMA_CHANGED",
             where=where,
             hint="cast the columns in the query, change the table, or write to another one",

@@ -1,4 +1,4 @@
-"""Whether rows of a changed query can go where older rows are."""
+"""Whether rows of a changed query can be stored beside older rows."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 def refuse_incompatible(
     old: StructType, new: StructType, *, where: str, fixed: bool = False, apart: Collection[str] = ()
 ) -> None:
-    """Refuse a schema whose rows would not be readable together with those that are there.
+    """Refuse a schema whose rows could not be read together with the old ones; columns `apart` are not compared.
 
-    A column may be added or be left out; a type may not change. In a format without names per file (`fixed`) nothing may.
+    A column may be added or left out; a type may not change. In a format whose files have no names of columns (`fixed`) nothing may.
     """
-    there = {field.name: field.dataType.simpleString() for field in old if field.name not in apart}
-    comes = {field.name: field.dataType.simpleString() for field in new if field.name not in apart}
-    wrong = [
-        f"'{name}' was {there[name]} and is {kind} now"
-        for name, kind in comes.items()
-        if name in there and there[name] != kind
+    old_types = {field.name: field.dataType.simpleString() for field in old if field.name not in apart}
+    new_types = {field.name: field.dataType.simpleString() for field in new if field.name not in apart}
+    misfits = [
+        f"'{name}' was {old_types[name]} and is {kind} now"
+        for name, kind in new_types.items()
+        if name in old_types and old_types[name] != kind
     ]
-    if fixed and list(there) != list(comes):
-        wrong.append(f"the columns were {', '.join(there)} and are {', '.join(comes)} now")
-    if wrong:
+    if fixed and list(old_types) != list(new_types):
+        misfits.append(f"the columns were {', '.join(old_types)} and are {', '.join(new_types)} now")
+    if misfits:
         raise DataError(
-            f"the query's rows do not fit what is there: {'; '.join(wrong)}",
+            f"the query's rows do not fit what is there: {'; '.join(misfits)}",
             code="STREAM_SCHEMA_CHANGED",
             where=where,
             hint="cast the columns to the old types, or write to another place",

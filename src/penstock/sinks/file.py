@@ -1,8 +1,8 @@
 """Rows as files in a folder, local or in an object store, exactly once for every reader.
 
-An epoch's files are written below `_penstock/`, which readers skip, and then moved to names that hold the query and the
+The sink writes an epoch's files below `_penstock/`, which readers skip, and then moves them to names that hold the query and the
 epoch; an empty file `_penstock/<query>/<epoch>` says that the move is complete. An epoch that comes again after a crash is
-skipped when that mark is there; otherwise what was already moved is deleted first.
+skipped when that mark exists; otherwise the files that were already moved are deleted first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import ConfigDict, Field
+
+from penstock.options import Names, Options, Others, PathText
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.evolution import refuse_incompatible
 from penstock.spark.filesystem import Folder
@@ -19,8 +22,28 @@ from penstock.spark.reader import absolute
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from penstock.config import Settings
+
 OWN = "_penstock"
 SCHEMA = f"{OWN}/schema.json"
+
+
+class FileOptions(Options):
+    """Where the files are, and how they are arranged."""
+
+    model_config = ConfigDict(extra="allow")
+    other_options: ClassVar[Others | None] = Others(
+        "", "options of Spark's writer of this format, such as `compression`"
+    )
+
+    path: PathText = Field(description="the folder, local or in an object store (`s3://...`)")
+    partition_by: Names = Field((), description="columns by whose values the files are arranged in folders")
+
+
+class CsvOptions(FileOptions):
+    """Options of CSV files."""
+
+    header: bool = Field(True, description="write the names of the columns into the first line of each file")
 
 
 class FileSink(Sink):
@@ -29,17 +52,14 @@ class FileSink(Sink):
     form: ClassVar[str]
     fixed_columns: ClassVar[bool] = False
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
+    Options: ClassVar[type[FileOptions]] = FileOptions
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.path = absolute(self.required("path"))
-        parts = self.options.get("partition_by", ())
-        self.partition_by = (
-            tuple(part.strip() for part in parts.split(",")) if isinstance(parts, str) else tuple(parts)
-        )
-        self.writer_options = {
-            name: value for name, value in self.options.items() if name not in ("path", "partition_by")
-        }
+    options: FileOptions
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        super().__init__(options, settings)
+        self.path = absolute(self.options.path)
+        self.partition_by = self.options.partition_by
 
     @property
     def guarantee(self) -> Guarantee:
@@ -50,14 +70,13 @@ class FileSink(Sink):
         if folder.exists(SCHEMA):
             from pyspark.sql.types import StructType
 
-            there = StructType.fromJson(json.loads(folder.read(SCHEMA)))
+            existing: StructType | None = StructType.fromJson(json.loads(folder.read(SCHEMA)))
         else:
-            found = self._schema_of_files(target, folder)
-            if found is None:
-                return
-            there = found
+            existing = self._schema_of_files(target, folder)
+        if existing is None:
+            return
         refuse_incompatible(
-            there, target.schema, where=self.path, fixed=self.fixed_columns, apart=self.partition_by
+            existing, target.schema, where=self.path, fixed=self.fixed_columns, apart=self.partition_by
         )
 
     def open(self, target: Target) -> None:
@@ -78,7 +97,7 @@ class FileSink(Sink):
             self._sweep(name)
         staging = f"{OWN}/staging-{self._target.query}"
         frame, rows = counted(epoch.frame)
-        writer = frame.write.format(self.form).mode("overwrite").options(**self._all_options())
+        writer = frame.write.format(self.form).mode("overwrite").options(**self._writer_options())
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.save(f"{self.path.rstrip('/')}/{staging}")
@@ -95,8 +114,8 @@ class FileSink(Sink):
     def describe(self) -> str:
         return f"{self.form} files in {self.path}"
 
-    def _all_options(self) -> dict[str, Any]:
-        return self.writer_options
+    def _writer_options(self) -> dict[str, Any]:
+        return dict(self.options.model_extra or {})
 
     def _sweep(self, name: str) -> None:
         """Delete what a run that was cut short may have moved already of the epoch that comes now."""
@@ -106,8 +125,8 @@ class FileSink(Sink):
         self._first = False
 
     def _publish(self, staging: str, name: str) -> None:
-        made = sorted(path for path in self._folder.walk(staging) if _is_data(path))
-        for number, path in enumerate(made):
+        files = sorted(path for path in self._folder.walk(staging) if _is_data(path))
+        for number, path in enumerate(files):
             folder, _, file = path.removeprefix(f"{staging}/").rpartition("/")
             ending = file[file.index(".") :]
             self._folder.move(path, f"{folder}/{name}-{number:05d}{ending}".lstrip("/"))
@@ -149,6 +168,9 @@ class CsvSink(FileSink):
 
     form = "csv"
     fixed_columns = True
+    Options = CsvOptions
 
-    def _all_options(self) -> dict[str, Any]:
-        return {"header": True, **self.writer_options}
+    options: CsvOptions
+
+    def _writer_options(self) -> dict[str, Any]:
+        return {"header": self.options.header, **super()._writer_options()}

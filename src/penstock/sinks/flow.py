@@ -67,7 +67,7 @@ class FlowSink(Sink):
         self._target: Target | None = None
         self._before = 0
         self._keys: tuple[str, ...] = ()
-        self.remark = "the flow takes every epoch once, and ends with this process"
+        self.guarantee_reason = "the flow takes every epoch once, and ends with this process"
 
     @property
     def guarantee(self) -> Guarantee:

@@ -18,6 +18,7 @@ class ForeachBatchSink(Sink):
     """
 
     needs_checkpoint: ClassVar[bool] = False
+    reads_all_rows: ClassVar[bool] = False
 
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
         super().__init__({})

@@ -1,22 +1,24 @@
 """Rows in an Iceberg table, one snapshot per epoch: exactly once.
 
-A snapshot is committed as a whole and carries the query and the epoch as properties of its own. The last epoch that is there is
-looked up in the snapshots that led to the table's current state, so a table that was rolled back takes the epochs again.
+A snapshot is committed as a whole and carries the query and the epoch as properties. The sink looks for the last epoch in the
+snapshots that led to the table's current state, so a table that was rolled back takes the epochs again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from penstock import config
-from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted, require_key
+from pydantic import Field
+
+from penstock.options import Expressions
+from penstock.sinks.base import Epoch, Guarantee, Target, counted, require_key
 from penstock.sinks.column import column, quoted
 from penstock.sinks.evolution import refuse_incompatible
 from penstock.sinks.last_by_key import last_of_each_key
-from penstock.sinks.retry import RETRY_FOR, RetryPolicy, retry
+from penstock.sinks.server import ServerOptions, ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults
 
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-T = TypeVar("T")
+    from penstock.config import Settings
 
 LOG = logging.getLogger("penstock.sinks")
 QUERY, EPOCH = "penstock.query", "penstock.epoch"
 IN_OPTIONS, IN_SESSION = "snapshot-property.", "spark.sql.iceberg.snapshot-property."
 
-# Kinds of exceptions of catalogs and stores that are away for a while, and of commits that lost a race.
-PASSING_KINDS = (
+# Exceptions of catalogs and stores that do not answer for a while, and of commits that lost a race.
+TRANSIENT_KINDS = (
     "CommitStateUnknownException",
     "CommitFailedException",
     "ServiceUnavailableException",
@@ -44,20 +46,38 @@ PASSING_KINDS = (
     "SocketException",
     "UnknownHostException",
 )
-PASSING_WORDS = ("Connection refused", "Connection reset", "Found conflicting files", "Found new conflicting")
+TRANSIENT_WORDS = (
+    "Connection refused",
+    "Connection reset",
+    "Found conflicting files",
+    "Found new conflicting",
+)
 
 
-class IcebergSink(Sink):
+class IcebergOptions(ServerOptions):
+    """The table, and how it is created."""
+
+    table: str = Field(
+        description="`catalog.schema.table`; the sink creates it with the query's columns when it is missing"
+    )
+    partition_by: Expressions | None = Field(
+        None,
+        description="the partitions of a table that the sink creates, as in SQL: `days(at), bucket(8, id)`",
+    )
+
+
+class IcebergSink(ServerSink):
     """Appends, merges by key in update mode, replaces all rows in complete mode."""
 
-    taken: ClassVar[tuple[str, ...]] = ("table", "partition_by", "retry_for")
+    Options = IcebergOptions
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.only_known()
-        self.table = str(self.required("table"))
-        self._policy = RetryPolicy.of(self.options.get("retry_for", RETRY_FOR))
+    options: IcebergOptions
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        super().__init__(options, settings)
+        self._mark = -1
         self._unsure = False
+        """Whether the last commit failed in a way that leaves open whether it was done."""
         self._first = True
 
     @property
@@ -65,16 +85,35 @@ class IcebergSink(Sink):
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> str:
-        return f"iceberg table {self.table}"
+        return f"iceberg table {self.options.table}"
 
-    def check(self, target: Target) -> None:
+    def check_query(self, target: Target) -> None:
         require_key(target)
-        ensure_format(target.spark, "iceberg", config.load())
-        self._retry(lambda: self._checked(target), self._policy.at_start())
+        ensure_format(target.spark, "iceberg", target.settings)
 
-    def open(self, target: Target) -> None:
-        self._target = target
-        self._retry(lambda: self._prepare(target), self._policy.at_start())
+    def check_server(self, target: Target) -> None:
+        if target.spark.catalog.tableExists(self.options.table):
+            existing = target.spark.table(self.options.table).schema
+            refuse_incompatible(existing, _widened(target, existing), where=self.describe())
+
+    def prepare(self, target: Target) -> None:
+        from pyspark.sql.types import StructType
+
+        spark, name = target.spark, self.options.table
+        if not spark.catalog.tableExists(name):
+            namespace = name.rpartition(".")[0]
+            if namespace.count("."):
+                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+            partitions = self.options.partition_by
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {name} ({_ddl(spark, target.schema)}) USING iceberg"
+                + (f" PARTITIONED BY ({partitions})" if partitions else "")
+            )
+        columns = {column.lower() for column in spark.table(name).columns}
+        added = [field for field in target.schema if field.name.lower() not in columns]
+        if added:
+            spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({_ddl(spark, StructType(added))})")
+        self._mark = self._read_mark(spark)
 
     def write(self, epoch: Epoch) -> int | None:
         if self._first:
@@ -83,49 +122,60 @@ class IcebergSink(Sink):
                 LOG.warning(
                     "the query %s goes on with epoch %d, and no snapshot of %s is its own: if they were expired after the query "
                     "was killed in the middle of a commit, this epoch may come twice",
-                    self._target.name,
+                    self.target.name,
                     epoch.number,
-                    self.table,
+                    self.options.table,
                 )
-        return self._retry(lambda: self._commit(epoch), self._policy)
+        return self.retry(lambda: self._commit(epoch))
+
+    def transient(self, error: Exception) -> str | None:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            return None
+        for fault in reversed(faults(error)):
+            if fault.kind.rpartition(".")[2] in TRANSIENT_KINDS or any(
+                word in fault.message for word in TRANSIENT_WORDS
+            ):
+                self._unsure = True
+                return fault.message.splitlines()[0][:200] if fault.message else fault.kind
+        return None
 
     def _commit(self, epoch: Epoch) -> int:
         if self._unsure:
-            self._mark = self._committed(epoch.frame.sparkSession)
+            self._mark = self._read_mark(epoch.frame.sparkSession)
             self._unsure = False
         if epoch.number <= self._mark:
             return 0
-        properties = {QUERY: self._target.query, EPOCH: str(epoch.number)}
+        properties = {QUERY: self.target.query, EPOCH: str(epoch.number)}
         frame = self._fitted(epoch.frame)
-        if self._target.mode == "append" and self._target.stateful and frame.isEmpty():
+        if self.target.mode == "append" and self.target.stateful and frame.isEmpty():
             rows = 0  # a batch that only moved the watermark: one that comes again has no rows either
-        elif self._target.mode == "update":
+        elif self.target.mode == "update":
             rows = self._merge(frame, properties)
         else:
             rows = self._write(frame, properties)
         self._mark = epoch.number
-        # Batches run in a session of their own, and the user's one would go on with the snapshot that it knows.
-        self._target.spark.catalog.refreshTable(self.table)
+        # Batches run in another Spark session; without this the user's one would keep the snapshot that it has read.
+        self.target.spark.catalog.refreshTable(self.options.table)
         return rows
 
     def _write(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         watched, rows = counted(frame)
-        writer = watched.writeTo(self.table)
+        writer = watched.writeTo(self.options.table)
         for name, value in properties.items():
             writer = writer.option(f"{IN_OPTIONS}{name}", value)
-        if self._target.mode == "complete":
+        if self.target.mode == "complete":
             writer.overwrite(F.lit(True))
         else:
             writer.append()
         return rows()
 
     def _merge(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
-        """Merge the last row of each key; the rows are kept for a moment, because a merge may read them twice."""
-        spark, keys = frame.sparkSession, self._target.keys
+        """Merge the last row of each key; Spark caches the rows, because a merge may read them twice."""
+        spark, keys = frame.sparkSession, self.target.keys
         last = _opaque(last_of_each_key(frame, keys)).persist()
-        view = f"penstock_epoch_{self._target.query.replace('-', '')}"
+        view = f"penstock_epoch_{self.target.query.replace('-', '')}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
             rows = last.count()
@@ -134,7 +184,7 @@ class IcebergSink(Sink):
             last.createOrReplaceTempView(view)
             with _session_properties(spark, properties):
                 spark.sql(
-                    f"MERGE INTO {self.table} AS t USING {view} AS s ON {same} "
+                    f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} "
                     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
                 )
         finally:
@@ -142,77 +192,36 @@ class IcebergSink(Sink):
             last.unpersist()
         return rows
 
-    def _checked(self, target: Target) -> None:
-        if target.spark.catalog.tableExists(self.table):
-            there = target.spark.table(self.table).schema
-            refuse_incompatible(there, _widened(target, there), where=self.describe())
-
-    def _prepare(self, target: Target) -> None:
-        spark = target.spark
-        if not spark.catalog.tableExists(self.table):
-            namespace = self.table.rpartition(".")[0]
-            if namespace.count("."):
-                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-            parts = self.options.get("partition_by")
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self.table} ({_ddl(spark, target.schema)}) USING iceberg"
-                + (
-                    f" PARTITIONED BY ({parts if isinstance(parts, str) else ', '.join(parts)})"
-                    if parts
-                    else ""
-                )
-            )
-        known = {name.lower() for name in spark.table(self.table).columns}
-        added = [field for field in target.schema if field.name.lower() not in known]
-        if added:
-            from pyspark.sql.types import StructType
-
-            spark.sql(f"ALTER TABLE {self.table} ADD COLUMNS ({_ddl(spark, StructType(added))})")
-        self._mark = self._committed(spark)
-
-    def _committed(self, spark: SparkSession) -> int:
+    def _read_mark(self, spark: SparkSession) -> int:
         """The last epoch of this query among the snapshots that the table's current state is made of."""
-        spark.catalog.refreshTable(self.table)  # another process may have written since this one looked
-        found = spark.sql(
-            f"SELECT max(CAST(s.summary['{EPOCH}'] AS BIGINT)) AS epoch FROM {self.table}.snapshots AS s "
-            f"JOIN {self.table}.history AS h ON h.snapshot_id = s.snapshot_id "
-            f"WHERE h.is_current_ancestor AND s.summary['{QUERY}'] = '{self._target.query}'"
+        spark.catalog.refreshTable(
+            self.options.table
+        )  # another process may have written since this one looked
+        row = spark.sql(
+            f"SELECT max(CAST(s.summary['{EPOCH}'] AS BIGINT)) AS epoch FROM {self.options.table}.snapshots AS s "
+            f"JOIN {self.options.table}.history AS h ON h.snapshot_id = s.snapshot_id "
+            f"WHERE h.is_current_ancestor AND s.summary['{QUERY}'] = '{self.target.query}'"
         ).first()
-        return -1 if found is None or found.epoch is None else int(found.epoch)
+        return -1 if row is None or row.epoch is None else int(row.epoch)
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
         """The frame with the table's columns; those that the query does not have are NULL."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
-        mine = {name.lower(): name for name in frame.columns}
+        names = {name.lower(): name for name in frame.columns}
         return frame.select(
             *[
-                (column(mine[field.name.lower()]) if field.name.lower() in mine else F.lit(None))
+                (column(names[field.name.lower()]) if field.name.lower() in names else F.lit(None))
                 .cast(field.dataType)
                 .alias(field.name)
-                for field in frame.sparkSession.table(self.table).schema
+                for field in frame.sparkSession.table(self.options.table).schema
             ]
         )
-
-    def _retry(self, action: Callable[[], T], policy: RetryPolicy) -> T:
-        return retry(action, sink=self, policy=policy, passing=self._passing)
-
-    def _passing(self, error: Exception) -> str | None:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            return None
-        for fault in reversed(faults(error)):
-            if fault.kind.rpartition(".")[2] in PASSING_KINDS or any(
-                word in fault.message for word in PASSING_WORDS
-            ):
-                # It may have been committed all the same: the snapshots know.
-                self._unsure = True
-                return fault.message.splitlines()[0][:200] if fault.message else fault.kind
-        return None
 
 
 @contextlib.contextmanager
 def _session_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Give the snapshots of statements properties; a query's batches run in a session of their own, so nobody else's get them."""
+    """Give the snapshots of statements properties; a query's batches run in a session that runs nothing else."""
     for name, value in properties.items():
         spark.conf.set(f"{IN_SESSION}{name}", value)
     try:
@@ -228,23 +237,23 @@ def _opaque(frame: DataFrame) -> DataFrame:
 
     spark = frame.sparkSession
     execution = frame._jdf.queryExecution()
-    made = spark._jsparkSession.internalCreateDataFrame(
+    rows = spark._jsparkSession.internalCreateDataFrame(
         execution.toRdd(), execution.analyzed().schema(), False
     )
-    return ClassicDataFrame(made, spark)
+    return ClassicDataFrame(rows, spark)
 
 
-def _widened(target: Target, there: StructType) -> StructType:
+def _widened(target: Target, existing: StructType) -> StructType:
     """The query's schema, with the table's type where every value fits into it."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     jvm: Any = target.spark._jvm
     types = jvm.org.apache.spark.sql.types.DataType
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-    known = {field.name.lower(): field for field in there}
+    columns = {field.name.lower(): field for field in existing}
     fields = []
     for field in target.schema:
-        old = known.get(field.name.lower())
+        old = columns.get(field.name.lower())
         if old is not None:
             fits = not isinstance(old.dataType, StringType) and cast.canUpCast(
                 types.fromJson(field.dataType.json()), types.fromJson(old.dataType.json())

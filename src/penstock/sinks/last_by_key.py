@@ -15,10 +15,10 @@ def last_of_each_key(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Of several rows of one key, the one that comes last in the frame; NULL is a key like others."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
-    row, place = "penstock_row", "penstock_place"
+    row, position = "penstock_row", "penstock_position"
     return (
-        frame.withColumn(place, F.monotonically_increasing_id())
+        frame.withColumn(position, F.monotonically_increasing_id())
         .groupBy(*[column(key) for key in keys])
-        .agg(F.max_by(F.struct(*[column(name) for name in frame.columns]), place).alias(row))
+        .agg(F.max_by(F.struct(*[column(name) for name in frame.columns]), position).alias(row))
         .select(f"{row}.*")
     )

@@ -7,26 +7,35 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
+from penstock.options import Count, Options
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_ROWS = 1_000_000
+    from penstock.config import Settings
+
+
+class MemoryOptions(Options):
+    """How many rows stay."""
+
+    max_rows: Count = Field(1_000_000, description="rows that are kept; the oldest are dropped first")
 
 
 class MemorySink(Sink):
     """Keeps the newest rows, up to `max_rows`; in complete mode the last result."""
 
-    taken: ClassVar[tuple[str, ...]] = ("max_rows",)
+    Options = MemoryOptions
+
+    options: MemoryOptions
     needs_checkpoint: ClassVar[bool] = False
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.only_known()
-        self._most = self.positive("max_rows", MOST_ROWS)
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        super().__init__(options, settings)
         self._lock = threading.Lock()
-        self._kept: deque[pa.RecordBatch] = deque()
+        self._batches: deque[pa.RecordBatch] = deque()
         self._rows = 0
         self._replaces = False
         self.dropped = 0
@@ -43,25 +52,25 @@ class MemorySink(Sink):
         table = epoch.frame.toArrow()
         with self._lock:
             if self._replaces:
-                self._kept.clear()
+                self._batches.clear()
                 self._rows = 0
             for batch in table.to_batches():
                 if batch.num_rows:
-                    self._kept.append(batch)
+                    self._batches.append(batch)
                     self._rows += batch.num_rows
             self._make_room()
         return int(table.num_rows)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """The batches that are kept, oldest first."""
+        """The batches, oldest first."""
         with self._lock:
-            return list(self._kept)
+            return list(self._batches)
 
     def _make_room(self) -> None:
-        while self._rows > self._most:
-            oldest = self._kept.popleft()
-            surplus = min(self._rows - self._most, oldest.num_rows)
+        while self._rows > self.options.max_rows:
+            oldest = self._batches.popleft()
+            surplus = min(self._rows - self.options.max_rows, oldest.num_rows)
             if surplus < oldest.num_rows:
-                self._kept.appendleft(oldest.slice(surplus))
+                self._batches.appendleft(oldest.slice(surplus))
             self._rows -= surplus
             self.dropped += surplus

@@ -2,84 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import ConfigDict, Field, field_validator
 
 from penstock.errors import ConfigError, suggest
-from penstock.plugin import Context, SinkPlugin, options_of
+from penstock.options import Options, Others, Owner, mistake, read_options
+from penstock.plugin import Context, SinkPlugin
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
-from penstock.sinks.held_rows import Held
+from penstock.sinks.epoch_rows import EpochRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.config import Settings
+
 SIDE = "side_output."
 
 
-def sink_of(kind: Any, options: Mapping[str, Any], *, name: str) -> Sink:
-    """The sink that a class or a factory makes of options, be it a sink or a plugin."""
+def sink_of(kind: Any, options: Mapping[str, Any], *, name: str, settings: Settings | None = None) -> Sink:
+    """Return the sink that a class or a factory makes of options; a plugin's class becomes a `PluginSink`."""
     if isinstance(kind, type) and issubclass(kind, SinkPlugin):
-        return PluginSink(kind, options, name=name)
-    fits = issubclass(kind, Sink) if isinstance(kind, type) else callable(kind)
-    made = kind(options) if fits else None
-    if not isinstance(made, Sink):
+        return PluginSink(kind, options, name=name, settings=settings)
+    makes_sinks = issubclass(kind, Sink) if isinstance(kind, type) else callable(kind)
+    sink = kind(options, settings) if makes_sinks else None
+    if not isinstance(sink, Sink):
         raise ConfigError(
             f"'{name}' is no sink: {kind!r}",
             code="PLUGIN_KIND",
             hint="the entry point must name a subclass of penstock.SinkPlugin",
         )
-    return made
+    return sink
 
 
-def python_sink(options: Mapping[str, Any]) -> Sink:
-    """The sink of the format `python`: the class that the option `module` names as `my_module:MySink`."""
-    place = str(options.get("module", ""))
-    module, colon, attribute = place.partition(":")
-    if not (module and colon and attribute):
-        raise ConfigError(
-            f"the python sink needs the option 'module' as \"my_module:MySink\", got {place!r}",
-            code="STREAM_OPTION_MISSING" if not place else "STREAM_OPTION_VALUE",
-        )
+class PythonOptions(Options):
+    """The class of a plugin that has no entry point."""
+
+    model_config = ConfigDict(extra="allow")
+    other_options: ClassVar[Others | None] = Others("", "options of the plugin")
+
+    module: str = Field(description="the class, as `my_module:MySink`")
+
+    @field_validator("module")
+    @classmethod
+    def _names_a_class(cls, module: str) -> str:
+        name, _, attribute = module.partition(":")
+        if not (name and attribute):
+            raise mistake(f'must be "my_module:MySink", got {module!r}')
+        return module
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFactory:
+    """Something that makes sinks and is not the class of them."""
+
+    Options: type[Options]
+    make: Callable[[Mapping[str, Any], Settings | None], Sink]
+
+    def __call__(self, options: Mapping[str, Any], settings: Settings | None = None) -> Sink:
+        return self.make(options, settings)
+
+
+def _python_sink(options: Mapping[str, Any], settings: Settings | None) -> Sink:
+    python = read_options(PythonOptions, options, owner=Owner("the python sink"))
+    name, _, attribute = python.module.partition(":")
     try:
-        found = import_module(module)
+        module = import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"cannot import '{module}': {error}",
+            f"cannot import '{name}': {error}",
             code="PLUGIN_IMPORT",
             hint="is it installed, or its folder on PYTHONPATH?",
         ) from error
-    if not hasattr(found, attribute):
+    if not hasattr(module, attribute):
+        names = [other for other in vars(module) if not other.startswith("_")]
         raise ConfigError(
-            f"the module '{module}' has no '{attribute}'",
+            f"the module '{name}' has no '{attribute}'",
             code="PLUGIN_IMPORT",
-            hint=suggest(attribute, [name for name in vars(found) if not name.startswith("_")], what="name"),
+            hint=suggest(attribute, names, what="name"),
         )
-    rest = {name: value for name, value in options.items() if name != "module"}
-    return sink_of(getattr(found, attribute), rest, name=attribute)
+    return sink_of(getattr(module, attribute), python.model_extra or {}, name=attribute, settings=settings)
+
+
+PYTHON_SINK = SinkFactory(PythonOptions, _python_sink)
 
 
 class PluginSink(Sink):
     """Leads a plugin through its life."""
 
-    def __init__(self, kind: type[SinkPlugin], options: Mapping[str, Any], *, name: str) -> None:
-        super().__init__(options)
+    def __init__(
+        self,
+        kind: type[SinkPlugin],
+        options: Mapping[str, Any],
+        *,
+        name: str,
+        settings: Settings | None = None,
+    ) -> None:
         self._plugin_kind = kind
         self._name = name
+        super().__init__({}, settings)
+        own = {key: value for key, value in options.items() if not key.startswith(SIDE)}
+        self.options = read_options(kind.Options, own, owner=Owner(f"the sink {name}"), settings=settings)
         self.modes = frozenset(kind.modes)  # type: ignore[misc]  # fixed for all sinks but plugins
-        own = {key: value for key, value in self.options.items() if not key.startswith(SIDE)}
-        self._plugin_options = options_of(kind.Options, own, what=f"the sink {name}")
         self._side = {
-            key.removeprefix(SIDE): _SideSink(key, value)
-            for key, value in self.options.items()
+            key.removeprefix(SIDE): _SideSink(key, value, settings)
+            for key, value in options.items()
             if key.startswith(SIDE)
         }
         self._plugin: SinkPlugin | None = None
         self._context: Context | None = None
         self._target: Target | None = None
         self._number: int | None = None
-        self._finalized = -1
 
     @property
     def guarantee(self) -> Guarantee:
@@ -95,7 +131,7 @@ class PluginSink(Sink):
     def open(self, target: Target) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        self._target, self._finalized = target, -1
+        self._target = target
         self._context = Context(
             query=target.query,
             name=target.name,
@@ -104,42 +140,41 @@ class PluginSink(Sink):
             keys=target.keys,
             labels=dict(target.labels),
             current=lambda: self._number,
-            memory=target.state if target.state is not None else _Forgetful(),
+            memory=target.state if target.state is not None else _TransientValues(),
             side=self._side_output,
         )
-        self._plugin = self._plugin_kind(self._plugin_options)
+        self._plugin = self._plugin_kind(self.options)
         self._plugin.initialize(self._context)
 
     def write(self, epoch: Epoch) -> int | None:
         plugin = self._opened()
-        self._finalize(epoch.number - 1)
         self._number = epoch.number
         try:
             rows = self._in_tasks(epoch) if plugin.parallel else self._on_driver(plugin, epoch)
             for side in self._side.values():
-                side.store(self._told_target(), epoch.number)
+                side.store(self._query(), epoch.number)
             plugin.process_checkpoint_marker(epoch.number)
         finally:
             self._number = None
         return rows
+
+    def finalize(self, epoch: int) -> None:
+        self._opened().process_checkpoint_finalizer(epoch)
 
     def close(self) -> None:
         plugin, self._plugin = self._plugin, None
         if plugin is None:
             return
         try:
-            self._finalize(self.committed, plugin)
+            plugin.terminate()
         finally:
-            try:
-                plugin.terminate()
-            finally:
-                for side in self._side.values():
-                    side.close()
+            for side in self._side.values():
+                side.close()
 
     def _on_driver(self, plugin: SinkPlugin, epoch: Epoch) -> int:
         rows = 0
-        with Held(epoch.frame) as held:
-            for batch in held.batches():
+        with EpochRows(epoch.frame) as epoch_rows:
+            for batch in epoch_rows.batches():
                 if batch.num_rows:
                     plugin.process_batch(batch)
                     rows += batch.num_rows
@@ -148,18 +183,12 @@ class PluginSink(Sink):
     def _in_tasks(self, epoch: Epoch) -> int:
         context = self._context
         assert context is not None
-        # What stays on the driver is left out: it does not travel.
-        told = replace(context, current=_Fixed(epoch.number), memory=None, side=None)
+        # State and side outputs stay on the driver.
+        in_task = replace(context, current=_Fixed(epoch.number), memory=None, side=None)
         frame, rows = counted(epoch.frame)
-        work = _Task(self._plugin_kind, self._plugin_options, told, epoch.number)
-        frame.mapInArrow(work, "done INT").collect()
+        task = _Task(self._plugin_kind, self.options, in_task, epoch.number)
+        frame.mapInArrow(task, "done INT").collect()
         return rows()
-
-    def _finalize(self, number: int, plugin: SinkPlugin | None = None) -> None:
-        """Tell the plugin of the last epoch that is noted, once."""
-        if number > self._finalized and number >= 0:
-            self._finalized = number
-            (plugin or self._opened()).process_checkpoint_finalizer(number)
 
     def _side_output(self, name: str) -> _SideSink:
         if name not in self._side:
@@ -170,7 +199,7 @@ class PluginSink(Sink):
             )
         return self._side[name]
 
-    def _told_target(self) -> Target:
+    def _query(self) -> Target:
         assert self._target is not None, "the sink was not opened"
         return self._target
 
@@ -180,34 +209,35 @@ class PluginSink(Sink):
 
 
 class _SideSink:
-    """Rows for another sink, kept until the end of the epoch."""
+    """Rows for another sink, buffered until the end of the epoch."""
 
-    def __init__(self, option: str, given: Any) -> None:
+    def __init__(self, option: str, value: Any, settings: Settings | None) -> None:
         from penstock.sinks import SINKS
 
-        if not isinstance(given, Mapping) or "format" not in given:
+        if not isinstance(value, Mapping) or "format" not in value:
             raise ConfigError(
-                f"{option} must be a dictionary with a format, got {given!r}",
+                f"{option} must be a dictionary with a format, got {value!r}",
                 code="STREAM_OPTION_VALUE",
                 hint='for example {"format": "parquet", "path": "rejected/"}',
             )
-        rest = {key: value for key, value in given.items() if key != "format"}
-        self._sink = sink_of(SINKS.load(str(given["format"])), rest, name=str(given["format"]))
+        name = str(value["format"])
+        options = {key: item for key, item in value.items() if key != "format"}
+        self._sink = sink_of(SINKS.load(name), options, name=name, settings=settings)
         self._opened: Target | None = None
-        self._waiting: list[pa.RecordBatch] = []
+        self._buffer: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Keep rows until the epoch ends."""
-        self._waiting.append(batch)
+        """Buffer rows until the epoch ends."""
+        self._buffer.append(batch)
 
     def store(self, target: Target, number: int) -> None:
         """Write the rows of an epoch."""
         import pyarrow as pa
 
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        batches, self._buffer = self._buffer, []
+        if not batches:
             return
-        frame = target.spark.createDataFrame(pa.Table.from_batches(waiting))
+        frame = target.spark.createDataFrame(pa.Table.from_batches(batches))
         if self._opened is None:
             own = replace(target, mode="append", schema=frame.schema, keys=(), state=None)
             self._sink.check(own)
@@ -216,7 +246,7 @@ class _SideSink:
         self._sink.write(Epoch(number, frame))
 
     def close(self) -> None:
-        self._waiting.clear()
+        self._buffer.clear()
         if self._opened is not None:
             self._opened = None
             self._sink.close()
@@ -261,7 +291,7 @@ class _Task:
         yield from ()
 
 
-class _Forgetful:
+class _TransientValues:
     """The state of a query without a name: it ends with the query."""
 
     def __init__(self) -> None:

@@ -6,18 +6,16 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from penstock.data.duration import milliseconds
 from penstock.errors import ConnectorError
-from penstock.sinks.base import Sink
+from penstock.sinks.base import QueryStatus
 from penstock.spark.micro_batch.run import Drained
 
 T = TypeVar("T")
 
-RETRY_FOR = "5 minutes"
 START_SECONDS = 15.0
-"""How long a start waits: whoever starts a query is there to read that a server does not answer."""
+"""How long a start waits: the user who starts a query should hear soon that a server does not answer."""
 
 
 class RetryAfter(Exception):
@@ -40,12 +38,7 @@ class RetryPolicy:
     first: float = 0.1
     longest: float = 10.0
     jitter: float = 0.5
-    """The part of each pause that is left to chance, so that many queries do not come back in the same moment."""
-
-    @classmethod
-    def of(cls, given: Any) -> RetryPolicy:
-        """The policy of a sink whose option `retry_for` says how long it waits in all."""
-        return cls(seconds=milliseconds(given, what="retry_for") / 1000)
+    """The random part of each pause, so that many queries do not come back in the same moment."""
 
     def at_start(self) -> RetryPolicy:
         """The policy while a query starts."""
@@ -60,28 +53,31 @@ class RetryPolicy:
 def retry(
     action: Callable[[], T],
     *,
-    sink: Sink,
+    status: QueryStatus,
+    description: str,
     policy: RetryPolicy,
-    passing: Callable[[Exception], str | None],
+    transient: Callable[[Exception], str | None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return what the action returns, trying again after errors that pass; `passing` says what such an error means.
+    """Return what the action returns; try again after transient errors, for which `transient` returns the reason.
 
-    The sink's `message` tells what is waited for. A server that says when to come back is not asked before, unless the policy ends. An error that does not pass goes through at once; one that does not pass in
-    time is a ConnectorError.
+    Errors for which `transient` returns None are raised at once. When the policy's time is over, the error is a
+    ConnectorError; when the query is to end, it is Drained. Meanwhile `status` shows that the query waits for `description`.
+    A server that says when to come back is not asked before, unless the policy ends earlier.
     """
-    began, attempt = time.monotonic(), 0
+    began, attempt = clock(), 0
     while True:
         try:
-            done = action()
+            result = action()
         except Exception as error:
-            reason = passing(error)
+            reason = transient(error)
             if reason is None:
                 raise
             attempt += 1
-            spent = time.monotonic() - began
+            spent = clock() - began
             if spent >= policy.seconds:
                 raise ConnectorError(
-                    f"{sink.describe()}: {reason}; gave up after {attempt} attempts in {spent:.0f} s",
+                    f"{description}: {reason}; gave up after {attempt} attempts in {spent:.0f} s",
                     code="SINK_UNREACHABLE",
                     hint="start the query again when the server answers: it goes on where it was; "
                     'wait longer with .option("retry_for", "30 minutes")',
@@ -89,12 +85,10 @@ def retry(
                 ) from error
             asked = error.seconds if isinstance(error, RetryAfter) else 0.0
             pause = min(max(policy.pause(attempt), asked), max(0.0, policy.seconds - spent))
-            sink.retries += 1
-            sink.message = (
-                f"waiting for {sink.describe()}: {reason} (attempt {attempt}, next in {pause:.1f} s)"
-            )
-            if sink.stopping.wait(pause):
+            status.waiting(f"waiting for {description}: {reason} (attempt {attempt}, next in {pause:.1f} s)")
+            if status.stopping.wait(pause):
                 raise Drained from error
         else:
-            sink.message = None
-            return done
+            if attempt:
+                status.resumed()
+            return result

@@ -1,4 +1,4 @@
-"""Rows as JSON arrays in HTTP requests: at least once, with a key by which the receiver can tell a request that comes again."""
+"""Rows as JSON arrays in HTTP requests: at least once, with a key by which the receiver can tell a repeated request."""
 
 from __future__ import annotations
 
@@ -7,50 +7,69 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from penstock.data.duration import milliseconds
-from penstock.errors import ConfigError, ConnectorError
-from penstock.sinks.base import Epoch, Guarantee, Sink, Target
-from penstock.sinks.column import row_as_json
-from penstock.sinks.held_rows import Held
-from penstock.sinks.retry import RETRY_FOR, RetryAfter, RetryPolicy, retry
+from pydantic import Field, field_validator
 
-BATCH_ROWS = 1_000
-TIMEOUT = "30 seconds"
+from penstock.errors import ConnectorError
+from penstock.options import Count, Duration, Texts, mistake
+from penstock.sinks.base import Epoch, Guarantee
+from penstock.sinks.column import row_as_json
+from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.retry import RetryAfter
+from penstock.sinks.server import ServerOptions, ServerSink
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+
 SHOWN = 200
 
 
-class WebhookSink(Sink):
+class WebhookOptions(ServerOptions):
+    """Where rows are posted, and in what portions."""
+
+    url: str = Field(repr=False, description="where rows are posted, as JSON arrays")
+    headers: Texts = Field(
+        {},
+        repr=False,
+        description='more headers of each request, for example `{"Authorization": "Bearer ..."}`',
+    )
+    batch_rows: Count = Field(1_000, description="rows per request")
+    timeout: Duration = Field("30 seconds", validate_default=True, description="of one request")
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise mistake(
+                "of a webhook starts with http:// or https://", hint="for example https://host/path"
+            )
+        return url
+
+
+class WebhookSink(ServerSink):
     """Posts the rows of each epoch in chunks; the header `Idempotency-Key` has query, epoch and chunk."""
 
-    taken: ClassVar[tuple[str, ...]] = ("url", "headers", "batch_rows", "timeout", "retry_for")
+    Options = WebhookOptions
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        self.only_known()
-        parts = urlsplit(str(self.required("url")))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"the url of a webhook starts with http:// or https://, got {self.options['url']!r}",
-                code="STREAM_OPTION_VALUE",
-            )
-        headers = self.options.get("headers", {})
-        if not isinstance(headers, Mapping):
-            raise ConfigError(
-                f"headers must be a dictionary, got {type(headers).__name__}",
-                code="STREAM_OPTION_VALUE",
-                hint='for example .option("headers", {"Authorization": "Bearer ..."})',
-            )
+    options: WebhookOptions
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        super().__init__(options, settings)
+        parts = urlsplit(self.options.url)
         self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
+        self._host, self._port = parts.hostname or "", parts.port
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._place = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-        self._headers = {"Content-Type": "application/json", "User-Agent": "penstock", **headers}
-        self._batch_rows = self.positive("batch_rows", BATCH_ROWS)
-        self._timeout = milliseconds(self.options.get("timeout", TIMEOUT), what="timeout") / 1000
-        self._policy = RetryPolicy.of(self.options.get("retry_for", RETRY_FOR))
+        self._location = (
+            f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        )
+        self._headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "penstock",
+            **self.options.headers,
+        }
         self._connection: http.client.HTTPConnection | None = None
 
     @property
@@ -58,71 +77,62 @@ class WebhookSink(Sink):
         return Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
-        return f"webhook {self._place}"
-
-    def open(self, target: Target) -> None:
-        self._query = target.query
+        return f"webhook {self._location}"
 
     def write(self, epoch: Epoch) -> int | None:
-        rows = 0
-        with Held(epoch.frame.select(row_as_json(epoch.frame.columns).alias("row"))) as held:
-            for number, chunk in enumerate(self._chunks(held)):
+        count = 0
+        with EpochRows(epoch.frame.select(row_as_json(epoch.frame.columns).alias("row"))) as rows:
+            for number, chunk in enumerate(self._chunks(rows)):
                 body = f"[{','.join(chunk)}]".encode()
-                key = f"{self._query}-{epoch.number}-{number}"
-                retry(
-                    partial(self._post, body, key),
-                    sink=self,
-                    policy=self._policy,
-                    passing=self._passing,
-                )
-                rows += len(chunk)
-        return rows
+                key = f"{self.target.query}-{epoch.number}-{number}"
+                self.retry(partial(self._post, body, key))
+                count += len(chunk)
+        return count
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _chunks(self, held: Held) -> Iterator[list[str]]:
-        """Rows in chunks of one size, whatever the partitions: a chunk that comes again has the same number."""
-        waiting: list[str] = []
-        for batch in held.batches():
-            waiting += batch.column(0).to_pylist()
-            while len(waiting) >= self._batch_rows:
-                yield waiting[: self._batch_rows]
-                waiting = waiting[self._batch_rows :]
-        if waiting:
-            yield waiting
+    def transient(self, error: Exception) -> str | None:
+        if not isinstance(error, RetryAfter | OSError | http.client.HTTPException):
+            return None
+        return str(error) or type(error).__name__
+
+    def _chunks(self, rows: EpochRows) -> Iterator[list[str]]:
+        """Rows in chunks of one size, whatever the partitions, so that a repeated chunk has the same number."""
+        size, pending = self.options.batch_rows, list[str]()
+        for batch in rows.batches():
+            pending += batch.column(0).to_pylist()
+            while len(pending) >= size:
+                yield pending[:size]
+                pending = pending[size:]
+        if pending:
+            yield pending
 
     def _post(self, body: bytes, key: str) -> None:
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            self._connection = kind(self._host, self._port, timeout=self._timeout)
+            self._connection = kind(self._host, self._port, timeout=self.options.timeout / 1000)
         self._connection.request("POST", self._path, body, {**self._headers, "Idempotency-Key": key})
         answer = self._connection.getresponse()
         content = answer.read()
         if 200 <= answer.status < 300:
             return
         shown = content[:SHOWN].decode(errors="replace").strip()
-        told = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
+        status = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise RetryAfter(told, seconds=_seconds(answer.getheader("Retry-After")))
+            raise RetryAfter(status, seconds=_seconds(answer.getheader("Retry-After")))
         raise ConnectorError(
-            f"the webhook answers {told}",
+            f"the webhook answers {status}",
             code="SINK_REFUSED",
-            where=self._place,
+            where=self._location,
             hint="the rows are sent again when the query is started again; those of earlier chunks too",
         )
 
-    def _passing(self, error: Exception) -> str | None:
-        if not isinstance(error, RetryAfter | OSError | http.client.HTTPException):
-            return None
-        self.close()
-        return str(error) or type(error).__name__
-
 
 def _seconds(after: str | None) -> float:
-    """How long a header `Retry-After` asks to wait: it has seconds, or a date; what cannot be read asks for nothing.
+    """How long a header `Retry-After` asks to wait, in seconds or until a date; 0 when it cannot be read.
 
     >>> _seconds("120"), _seconds("Wed, 21 Oct 2015 07:28:00 GMT"), _seconds("soon"), _seconds(None)
     (120.0, 0.0, 0.0, 0.0)

@@ -2,7 +2,7 @@
 
 In a registry's format a record begins with a zero byte and the id of the schema it was written with. Spark's decoder knows one
 writer's schema, so a topic with several has a decoder for each, chosen by the first five bytes. An id that no decoder has stops
-the batch before anything is written; its schema is asked for, and the batch runs again with one decoder more.
+the batch before anything is written; the registry returns its schema, and the batch runs again with one decoder more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST = 64 << 20
 
 
 def text_of(schema: Any) -> str:
-    """Return an Avro schema that the user gave as JSON text, as a dictionary, or as the path of a file."""
+    """Return the JSON text of an Avro schema: the text itself, a dictionary, or the path of a file."""
     if isinstance(schema, Mapping | list):
         return json.dumps(schema)
     text = str(os.fspath(schema))
@@ -67,12 +67,12 @@ def parsed(spark: SparkSession, texts: tuple[str, ...], *, where: str | None = N
 
 def as_record(schema: Any) -> dict[str, Any]:
     """Return the JSON of a schema, which must be a record."""
-    made = json.loads(schema.toString())
-    if not isinstance(made, dict) or made.get("type") != "record":
+    record = json.loads(schema.toString())
+    if not isinstance(record, dict) or record.get("type") != "record":
         raise ConfigError(
             "values need the Avro schema of a record, whose fields are the columns", code="AVRO_SCHEMA"
         )
-    return made
+    return record
 
 
 @dataclass(slots=True)
@@ -94,18 +94,18 @@ class AvroDecoder:
 
         # A field that no writer has: its default is there when the record could be read.
         fields = [*self.reader["fields"], {"name": OK, "type": "boolean", "default": True}]
-        given = {"mode": "PERMISSIVE", "avroSchema": json.dumps({**self.reader, "fields": fields})}
+        options = {"mode": "PERMISSIVE", "avroSchema": json.dumps({**self.reader, "fields": fields})}
         if self.registry is None:
-            return from_avro(value, json.dumps(self.reader), given)
+            return from_avro(value, json.dumps(self.reader), options)
         head, body = F.substring(value, 1, HEAD), F.substring(value, HEAD + 1, (1 << 31) - 1)
         unknown = F.raise_error(F.concat(F.lit(MARK), F.hex(head), F.lit("\n")))
-        nothing = from_avro(F.lit(None).cast("binary"), json.dumps(self.reader), given)
-        made = F.when(value.isNull() | (F.octet_length(head) < HEAD), nothing)
+        nothing = from_avro(F.lit(None).cast("binary"), json.dumps(self.reader), options)
+        decoded = F.when(value.isNull() | (F.octet_length(head) < HEAD), nothing)
         for number, writer in self.writers.items():
-            made = made.when(head == F.lit(_head(number)), from_avro(body, writer, given))
+            decoded = decoded.when(head == F.lit(_head(number)), from_avro(body, writer, options))
         for number in self.reasons:
-            made = made.when(head == F.lit(_head(number)), nothing)
-        return made.when(F.substring(head, 1, 1) == F.lit(b"\0"), unknown).otherwise(nothing)
+            decoded = decoded.when(head == F.lit(_head(number)), nothing)
+        return decoded.when(F.substring(head, 1, 1) == F.lit(b"\0"), unknown).otherwise(nothing)
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
         """Return whether a value is there and could not be decoded."""
@@ -113,20 +113,20 @@ class AvroDecoder:
 
     def columns(self, parsed: Column) -> list[Column]:
         """Return the columns of a decoded record."""
-        return [parsed.getField(each["name"]).alias(each["name"]) for each in self.reader["fields"]]
+        return [parsed.getField(field["name"]).alias(field["name"]) for field in self.reader["fields"]]
 
     def why(self, max_bytes: int | None) -> WhyNotAvro:
         """Return what says why a value is bad."""
         return WhyNotAvro(max_bytes, self.registry is not None, self.reasons)
 
-    def learn(self, number: int, found: Registered | None) -> None:
-        """Take note of the schema of an id, or of why it cannot be used."""
-        if found is None:
+    def learn(self, number: int, registered: Registered | None) -> None:
+        """Remember the schema of an id, or why it cannot be used."""
+        if registered is None:
             self.reasons[number] = f"its schema, id {number}, is not in the registry"
-        elif found.kind != "AVRO":
-            self.reasons[number] = f"its schema, id {number}, is not Avro but {found.kind}"
+        elif registered.kind != "AVRO":
+            self.reasons[number] = f"its schema, id {number}, is not Avro but {registered.kind}"
         else:
-            writer = parsed(self.spark, found.texts, where=f"schema id {number}")
+            writer = parsed(self.spark, registered.texts, where=f"schema id {number}")
             problem = self._incompatible(writer)
             if problem is None:
                 self.writers[number] = str(writer.toString())
@@ -137,10 +137,10 @@ class AvroDecoder:
 
     def learn_from(self, faults: tuple[Fault, ...]) -> bool:
         """Ask the registry for an id that stopped a batch; False when that is not what has failed."""
-        told = next((fault.message.partition(MARK)[2] for fault in faults if MARK in fault.message), "")
-        if self.registry is None or len(told) < 2 * HEAD:
+        head = next((fault.message.partition(MARK)[2] for fault in faults if MARK in fault.message), "")
+        if self.registry is None or len(head) < 2 * HEAD:
             return False
-        number = int(told[2 : 2 * HEAD], 16)
+        number = int(head[2 : 2 * HEAD], 16)
         if number in self.writers or number in self.reasons:
             return False
         self.learn(number, self.registry.schema(number))
@@ -154,7 +154,7 @@ class AvroDecoder:
         ).getResult()
         if str(result.getCompatibility().toString()) == "COMPATIBLE":
             return None
-        return "; ".join(_told(each) for each in result.getIncompatibilities())
+        return "; ".join(_described(problem) for problem in result.getIncompatibilities())
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,28 +185,29 @@ def with_writers(
     spark: SparkSession, schema: Any, registry: SchemaRegistry | None, subjects: list[str]
 ) -> AvroDecoder:
     """Return a decoder that knows the schemas of the subjects; without a schema, the newest is the reader's."""
-    found: Registered | None = None
+    newest: Registered | None = None
     if schema is None:
         assert registry is not None
-        found = next((newest for name in subjects if (newest := registry.latest(name)) is not None), None)
-        if found is None:
+        newest = next((latest for name in subjects if (latest := registry.latest(name)) is not None), None)
+        if newest is None:
             raise ConfigError(
                 f"the schema registry has no subject {' or '.join(map(repr, subjects))}",
                 code="SCHEMA_REGISTRY_SUBJECT",
-                where=registry.place,
+                where=registry.location,
                 hint="name it with subject=..., or give the columns with schema=...",
             )
-    texts = (text_of(schema),) if found is None else found.texts
-    made = AvroDecoder(spark, as_record(parsed(spark, texts)), registry)
-    for each in [one for name in subjects for one in registry.all(name)] if registry is not None else []:
-        made.learn(each.id, each)
-    return made
+    texts = (text_of(schema),) if newest is None else newest.texts
+    decoder = AvroDecoder(spark, as_record(parsed(spark, texts)), registry)
+    writers = [] if registry is None else [schema for name in subjects for schema in registry.all(name)]
+    for registered in writers:
+        decoder.learn(registered.id, registered)
+    return decoder
 
 
 def _head(number: int) -> bytes:
     return b"\0" + number.to_bytes(4, "big")
 
 
-def _told(problem: Any) -> str:
-    place = str(problem.getLocation()).removeprefix("/fields/")
-    return f"{problem.getType()} at {place} ({problem.getMessage()})"
+def _described(problem: Any) -> str:
+    field = str(problem.getLocation()).removeprefix("/fields/")
+    return f"{problem.getType()} at {field} ({problem.getMessage()})"

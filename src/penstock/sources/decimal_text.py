@@ -1,4 +1,4 @@
-"""Decimal numbers of text that have more digits than their column: Spark rounds them, and a record must not change unseen."""
+"""Decimal numbers in text with more digits than their column has: Spark would round them, and change a record silently."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def widened(schema: StructType) -> StructType:
 
     return StructType(
         [
-            StructField(each.name, _widened(each.dataType), each.nullable, each.metadata)
-            for each in schema.fields
+            StructField(field.name, _widened(field.dataType), field.nullable, field.metadata)
+            for field in schema.fields
         ]
     )
 
@@ -48,15 +48,15 @@ def narrowed(parsed: Column, schema: StructType) -> dict[str, Column]:
 
 def lossy(parsed: Column, schema: StructType) -> Column | None:
     """Return whether a number loses digits in its own type; None when no column has a type that could lose any."""
-    found: Column | None = None
+    loses: Column | None = None
     for field in schema.fields:
         wide = _widened(field.dataType)
         if wide == field.dataType:
             continue
         value = parsed.getField(field.name)
         differs = ~value.try_cast(field.dataType).try_cast(wide).eqNullSafe(value)
-        found = differs if found is None else found | differs
-    return found
+        loses = differs if loses is None else loses | differs
+    return loses
 
 
 def _widened(kind: DataType) -> DataType:

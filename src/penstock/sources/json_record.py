@@ -1,4 +1,4 @@
-"""JSON as rows: one parse per record, and everything that does not fit told apart from what does."""
+"""JSON as rows: one parse per record, which tells records that do not fit from those that do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PARSED = "_penstock_parsed"
 CORRUPT = "_penstock_corrupt"
-WHOLE = {"byte": 7, "short": 15, "integer": 31, "long": 63}
+INTEGER_BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 SHOWN = 60
 
 
@@ -35,9 +35,11 @@ class JsonDecoder:
         from pyspark.sql.types import StringType, StructField, StructType
 
         wide = StructType([*widened(self.schema).fields, StructField(CORRUPT, StringType())])
-        given = {name: _text(value) for name, value in self.options.items()}
+        options = {name: _text(value) for name, value in self.options.items()}
         return F.from_json(
-            value.cast("string"), wide, {**given, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+            value.cast("string"),
+            wide,
+            {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
         )
 
     def is_bad(self, value: Column, parsed: Column) -> Column:
@@ -53,7 +55,7 @@ class JsonDecoder:
 
     def columns(self, parsed: Column) -> list[Column]:
         """Return the columns of a parsed record."""
-        return [each.alias(name) for name, each in narrowed(parsed, self.schema).items()]
+        return [column.alias(name) for name, column in narrowed(parsed, self.schema).items()]
 
     def why(self, max_bytes: int | None) -> WhyNotJson:
         """Return what says why a value is bad."""
@@ -87,8 +89,8 @@ class WhyNotJson:
             return f"it is not JSON: {_sentence(error)}"
         if not isinstance(value, dict):
             return f"it is {_kind(value)}, not a JSON object"
-        found = next(_misfits("", value, StructType.fromJson(json.loads(self.schema))), None)
-        return found or "it does not fit the schema"
+        misfit = next(_misfits("", value, StructType.fromJson(json.loads(self.schema))), None)
+        return misfit or "it does not fit the schema"
 
 
 def _misfits(path: str, value: Any, kind: Any) -> Iterator[str]:
@@ -98,26 +100,26 @@ def _misfits(path: str, value: Any, kind: Any) -> Iterator[str]:
         return
     if name == "struct":
         if not isinstance(value, dict):
-            yield _told(path, value, kind)
+            yield _misfit(path, value, kind)
             return
-        for each in kind.fields:
+        for field in kind.fields:
             yield from _misfits(
-                f"{path}.{each.name}" if path else each.name, value.get(each.name), each.dataType
+                f"{path}.{field.name}" if path else field.name, value.get(field.name), field.dataType
             )
     elif name == "array":
         if not isinstance(value, list):
-            yield _told(path, value, kind)
+            yield _misfit(path, value, kind)
             return
-        for place, each in enumerate(value):
-            yield from _misfits(f"{path}[{place}]", each, kind.elementType)
+        for index, item in enumerate(value):
+            yield from _misfits(f"{path}[{index}]", item, kind.elementType)
     elif name == "map":
         if not isinstance(value, dict):
-            yield _told(path, value, kind)
+            yield _misfit(path, value, kind)
             return
-        for key, each in value.items():
-            yield from _misfits(f"{path}.{key}", each, kind.valueType)
+        for key, item in value.items():
+            yield from _misfits(f"{path}.{key}", item, kind.valueType)
     elif not fits(value, kind):
-        yield _told(path, value, kind)
+        yield _misfit(path, value, kind)
 
 
 def fits(value: Any, kind: Any) -> bool:
@@ -125,9 +127,9 @@ def fits(value: Any, kind: Any) -> bool:
     name = kind.typeName()
     if name == "string":
         return True
-    if name in WHOLE:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole and -(1 << WHOLE[name]) <= value < 1 << WHOLE[name]
+    if name in INTEGER_BITS:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return is_integer and -(1 << INTEGER_BITS[name]) <= value < 1 << INTEGER_BITS[name]
     if name == "boolean":
         return isinstance(value, bool)
     if name in ("float", "double"):
@@ -163,7 +165,7 @@ def _is_time(text: str, name: str) -> bool:
     return True
 
 
-def _told(path: str, value: Any, kind: Any) -> str:
+def _misfit(path: str, value: Any, kind: Any) -> str:
     shown = json.dumps(value, default=str, ensure_ascii=False)
     if isinstance(value, Decimal):
         shown = str(value)

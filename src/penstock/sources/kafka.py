@@ -1,24 +1,37 @@
-"""Topics of Kafka as streaming DataFrames."""
+"""Topics of Kafka as streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from penstock import config
-from penstock.errors import ConfigError, suggest
+from pydantic import AliasChoices, Field, model_validator
+
+from penstock.errors import ConfigError
+from penstock.options import FromSetting, IgnoringCase, Others, mistake
 from penstock.sources import bad_record, kafka_group
 from penstock.sources.avro_record import AvroDecoder, with_writers
-from penstock.sources.bad_record import BadPoint, BadRecords, Evolving, Why, split
+from penstock.sources.bad_record import (
+    BadRecordOptions,
+    BadRecords,
+    BadRecordTap,
+    Evolving,
+    MaxRecordBytes,
+    Why,
+    split,
+)
+from penstock.sources.base import Context, OffsetReporter, Source, SourceFrame
 from penstock.sources.json_record import JsonDecoder, WhyNotJson
 from penstock.sources.schema_registry import SchemaRegistry
+from penstock.sources.spark_options import Schema
 from penstock.spark.connectors import ensure_format
 from penstock.spark.kafka_access import for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan
 from penstock.spark.micro_batch.frames import as_struct
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # Large fetches: with the consumer's defaults it waits more than it reads (measured: 0.8M records/s before, 1.5M after).
@@ -30,46 +43,91 @@ CONSUMER = {
     # After every fetch Spark asks where the topic ends, and that seems to wait for the fetch which the consumer has sent ahead: with the
     # default, half a second (a batch of three records: 780 ms before, 300 after).
     "kafka.fetch.max.wait.ms": 10,
-    # With the defaults, of half a minute and more, nobody would hear for long that a broker is away.
+    # With the defaults, of half a minute and more, the user would hear late of a broker that does not answer.
     "kafka.request.timeout.ms": 10_000,
     "kafka.default.api.timeout.ms": 15_000,
 }
 
 OWN = ("key", "topic", "partition", "offset", "timestamp")
 """Columns of Kafka's own that stand beside those of the value, with an underscore."""
+SERVERS = "kafka.bootstrap.servers"
 
 
-def options(
-    spark: SparkSession,
-    *,
-    topic: str,
-    bootstrap_servers: str | None,
-    starting_offsets: str,
-    group: str | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return Spark's options for a topic, a list of topics ("a,b") or a pattern ("/orders-.*/")."""
-    servers = bootstrap_servers or config.load().kafka_bootstrap_servers
-    if not servers:
-        raise ConfigError(
-            "no Kafka servers are given",
-            code="KAFKA_SERVERS",
-            hint='write bootstrap_servers="host:9092", or set PENSTOCK_KAFKA_BOOTSTRAP_SERVERS',
-        )
-    others = {name: value for name, value in options.items() if not name.startswith("kafka.")}
-    pattern = topic.startswith("/") and topic.endswith("/") and len(topic) > 2
-    if group is not None:
-        kafka_group.check(group, options)
-    return {
-        **CONSUMER,
-        **({} if group is None else {kafka_group.OPTION: group}),
-        "minPartitions": spark.sparkContext.defaultParallelism,
-        "kafka.bootstrap.servers": servers,
-        "subscribePattern" if pattern else "subscribe": topic[1:-1] if pattern else topic,
-        "startingOffsets": starting_offsets,
-        **others,
-        **prefixed(for_java(unprefixed(options))),
-    }
+class KafkaOptions(BadRecordOptions):
+    """Which topics, how values become columns, and settings of the consumer."""
+
+    other_options: ClassVar[Others | None] = Others(
+        "",
+        'options of Spark\'s Kafka source; `kafka.*` are settings of Java\'s consumer, as in `**{"kafka.security.protocol": "SSL"}`',
+    )
+
+    topic: str = Field(description='a topic, several (`"a,b"`) or a pattern (`"/orders-.*/"`)')
+    bootstrap_servers: Annotated[
+        str, FromSetting("kafka_bootstrap_servers", "host:9092", code="KAFKA_SERVERS")
+    ] = Field(
+        validation_alias=AliasChoices("bootstrap_servers", SERVERS),
+        description="the brokers, `host:9092,other:9092`",
+    )
+    columns: Schema = Field(
+        None,
+        validation_alias="schema",
+        description="the columns of values. Without it, the columns are Kafka's own: `key`, `value`, `topic`, `partition`, `offset`, "
+        "`timestamp`. With it they stand behind those of the value, with an underscore: `_key`, `_topic`, ...",
+    )
+    format: Annotated[Literal["json", "avro"] | None, IgnoringCase] = Field(
+        None, description="of values; with a schema `json` unless the option says otherwise"
+    )
+    schema_registry: str | bool | None = Field(
+        None,
+        repr=False,
+        description="the address of a schema registry, see Avro below; default `PENSTOCK_SCHEMA_REGISTRY_URL`, `False` for plain Avro",
+    )
+    schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
+    subject: str | None = Field(None, description="the subject of the registry; without it `TOPIC-value`")
+    starting_offsets: str = Field(
+        "latest",
+        description="`latest`, `earliest`, or Spark's JSON; only for the first start, later ones go on from the checkpoint",
+    )
+    group: str | None = Field(
+        None,
+        description="a consumer group to which the query commits, after every batch, how far it has read",
+    )
+    max_record_bytes: MaxRecordBytes = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_topic(cls, options: Any) -> Any:
+        """Take Spark's own names for topics too."""
+        if not isinstance(options, Mapping) or "topic" in options:
+            return options
+        names = {str(name).lower(): name for name in options}
+        for name, topic in (("subscribe", "{}"), ("subscribepattern", "/{}/"), ("assign", "")):
+            if name in names:
+                return {**options, "topic": topic.format(options[names[name]])}
+        return options
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.format != "avro" and (self.schema_registry or self.schema_registry_auth or self.subject):
+            raise mistake('schema registries are for format="avro"', hint='add format="avro"')
+        if self.format == "json" and self.columns is None:
+            raise mistake('format="json" needs the columns', hint='for example schema="id BIGINT"')
+        has_good_ones = self.format or self.columns is not None or self.max_record_bytes is not None
+        if self.on_bad_record != "fail" and not has_good_ones:
+            raise mistake(
+                f'on_bad_record="{self.on_bad_record}" needs to know what a good record is',
+                hint='give a schema="id BIGINT, ...", or max_record_bytes=...',
+            )
+        return self
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Spark's option for a topic, a list of topics ("a,b") or a pattern ("/orders-.*/")."""
+        if not self.topic:
+            return {}
+        if self.topic.startswith("/") and self.topic.endswith("/") and len(self.topic) > 2:
+            return {"subscribePattern": self.topic[1:-1]}
+        return {"subscribe": self.topic}
 
 
 class Decoder(Protocol):
@@ -92,62 +150,93 @@ class Decoder(Protocol):
         """Return what says why a value is bad."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How values are written, as the user told it."""
+class KafkaSource(Source):
+    """Records of one or more topics; with a schema, the columns of their values beside Kafka's own."""
 
-    name: str | None = None
-    schema: Any = None
-    registry: str | bool | None = None
-    registry_auth: str | None = None
-    subject: str | None = None
+    Options = KafkaOptions
+    location: ClassVar[str | None] = "topic"
 
-    def decoder(self, spark: SparkSession, topic: str) -> Decoder | None:
-        """Return what decodes values; None when they stay as they are."""
-        name = self.name or ("json" if self.schema is not None else "")
-        if name not in ("", "json", "avro"):
-            raise ConfigError(
-                f"unknown format {self.name!r} of values",
-                code="SOURCE_OPTION_VALUE",
-                hint=suggest(name, ("json", "avro"), what="format"),
-            )
-        if name != "avro" and (self.registry or self.registry_auth or self.subject):
-            raise ConfigError(
-                'schema registries are for format="avro"',
-                code="SOURCE_OPTION_VALUE",
-                hint='add format="avro"',
-            )
-        if name == "avro":
-            return self._avro(spark, topic)
-        if name == "json" and self.schema is None:
-            raise ConfigError(
-                'format="json" needs the columns',
-                code="SOURCE_OPTION_VALUE",
-                hint='for example schema="id BIGINT"',
-            )
-        return JsonDecoder(as_struct(self.schema)) if name else None
+    options: KafkaOptions
 
-    def _avro(self, spark: SparkSession, topic: str) -> AvroDecoder:
-        settings = config.load()
-        url = self.registry if isinstance(self.registry, str) else settings.schema_registry_url
+    def read(self, context: Context) -> SourceFrame:
+        spark, rule = context.spark, self.options.rule
+        options = self._spark_options(spark)
+        frame = spark.readStream.format("kafka").options(**options).load()
+        decoder = self._decoder(context)
+        if decoder is not None:
+            return SourceFrame(*_decoded(frame, decoder, rule, options))
+        if rule.max_bytes is not None:
+            return SourceFrame(*_limited(frame, rule, options))
+        return SourceFrame(frame)
+
+    @classmethod
+    def reporter(cls, options: Mapping[str, str], *, note: Callable[[str], None]) -> OffsetReporter | None:
+        return kafka_group.ConsumerGroup(options, note=note) if kafka_group.OPTION in options else None
+
+    @classmethod
+    def bounded(cls, spark: SparkSession, relation: Any, *, folder: Callable[[], str]) -> dict[str, str]:
+        options = {name.lower(): value for name, value in dict(relation.extraOptions()).items()}
+        if options.get("startingoffsets") == "latest" and not any("timestamp" in name for name in options):
+            raise ConfigError(
+                "once reads what is there, and this source begins with what comes later",
+                code="STREAM_ONCE_LATEST",
+                hint='say starting_offsets="earliest", or use another trigger',
+            )
+        if any(name.startswith("ending") for name in options):
+            return {}
+        jvm: Any = spark._jvm
+        with plan.opened(spark, relation, folder()) as stream:
+            first = stream.initialOffset()
+            everything = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+            return {"endingOffsets": str(stream.latestOffset(first, everything).json())}
+
+    def _spark_options(self, spark: SparkSession) -> dict[str, Any]:
+        own, group = self.options.spark, self.options.group
+        if group is not None:
+            kafka_group.check(group, own)
+        return {
+            **CONSUMER,
+            **({} if group is None else {kafka_group.OPTION: group}),
+            "minPartitions": spark.sparkContext.defaultParallelism,
+            SERVERS: self.options.bootstrap_servers,
+            **self.options.topics,
+            "startingOffsets": self.options.starting_offsets,
+            **{name: value for name, value in own.items() if not name.startswith("kafka.")},
+            **prefixed(for_java(unprefixed(own))),
+        }
+
+    def _decoder(self, context: Context) -> Decoder | None:
+        """What decodes values; None when they stay as they are."""
+        if self.options.format == "avro":
+            return self._avro_decoder(context)
+        if self.options.columns is None:
+            return None
+        return JsonDecoder(as_struct(self.options.columns))
+
+    def _avro_decoder(self, context: Context) -> AvroDecoder:
+        options, topic = self.options, self.options.topic
+        option = options.schema_registry
+        url = option if isinstance(option, str) else context.settings.schema_registry_url
         registry = None
-        if url and self.registry is not False:
-            registry = SchemaRegistry(url, self.registry_auth)
-        elif self.schema is None:
+        if url and option is not False:
+            registry = SchemaRegistry(url, options.schema_registry_auth)
+        elif options.columns is None:
             raise ConfigError(
                 'format="avro" needs a schema, or a schema registry',
                 code="AVRO_SCHEMA",
                 hint='give schema="orders.avsc", or schema_registry="http://host:8081" '
                 "(PENSTOCK_SCHEMA_REGISTRY_URL)",
             )
-        ensure_format(spark, "avro", settings)
-        named = [] if topic.startswith("/") else [f"{each.strip()}-value" for each in topic.split(",")]
-        return with_writers(spark, self.schema, registry, [self.subject] if self.subject else named)
+        ensure_format(context.spark, "avro", context.settings)
+        subjects = [] if topic.startswith("/") else [f"{name.strip()}-value" for name in topic.split(",")]
+        return with_writers(
+            context.spark, options.columns, registry, [options.subject] if options.subject else subjects
+        )
 
 
-def decoded(
+def _decoded(
     frame: DataFrame, decoder: Decoder, rule: BadRecords, options: Mapping[str, Any]
-) -> tuple[DataFrame, BadPoint]:
+) -> tuple[DataFrame, BadRecordTap]:
     """Return the columns of values, then Kafka's key, topic, partition, offset and timestamp with an underscore.
 
     A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values.
@@ -164,54 +253,35 @@ def decoded(
     def column() -> DataFrame:
         return frame.withColumn(alias, decoder.parse(small))
 
-    watched = column().select(
+    checked = column().select(
         alias,
         *[F.col(name).alias(f"_{name}") for name in OWN],
         _bad(large | decoder.is_bad(small, F.col(alias))),
     )
-    good, point = split(
-        watched,
+    good, tap = split(
+        checked,
         rule,
-        place="offset",
+        position="offset",
         why=decoder.why(rule.max_bytes),
         kafka=options,
         evolving=Evolving(alias, column, decoder.learn_from) if isinstance(decoder, AvroDecoder) else None,
     )
-    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), point
+    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), tap
 
 
-def limited(frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]) -> tuple[DataFrame, BadPoint]:
+def _limited(
+    frame: DataFrame, rule: BadRecords, options: Mapping[str, Any]
+) -> tuple[DataFrame, BadRecordTap]:
     """Return records as Spark has them, without those that are larger than the rule allows."""
     from pyspark.sql import functions as F
 
     large = F.coalesce(F.octet_length("value") > F.lit(rule.max_bytes), F.lit(False))
     why = WhyNotJson("", rule.max_bytes)
-    good, point = split(frame.select("*", _bad(large)), rule, place="offset", why=why, kafka=options)
-    return good.select(*frame.columns), point
+    good, tap = split(frame.select("*", _bad(large)), rule, position="offset", why=why, kafka=options)
+    return good.select(*frame.columns), tap
 
 
 def _bad(condition: Column) -> Column:
     from pyspark.sql import functions as F
 
     return bad_record.column(condition, F.col("value"), **{name: F.col(name) for name in OWN})
-
-
-def pinned(spark: SparkSession, relation: Any, folder: str) -> dict[str, str]:
-    """Return options that let a batch read what the topics hold now, however often it is read.
-
-    `relation` is Spark's node of a plan; `folder` is for notes that nobody reads later.
-    """
-    given = {name.lower(): value for name, value in dict(relation.extraOptions()).items()}
-    if given.get("startingoffsets") == "latest" and not any("timestamp" in name for name in given):
-        raise ConfigError(
-            "once reads what is there, and this source begins with what comes later",
-            code="STREAM_ONCE_LATEST",
-            hint='say starting_offsets="earliest", or use another trigger',
-        )
-    if any(name.startswith("ending") for name in given):
-        return {}
-    jvm: Any = spark._jvm
-    with plan.opened(spark, relation, folder) as stream:
-        first = stream.initialOffset()
-        everything = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-        return {"endingOffsets": str(stream.latestOffset(first, everything).json())}

@@ -1,7 +1,7 @@
-"""How far a query has read, told to an ordinary consumer group, so that Kafka's own tools show its lag.
+"""How far a query has read, committed to an ordinary consumer group, so that Kafka's own tools show its lag.
 
-Spark's checkpoint decides where a query goes on: the offsets of the group are never read, and may be behind by what was
-committed last before a crash.
+Spark's checkpoint decides where a query goes on: the query never reads the offsets of the group, and after a crash they may be behind by
+the last batch.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COORDINATOR_SECONDS = 5.0
 """How long a broker may look for the group's coordinator, which it does when the group is new."""
 AGAIN_SECONDS = 10.0
 LAST_SECONDS = 5.0
-"""How long the end of a query waits for the last offsets to be told."""
+"""How long the end of a query waits until the last offsets are committed."""
 
 Offsets = Mapping[str, Mapping[str, int]]
 
 
 def check(group: str, options: Mapping[str, Any]) -> None:
-    """Refuse a group that cannot be told, with these options of the source."""
+    """Refuse a group to which a query with these options of the source cannot commit."""
     if find_spec("confluent_kafka") is None:
         raise ConfigError(
             f"group={group!r} needs the package confluent-kafka",
@@ -41,23 +41,23 @@ def check(group: str, options: Mapping[str, Any]) -> None:
 
 
 class ConsumerGroup:
-    """Tells one group from a thread of its own; of offsets that come faster than they can be told, the last count."""
+    """Commits to one group, in a thread of its own; of offsets that come faster than Kafka takes them, only the last are committed."""
 
-    def __init__(self, options: Mapping[str, str], *, told: Callable[[str], None]) -> None:
-        """`options` are those of the source."""
+    def __init__(self, options: Mapping[str, str], *, note: Callable[[str], None]) -> None:
+        """`options` are those of the source; `note` takes a failure for the log of the query."""
         self.group = options[OPTION]
         self.failures = 0
         self._settings = access(unprefixed(options)) or {}
-        self._told = told
-        self._waiting: Offsets | None = None
+        self._note = note
+        self._pending: Offsets | None = None
         self._closing = False
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def commit(self, offsets: Offsets) -> None:
-        """Let the group know that all records before these offsets are read; returns at once."""
+        """Commit that all records before these offsets are read; returns at once."""
         with self._change:
-            self._waiting = offsets
+            self._pending = offsets
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"penstock group {self.group}", daemon=True
@@ -66,7 +66,7 @@ class ConsumerGroup:
             self._change.notify_all()
 
     def close(self, seconds: float = LAST_SECONDS) -> None:
-        """Wait a moment for the last offsets to be told, and end."""
+        """Wait a moment until the last offsets are committed, and end."""
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -83,9 +83,9 @@ class ConsumerGroup:
             while (offsets := self._next(failed)) is not None:
                 try:
                     consumer = consumer or self._consumer()
-                    self._tell(consumer, offsets)
+                    self._commit(consumer, offsets)
                     failed = None
-                except Exception as error:  # only reporting: whatever it is, the query goes on
+                except Exception as error:  # this is only a report: the query goes on
                     self._fail(_reason(error), quietly=failed is not None)
                     failed = offsets
         finally:
@@ -93,12 +93,12 @@ class ConsumerGroup:
                 consumer.close()
 
     def _next(self, failed: Offsets | None) -> Offsets | None:
-        """The newest offsets; those that could not be told are told again after a pause. None: the end."""
+        """The newest offsets; those that failed come again after a pause. None: the end."""
         with self._change:
             self._change.wait_for(
-                lambda: self._waiting is not None or self._closing, None if failed is None else AGAIN_SECONDS
+                lambda: self._pending is not None or self._closing, None if failed is None else AGAIN_SECONDS
             )
-            offsets, self._waiting = self._waiting, None
+            offsets, self._pending = self._pending, None
             return offsets or (None if self._closing else failed)
 
     def _consumer(self) -> Any:
@@ -114,20 +114,20 @@ class ConsumerGroup:
             }
         )
 
-    def _tell(self, consumer: Any, offsets: Offsets) -> None:
+    def _commit(self, consumer: Any, offsets: Offsets) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        wanted = [
+        partitions_to_commit = [
             TopicPartition(topic, int(partition), int(offset))
             for topic, partitions in offsets.items()
             for partition, offset in partitions.items()
         ]
         deadline = time.monotonic() + COORDINATOR_SECONDS
-        while wanted:
+        while partitions_to_commit:
             try:
-                for each in consumer.commit(offsets=wanted, asynchronous=False):
-                    if each.error is not None:
-                        raise KafkaException(each.error)
+                for partition in consumer.commit(offsets=partitions_to_commit, asynchronous=False):
+                    if partition.error is not None:
+                        raise KafkaException(partition.error)
                 return
             except KafkaException as error:
                 if "COORD" not in error.args[0].name() or time.monotonic() > deadline:
@@ -138,9 +138,9 @@ class ConsumerGroup:
         with self._change:
             self.failures += 1
         if not quietly:
-            text = f"the consumer group '{self.group}' was not told how far the query is: {reason}"
+            text = f"the query could not commit how far it has read to the consumer group '{self.group}': {reason}"
             LOG.warning("%s", text)
-            self._told(text)
+            self._note(text)
 
 
 def _reason(error: Exception) -> str:

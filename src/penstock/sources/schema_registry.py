@@ -39,11 +39,11 @@ class SchemaRegistry:
             raise ConfigError(
                 "the address of a schema registry starts with http:// or https://",
                 code="SCHEMA_REGISTRY_ADDRESS",
-                where=self.place,
+                where=self.location,
             )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address without user and password."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -59,13 +59,13 @@ class SchemaRegistry:
         return None if answer is None else self._registered(int(answer["id"]), answer)
 
     def all(self, subject: str) -> list[Registered]:
-        """Return the schemas of a subject; others may still be learnt by their ids."""
-        known = self._get(f"/subjects/{quote(subject, safe='')}/versions")
-        if known is None:
+        """Return the schemas of a subject; the decoder can learn others by their ids."""
+        versions = self._get(f"/subjects/{quote(subject, safe='')}/versions")
+        if versions is None:
             newest = self.latest(subject)
             return [] if newest is None else [newest]
-        found = [self._version(subject, version) for version in known]
-        return [self._registered(int(each["id"]), each) for each in found if each is not None]
+        answers = [self._version(subject, version) for version in versions]
+        return [self._registered(int(answer["id"]), answer) for answer in answers if answer is not None]
 
     def _version(self, subject: str, version: Any) -> Any:
         return self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
@@ -82,7 +82,7 @@ class SchemaRegistry:
 
     def _get(self, path: str) -> Any:
         """Return an answer, or None when there is no such thing."""
-        request = urllib.request.Request(f"{self.place.rstrip('/')}{path}")
+        request = urllib.request.Request(f"{self.location.rstrip('/')}{path}")
         request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
         login = self.auth or urlsplit(self.url).netloc.rpartition("@")[0]
         if login:
@@ -98,7 +98,7 @@ class SchemaRegistry:
                 raise ConnectorError(
                     f"the schema registry answers {error.code} {error.reason}",
                     code="SCHEMA_REGISTRY_REFUSED" if refused else "SCHEMA_REGISTRY",
-                    where=f"{self.place}{path}",
+                    where=f"{self.location}{path}",
                     hint='give schema_registry_auth="user:password"' if refused else None,
                     retryable=error.code >= 500,
                 ) from error
@@ -106,6 +106,6 @@ class SchemaRegistry:
             raise ConnectorError(
                 f"the schema registry does not answer: {getattr(error, 'reason', error)}",
                 code="SCHEMA_REGISTRY_AWAY",
-                where=self.place,
+                where=self.location,
                 retryable=True,
             ) from error

@@ -1,7 +1,7 @@
-"""The epochs of a query as others see them in the state backend, written down a moment later.
+"""The epochs of a query as others see them in the state backend: a write-behind log.
 
-What keeps a row from being lost or written twice are Spark's checkpoint, the sink's own mark and the lease; the diary is for people. It
-does not let a batch of a few milliseconds wait for a database, and after a crash its last entries may be missing.
+Spark's checkpoint, the sink's own mark and the lease keep rows from being lost or written twice; this log is for people. A batch of
+a few milliseconds does not wait for a database, and after a crash the last entries of the log may be missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entry = tuple[int, bool, int | None]
 
 
 class EpochLog:
-    """Takes entries at once, and writes those of a moment in one transaction, in a thread that lasts while there are any."""
+    """Takes entries at once; a thread writes those of a moment in one transaction."""
 
     def __init__(self, backend: Backend, lease: Lease) -> None:
         self._backend = backend
@@ -37,11 +37,11 @@ class EpochLog:
         self._thread: threading.Thread | None = None
 
     def begin(self, epoch: int) -> None:
-        """An epoch begins."""
+        """Log that an epoch begins."""
         self._add((epoch, False, None))
 
     def commit(self, epoch: int, rows: int | None) -> None:
-        """An epoch is written."""
+        """Log that an epoch is written."""
         self._add((epoch, True, rows))
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class EpochLog:
             self._entries = [*self._entries, entry][-2 * KEPT :]
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(
-                    target=self._run, name=f"penstock-diary-{self._lease.job}", daemon=True
+                    target=self._run, name=f"penstock-epochs-{self._lease.job}", daemon=True
                 )
                 self._thread.start()
         self._news.set()
@@ -83,6 +83,6 @@ class EpochLog:
                             epochs.begin(self._lease, number, connection=connection)
             except PenstockError as error:
                 # A backend that is away does not stop the query; whether the lease is lost, the heartbeat finds out.
-                LOG.debug("epochs of %s are not written down yet: %s", self._lease.job, error)
+                LOG.debug("epochs of %s are not logged yet: %s", self._lease.job, error)
                 with self._lock:
                     self._entries = [*entries, *self._entries][-2 * KEPT :]

@@ -1,245 +1,216 @@
-"""What happens with the epochs of a query, and the runs that it is made of."""
+"""The commit protocol of a query: what happens with each epoch, in this order.
+
+1. Fence: the lease of the query must still be ours, otherwise the query ends.
+2. Log the epoch's beginning in the state backend (write-behind, for people).
+3. `sink.write`: the rows and the mark of the epoch, together where the sink can do that.
+4. Side outputs: the bad and late rows of the epoch.
+5. Log the commit in the state backend.
+6. Spark commits the epoch's offsets in the checkpoint: the epoch does not come again.
+7. Progress: Spark's report, with what the sink counted, goes to the job, the metrics and the listeners.
+8. Consumer groups get the offsets of the epoch.
+9. Finalizer: `sink.finalize`, before the next epoch is written or before the sink is closed.
+
+After a crash before 6 the epoch comes again with the same number and the same rows; a sink that is exactly once finds its mark
+and skips it. Steps 1 to 5 run in the thread of Spark's batch, 7 and 8 in that of Spark's listener. Step 9 runs in the thread of
+the next batch, or in the one that closes the sink: all methods of a sink are called from one thread at a time.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
 from penstock.sinks.base import Epoch, Sink, Target
-from penstock.sinks.foreach import ForeachBatchSink
-from penstock.spark.micro_batch import checkpoint
-from penstock.spark.micro_batch.live import Live, RealTime, rows_written, unsplit
-from penstock.spark.micro_batch.run import MicroBatches, OneBatch, Run, Settings
+from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch.live import Live, rows_written
+from penstock.spark.micro_batch.tap import EpochPlan
 from penstock.spark.status import records_read
-from penstock.streaming.call_site import told
 from penstock.streaming.progress import Progress, from_spark
-from penstock.streaming.side_output import Counts
+from penstock.streaming.side_output import SideCounts, SideOutputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.streaming.consumer_groups import ConsumerGroups
     from penstock.streaming.job import QueryJob
-    from penstock.streaming.query import StreamingQuery
-    from penstock.streaming.query_sources import QuerySources
-    from penstock.streaming.trigger import Trigger
-
-ONE_BATCH = {"once": True}
+    from penstock.streaming.query_events import QueryEvents
 
 
-class Work:
-    """What happens with each epoch of one query: fence, write, note, report."""
+@dataclass(frozen=True, slots=True)
+class WrittenEpoch:
+    """What the sink and the side outputs took of one epoch."""
+
+    rows: int | None
+    """Rows that are new in the sink; None when nobody knows."""
+    side: SideCounts = field(default_factory=SideCounts)
+
+
+class WrittenEpochs:
+    """Hands epochs from the thread that writes them to the thread in which Spark reports them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epochs: dict[int, WrittenEpoch] = {}
+        self._committed = -1
+
+    @property
+    def committed(self) -> int:
+        """The last epoch since the sink was opened that Spark has committed; -1 when there is none."""
+        with self._lock:
+            return self._committed
+
+    def clear(self) -> None:
+        """Forget all, because the sink is opened again."""
+        with self._lock:
+            self._epochs = {}
+            self._committed = -1
+
+    def add(self, number: int, epoch: WrittenEpoch) -> None:
+        """An epoch is written."""
+        with self._lock:
+            self._epochs[number] = epoch
+
+    def commit(self, number: int) -> WrittenEpoch | None:
+        """Spark has committed an epoch; return what was written, and forget the epochs before it."""
+        with self._lock:
+            self._epochs = {key: epoch for key, epoch in self._epochs.items() if key >= number}
+            if number in self._epochs:
+                self._committed = number
+            return self._epochs.get(number)
+
+
+class EpochWriter:
+    """Writes and reports the epochs of one query; `trigger` is for its progress."""
 
     def __init__(
         self,
-        query: StreamingQuery,
         sink: Sink,
         target: Target,
-        trigger: Trigger,
         *,
+        trigger: str,
         job: QueryJob | None,
-        sources: QuerySources,
+        side_outputs: SideOutputs,
+        groups: ConsumerGroups,
+        events: QueryEvents,
     ) -> None:
-        self._query = query
-        self._sources = sources
         self._sink = sink
         self._target = target
         self._trigger = trigger
         self._job = job
-        self._rows: dict[int, int | None] = {}
-        self._aside: dict[int, Counts] = {}
+        self._side_outputs = side_outputs
+        self._groups = groups
+        self._events = events
+        self._written = WrittenEpochs()
+        self._finalized = -1
         self._open = False
 
     def open(self) -> None:
-        """Open the sink; before a second run of the query, close it first."""
+        """Open the sink and the side outputs; before a second run of the query, close them first."""
         if self._open:
-            self._sink.close()
-        try:
-            self._sink.stopping.clear()
-            self._sink.committed = -1
+            self._close_sink()
+        with translated():
+            self._target.status.stopping.clear()
+            self._written.clear()
+            self._finalized = -1
             self._sink.open(self._target)
-            self._sources.open(self._sink.stopping)
-        except PenstockError:
-            raise
-        except Exception as error:
-            raise told(error) from None
-        self._open = True
+            self._open = True
+            self._side_outputs.open(self._target)
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """Write one epoch."""
-        if self._job is not None:
-            self._job.begin(number)
-        self._rows[number] = self._sink.write(Epoch(number, batch))
-        if self._sources.takes_aside:
-            self._aside[number] = self._sources.take_aside(
-                batch, self._target, number, all_read=not isinstance(self._sink, ForeachBatchSink)
-            )
-        if self._job is not None:
-            self._job.commit(number, self._rows[number])
+        """Write one micro-batch: steps 1 to 5."""
+        self._write(batch, number, lambda: EpochPlan.of_query(batch, self._target.spark, self._target.query))
 
-    def write_only(self, batch: DataFrame, number: int, tag: str) -> None:
-        """Write the one epoch of a batch query, and report it, because Spark does not."""
+    def write_batch(self, batch: DataFrame, number: int, *, tag: str, ends: Mapping[str, Any]) -> None:
+        """Write the one epoch of a batch query, and report it, because Spark does not.
+
+        `tag` is that of Spark's jobs, `ends` are the offsets for the consumer groups.
+        """
         began, clock = datetime.now(UTC), time.monotonic()
-        self.write(batch, number)
-        self._sink.committed = number
-        self._sources.read_all()
-        self._query.report(
+        self._write(batch, number, lambda: EpochPlan.of_batch(batch))
+        epoch = self._written.commit(number)
+        assert epoch is not None
+        self._events.progress(
             Progress(
-                trigger=str(self._trigger),
+                trigger=self._trigger,
                 batch_id=number,
                 input_rows=records_read(batch.sparkSession, tag),
-                output_rows=self._rows[number],
+                output_rows=epoch.rows,
                 duration_ms=int((time.monotonic() - clock) * 1000),
                 timestamp=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                dropped_records=self._counts(number).dropped,
-                quarantined_records=self._counts(number).quarantined,
+                dropped_records=epoch.side.dropped,
+                quarantined_records=epoch.side.quarantined,
             )
         )
+        self._groups.commit_ends(ends)
 
-    def reported(self, progress: Mapping[str, Any]) -> None:
-        """Pass on what Spark tells of an epoch, with the rows that the sink counted."""
+    def report(self, progress: Mapping[str, Any]) -> None:
+        """Report an epoch that Spark has committed, steps 7 and 8; {"idle": True}: there was nothing to do."""
         if progress.get("idle"):
-            self._query.idle()
+            self._events.idle()
             return
-        self._sources.committed(progress)
-        number = int(progress["batchId"])
-        counts = self._counts(number)
-        told = from_spark(progress, trigger=str(self._trigger), output_rows=self._rows.get(number, 0))
-        if number in self._rows:
-            self._sink.committed = number
-        self._query.report(
+        epoch = self._written.commit(int(progress["batchId"])) or WrittenEpoch(rows=0)
+        report = from_spark(progress, trigger=self._trigger, output_rows=epoch.rows)
+        self._events.progress(
             replace(
-                told,
-                dropped_records=counts.dropped,
-                quarantined_records=counts.quarantined,
-                late_rows=told.late_rows + counts.late,
+                report,
+                dropped_records=epoch.side.dropped,
+                quarantined_records=epoch.side.quarantined,
+                late_rows=report.late_rows + epoch.side.late,
             )
         )
-        for old in [each for each in self._rows if each < number]:
-            del self._rows[old]
-            self._aside.pop(old, None)
+        self._groups.commit(progress)
 
-    def _counts(self, number: int) -> Counts:
-        return self._aside.get(number, Counts())
-
-    def mends(self, error: BaseException) -> bool:
-        """Whether the query can go on after an error, because something was learnt from it."""
-        return self._sources.mends(error)
-
-    def mended(self, frame: DataFrame) -> DataFrame:
-        """The query with all that was learnt."""
-        return self._sources.mended(frame)
-
-    def live(self, frame: DataFrame) -> Live:
-        """How Spark writes to the sink by itself."""
-        return self._sink.live(frame)
-
-    def reported_live(self, progress: Mapping[str, Any]) -> None:
-        """Pass on what Spark tells of an epoch that it has written by itself; one without rows is idle time."""
+    def report_live(self, progress: Mapping[str, Any]) -> None:
+        """Report an epoch that Spark has written to the sink by itself; one without rows is idle time."""
         if progress.get("idle") or not int(progress["numInputRows"]):
-            self._query.idle()
+            self._events.idle()
             return
         number, rows = int(progress["batchId"]), rows_written(progress)
-        self._rows[number] = rows
+        self._written.add(number, WrittenEpoch(rows))
         if self._job is not None:
             self._job.commit(number, rows)
-        self.reported(progress)
+        self.report(progress)
+
+    def live(self, frame: DataFrame) -> Live:
+        """Return how Spark writes to the sink by itself."""
+        return self._sink.live(frame)
 
     def close(self) -> None:
-        """The query has ended: let others know how far it came."""
-        self._sources.close()
+        """Close everything after the last epoch; raises what the sink raises."""
+        self._groups.close()
+        self._side_outputs.close()
+        self._close_sink()
 
+    def _write(self, batch: DataFrame, number: int, plan: Callable[[], EpochPlan]) -> None:
+        if self._job is not None:
+            self._job.fence()
+        self._finalize(number - 1)
+        if self._job is not None:
+            self._job.begin(number)
+        rows = self._sink.write(Epoch(number, batch))
+        side = SideCounts()
+        if self._side_outputs:
+            side = self._side_outputs.write(
+                plan(), number, query=self._target.name, all_read=self._sink.reads_all_rows
+            )
+        self._written.add(number, WrittenEpoch(rows, side))
+        if self._job is not None:
+            self._job.commit(number, rows)
 
-class _Course:
-    """What the courses of all queries have: their work, and no run after the first."""
+    def _finalize(self, number: int) -> None:
+        """Let the sink know, once, that an epoch does not come again."""
+        if number > self._finalized:
+            self._finalized = number
+            self._sink.finalize(number)
 
-    def __init__(self, frame: DataFrame, work: Work) -> None:
-        self._frame = frame
-        self._work = work
-
-    def after(self) -> Run | None:
-        """Nothing comes after the first run."""
-        return None
-
-    def mends(self, error: BaseException) -> bool:
-        """Whether another first run can go on after an error."""
-        return self._work.mends(error)
-
-    def close(self) -> None:
-        """Called once, after the last run."""
-        self._work.close()
-
-
-class OnceCourse(_Course):
-    """All rows as one batch."""
-
-    def __init__(self, frame: DataFrame, work: Work, *, tag: str) -> None:
-        super().__init__(frame, work)
-        self._tag = tag
-
-    def first(self) -> Run:
-        """The batch."""
-        self._work.open()
-        return OneBatch(
-            self._work.mended(self._frame),
-            lambda batch, number: self._work.write_only(batch, number, self._tag),
-            tag=self._tag,
-        )
-
-
-class BatchCourse(_Course):
-    """Spark's micro-batches; in the end, if that is wanted, one more that closes all windows.
-
-    The closing batch may be cut short by a crash: then it is done again before anything else.
-    """
-
-    def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, close_windows: bool) -> None:
-        super().__init__(frame, work)
-        self._settings = settings
-        self._close_windows = close_windows
-        self._closing = False
-        self._interrupted = False
-
-    def first(self) -> Run:
-        """The batches, or the closing batch of an earlier run."""
-        self._work.open()
-        self._frame = self._work.mended(self._frame)
-        spark, at = self._frame.sparkSession, self._settings.checkpoint
-        self._interrupted = checkpoint.is_closing(spark, at)
-        if self._interrupted:
-            return self._run(replace(self._settings, trigger=ONE_BATCH))
-        checkpoint.end_closing(spark, at)
-        return self._run(self._settings)
-
-    def after(self) -> Run | None:
-        """The closing batch, or the batches after it when it was an earlier run's."""
-        spark, at = self._frame.sparkSession, self._settings.checkpoint
-        checkpoint.end_closing(spark, at)
-        if self._closing:
-            return None
-        if self._interrupted:
-            self._interrupted = False
-            return self._run(self._settings)
-        self._closing = self._close_windows and checkpoint.begin_closing(spark, at)
-        return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
-
-    def _run(self, settings: Settings) -> Run:
-        return MicroBatches(self._frame, settings, self._work.write, self._work.reported)
-
-
-class LiveCourse(_Course):
-    """Rows as they come."""
-
-    def __init__(self, frame: DataFrame, work: Work, settings: Settings, *, interval_ms: int) -> None:
-        super().__init__(frame, work)
-        self._settings = settings
-        self._interval_ms = interval_ms
-
-    def first(self) -> Run:
-        """The only run, or one more after a restart."""
-        self._work.open()
-        target = self._work.live(unsplit(self._frame))
-        return RealTime(target, self._settings, self._interval_ms, self._work.reported_live)
+    def _close_sink(self) -> None:
+        was_open, self._open = self._open, False
+        try:
+            if was_open:
+                self._finalize(self._written.committed)
+        finally:
+            self._sink.close()

@@ -14,14 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
+from penstock.backend.lease import TTL_MS
 from penstock.errors import PenstockError, StateError
 from penstock.streaming.epoch_log import EpochLog
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+    from penstock.backend.model import Request
     from penstock.streaming.progress import Progress
 
 LOG_BYTES = 1 << 20
@@ -59,38 +61,46 @@ class JobValues:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What is written down about a query when it starts."""
+    """What the backend records about a query when it starts."""
 
     query: str
     checkpoint: str | None
-    place: str | None
+    call_site: str | None
     definition: Mapping[str, Any]
 
 
 class QueryJob:
-    """One run of a named query as the backend knows it; the lease is held from the beginning to `end`."""
+    """A named query as the backend knows it; the lease is held from the constructor to `end` or `release`.
 
-    def __init__(self, backend: Backend, name: str, *, session: str, logs: Path) -> None:
+    `on_lost` is called once when the lease is lost: another process may run the query then. `on_request` is called, in a thread
+    for each request, with what another process asks for.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        session: str,
+        logs: Path,
+        on_lost: Callable[[StateError], None],
+        on_request: Callable[[Request], None],
+        ttl_ms: int = TTL_MS,
+    ) -> None:
         self._backend = backend
-        self._lease: Lease = backend.leases.acquire(name, this_process(session))
+        self._lease: Lease = backend.leases.acquire(name, this_process(session), ttl_ms=ttl_ms)
         self._path = logs / f"{name.replace('/', '_')}.log"
         self._log = _logger(name, self._path)
-        self._on_lost: Callable[[StateError], None] = lambda error: None
-        self._asked: list[Literal["stop", "restart"]] = []
-        self._on_request: Callable[[Literal["stop", "restart"]], None] = self._asked.append
-        self._progress: Callable[[], Progress | None] = lambda: None
-        # From the beginning: until a sink is open, a lease that nobody renews may be over.
+        self._lock = threading.Lock()
+        self._last: Progress | None = None
+        # Now, and not when the query runs: a sink that waits for its server may take longer than a lease lasts.
         self._heartbeat = Heartbeat(
-            backend,
-            self._lease,
-            on_lost=lambda error: self._on_lost(error),
-            on_request=lambda request: self._on_request(request),
-            progress=self._last_progress,
+            backend, self._lease, on_lost=on_lost, on_request=on_request, progress=self._last_progress
         ).start()
         self._epoch_log = EpochLog(backend, self._lease)
 
     def record(self, record: JobRecord) -> None:
-        """Write down what is started."""
+        """Record what is started."""
         before = self._backend.jobs.find(self._lease.job)
         if before is not None and before.id != record.query:
             # Another query had this name: its numbers mean nothing here.
@@ -102,40 +112,43 @@ class QueryJob:
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),
-                start=Start(tuple(sys.orig_argv), os.getcwd(), record.place, again="request"),
+                start=Start(tuple(sys.orig_argv), os.getcwd(), record.call_site, again="request"),
                 id=record.query,
             ),
             self._lease,
         )
 
-    def run(
-        self,
-        *,
-        on_lost: Callable[[StateError], None],
-        on_request: Callable[[Literal["stop", "restart"]], None],
-        progress: Callable[[], Progress | None],
-    ) -> None:
-        """The query runs from now on: hand on requests, and record progress with every renewal of the lease."""
-        self._on_lost, self._on_request, self._progress = on_lost, on_request, progress
+    def running(self) -> None:
+        """Record that the query runs; refused when the lease is lost."""
         if self._heartbeat.lost is not None:
             raise self._heartbeat.lost
         self._backend.jobs.update(self._lease, state=JobState.RUNNING)
         self._log.info("started by process %d", os.getpid())
-        for request in self._asked:
-            threading.Thread(target=on_request, args=(request,), name="penstock request", daemon=True).start()
 
     def values(self) -> JobValues:
-        """What the sink of the query remembers."""
+        """Return what the sink of the query remembers."""
         return JobValues(self._backend, self._lease, SINK)
 
-    def begin(self, epoch: int) -> None:
-        """An epoch is about to be written; refused when the lease is not ours any more."""
+    def fence(self) -> None:
+        """Raise unless the lease is still ours."""
         self._heartbeat.require()
+
+    def begin(self, epoch: int) -> None:
+        """Log that an epoch begins."""
         self._epoch_log.begin(epoch)
 
     def commit(self, epoch: int, rows: int | None) -> None:
-        """An epoch is written."""
+        """Log that an epoch is written."""
         self._epoch_log.commit(epoch, rows)
+
+    def progress(self, progress: Progress) -> None:
+        """Log what a batch did; the next renewal of the lease records it."""
+        with self._lock:
+            self._last = progress
+        rows = "?" if progress.output_rows is None else progress.output_rows
+        self.note(
+            f"epoch {progress.batch_id}: {progress.input_rows} rows in, {rows} out, {progress.duration_ms} ms"
+        )
 
     def note(self, text: str) -> None:
         """Write a line into the log of the query."""
@@ -146,8 +159,8 @@ class QueryJob:
         with contextlib.suppress(PenstockError):
             self._backend.jobs.update(self._lease, state=state, message=message)
 
-    def end(self, error: PenstockError | None, last: Progress | None) -> None:
-        """Record how the query ended, and give the lease back."""
+    def end(self, error: PenstockError | None) -> None:
+        """Record how the query ended, and release the lease."""
         self._heartbeat.stop()
         state = JobState.STOPPED if error is None else JobState.FAILED
         self._log.log(
@@ -158,12 +171,12 @@ class QueryJob:
                 self._lease,
                 state=state,
                 message="" if error is None else str(error),
-                progress=None if last is None else asdict(last),
+                progress=self._last_progress(),
             )
         self.release()
 
     def release(self) -> None:
-        """Give the lease back; a backend that is away ends it by itself."""
+        """Release the lease; when the backend is away, it ends by itself."""
         self._heartbeat.stop()
         self._epoch_log.close()
         with contextlib.suppress(PenstockError):
@@ -173,12 +186,13 @@ class QueryJob:
             handler.close()
 
     def _last_progress(self) -> Mapping[str, Any] | None:
-        last = self._progress()
+        with self._lock:
+            last = self._last
         return None if last is None else asdict(last)
 
 
 def _logger(name: str, path: Path) -> logging.Logger:
-    """A log file of the query's own, in which `penstock jobs logs` reads."""
+    """Return a logger with a file for the query, which `penstock jobs logs` shows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = RotatingFileHandler(
         path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True

@@ -1,6 +1,6 @@
-"""Listeners: what they are told, and the threads in which they are told it.
+"""Listeners of queries: their events, and the threads that deliver them.
 
-Every listener has a queue and a thread of its own, so that one that is slow, or raises, holds up nobody else.
+Every listener has its own queue and thread, so a listener that is slow, or raises, holds up no query and no other listener.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QueryIdleEvent(QueryEvent):
 
 @dataclass(frozen=True, slots=True)
 class QueryTerminatedEvent(QueryEvent):
-    """A query has ended; told exactly once for every query that was started."""
+    """A query has ended; comes exactly once for every query that was started."""
 
     exception: PenstockError | None
     last_progress: Progress | None
@@ -77,51 +77,51 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._posts: dict[StreamingQueryListener, _Post] = {}
+        self._deliveries: dict[StreamingQueryListener, _Delivery] = {}
 
     def add(self, listener: StreamingQueryListener) -> None:
-        """Tell a listener everything from now on; one that is there already is not added again."""
+        """Send a listener all events from now on; one that is there already is not added again."""
         with self._lock:
-            if listener not in self._posts:
-                self._posts[listener] = _Post(listener)
+            if listener not in self._deliveries:
+                self._deliveries[listener] = _Delivery(listener)
 
     def remove(self, listener: StreamingQueryListener) -> None:
-        """Tell a listener nothing more."""
+        """Send a listener nothing more."""
         with self._lock:
-            post = self._posts.pop(listener, None)
-        if post is not None:
-            post.close()
+            delivery = self._deliveries.pop(listener, None)
+        if delivery is not None:
+            delivery.close()
 
-    def tell(self, event: QueryEvent) -> None:
+    def publish(self, event: QueryEvent) -> None:
         """Hand an event to all listeners; returns at once."""
         with self._lock:
-            posts = list(self._posts.values())
-        for post in posts:
-            post.put(event)
+            deliveries = list(self._deliveries.values())
+        for delivery in deliveries:
+            delivery.put(event)
 
     def failures(self, listener: StreamingQueryListener) -> int:
         """How often a listener has raised."""
         with self._lock:
-            post = self._posts.get(listener)
-        return 0 if post is None else post.failures
+            delivery = self._deliveries.get(listener)
+        return 0 if delivery is None else delivery.failures
 
     def dropped(self, listener: StreamingQueryListener) -> int:
         """How many events a listener missed because it was too slow."""
         with self._lock:
-            post = self._posts.get(listener)
-        return 0 if post is None else post.dropped
+            delivery = self._deliveries.get(listener)
+        return 0 if delivery is None else delivery.dropped
 
     def close(self, seconds: float = 5.0) -> None:
-        """Let every listener hear what is still to be told, for as long as `seconds`, and end."""
+        """Deliver what is still in the queues, for as long as `seconds`, and end."""
         with self._lock:
-            posts, self._posts = list(self._posts.values()), {}
-        for post in posts:
-            post.close()
-        for post in posts:
-            post.join(seconds)
+            deliveries, self._deliveries = list(self._deliveries.values()), {}
+        for delivery in deliveries:
+            delivery.close()
+        for delivery in deliveries:
+            delivery.join(seconds)
 
 
-class _Post:
+class _Delivery:
     """One listener with its queue and thread; the end of a query is never dropped."""
 
     def __init__(self, listener: StreamingQueryListener) -> None:
@@ -150,14 +150,14 @@ class _Post:
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
             try:
-                self._tell(event)
+                self._deliver(event)
             except Exception:
                 self.failures += 1
                 LOG.exception(
                     "the listener %s raised on %s", type(self._listener).__name__, type(event).__name__
                 )
 
-    def _tell(self, event: QueryEvent) -> None:
+    def _deliver(self, event: QueryEvent) -> None:
         match event:
             case QueryStartedEvent():
                 self._listener.on_query_started(event)

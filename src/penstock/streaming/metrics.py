@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ConfigError
 
@@ -19,23 +19,127 @@ if TYPE_CHECKING:
 RECENT = 1_000
 """The batches over which percentiles are taken."""
 QUANTILES = (0.5, 0.95, 0.99)
+MOST_ENDED = 1_000
+MOST_ENDED_UNNAMED = 100
+"""How many queries that have ended are still shown: the newest, of those with and of those without a name."""
+
+
+class Retries(Protocol):
+    """Counts attempts after the first."""
+
+    @property
+    def retries(self) -> int:
+        """How many there were."""
+
+
+class Failures(Protocol):
+    """Counts failures that do not end a query."""
+
+    @property
+    def failures(self) -> int:
+        """How many there were."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Zero:
+    retries: int = 0
+    failures: int = 0
+
+
+_ZERO = _Zero()
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """What is counted of one query."""
+    """What is counted of one query; counters go on when a query of the same name is started again."""
 
+    named: bool
+    running: bool = True
     batches: int = 0
     input_rows: int = 0
     output_rows: int = 0
     late_rows: int = 0
     dropped_records: int = 0
     quarantined_records: int = 0
-    retries: Callable[[], int] = lambda: 0
-    group_failures: Callable[[], int] = lambda: 0
-    running: bool = True
+    duration_ms: int = 0
+    retries: int = 0
+    group_failures: int = 0
     last: Progress | None = None
-    durations: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent_ms: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    status: Retries = _ZERO
+    groups: Failures = _ZERO
+
+    def add(self, progress: Progress) -> None:
+        self.batches += 1
+        self.input_rows += progress.input_rows
+        self.output_rows += progress.output_rows or 0
+        self.late_rows += progress.late_rows
+        self.dropped_records += progress.dropped_records
+        self.quarantined_records += progress.quarantined_records
+        self.duration_ms += progress.duration_ms
+        self.recent_ms.append(progress.duration_ms)
+        self.last = progress
+
+    def now(self) -> _Numbers:
+        """Return a copy that does not change, with what the running query counts itself."""
+        return replace(
+            self,
+            retries=self.retries + self.status.retries,
+            group_failures=self.group_failures + self.groups.failures,
+            recent_ms=self.recent_ms.copy(),
+            status=_ZERO,
+            groups=_ZERO,
+        )
+
+
+Family = tuple[str, str, Callable[[_Numbers], float | None]]
+Snapshot = dict[str, _Numbers]
+
+COUNTERS: tuple[Family, ...] = (
+    ("batches", "Batches that are done", lambda numbers: numbers.batches),
+    ("input_rows", "Rows read", lambda numbers: numbers.input_rows),
+    ("output_rows", "Rows that the sink took", lambda numbers: numbers.output_rows),
+    ("late_rows", "Rows that came after the watermark had passed", lambda numbers: numbers.late_rows),
+    ("dropped_records", "Bad records that were left out", lambda numbers: numbers.dropped_records),
+    (
+        "quarantined_records",
+        "Bad records that went to the quarantine",
+        lambda numbers: numbers.quarantined_records,
+    ),
+    (
+        "sink_retries",
+        "Attempts after the first, of the sink and of sources that were away",
+        lambda numbers: numbers.retries,
+    ),
+    (
+        "group_failures",
+        "Failures to commit offsets to the consumer group",
+        lambda numbers: numbers.group_failures,
+    ),
+)
+GAUGES: tuple[Family, ...] = (
+    ("running", "1 while the query runs", lambda numbers: float(numbers.running)),
+    (
+        "state_rows",
+        "Rows that the query keeps",
+        lambda numbers: numbers.last.state_rows if numbers.last else None,
+    ),
+    (
+        "state_bytes",
+        "Bytes that the query keeps",
+        lambda numbers: numbers.last.state_bytes if numbers.last else None,
+    ),
+    (
+        "watermark_delay_seconds",
+        "How far the watermark is behind the clock",
+        lambda numbers: _delay(numbers.last),
+    ),
+    (
+        "lag_records",
+        "Records that are there and not read yet",
+        lambda numbers: numbers.last.lag if numbers.last else None,
+    ),
+)
 
 
 class Metrics:
@@ -46,107 +150,30 @@ class Metrics:
         self._queries: dict[str, _Numbers] = {}
         self._server: Any = None
 
-    def started(
-        self, name: str, retries: Callable[[], int], group_failures: Callable[[], int] = lambda: 0
-    ) -> None:
+    def started(self, name: str, *, named: bool, status: Retries, groups: Failures) -> None:
         """A query runs; counts of an earlier one of the same name go on."""
         with self._lock:
-            numbers = self._queries.setdefault(name, _Numbers())
-            numbers.running, numbers.retries, numbers.group_failures = True, retries, group_failures
+            numbers = self._queries.setdefault(name, _Numbers(named))
+            numbers.running, numbers.status, numbers.groups = True, status, groups
 
     def progress(self, name: str, progress: Progress) -> None:
         """A query has done a batch."""
         with self._lock:
-            numbers = self._queries[name]
-            numbers.batches += 1
-            numbers.input_rows += progress.input_rows
-            numbers.output_rows += progress.output_rows or 0
-            numbers.late_rows += progress.late_rows
-            numbers.dropped_records += progress.dropped_records
-            numbers.quarantined_records += progress.quarantined_records
-            numbers.durations.append(progress.duration_ms)
-            numbers.last = progress
+            if name in self._queries:
+                self._queries[name].add(progress)
 
     def ended(self, name: str) -> None:
-        """A query has ended."""
+        """A query has ended; of those that have, only the newest stay."""
         with self._lock:
-            self._queries[name].running = False
+            self._queries[name] = replace(self._queries.pop(name).now(), running=False)
+            self._forget(named=True, most=MOST_ENDED)
+            self._forget(named=False, most=MOST_ENDED_UNNAMED)
 
     def collect(self) -> Iterator[Metric]:
-        """All numbers, as Prometheus wants them."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
-
+        """Return all numbers, as Prometheus wants them."""
         with self._lock:
-            seen = {name: (numbers, sorted(numbers.durations)) for name, numbers in self._queries.items()}
-        counters: tuple[tuple[str, str, Callable[[_Numbers], int]], ...] = (
-            ("batches", "Batches that are done", lambda one: one.batches),
-            ("input_rows", "Rows read", lambda one: one.input_rows),
-            ("output_rows", "Rows that the sink took", lambda one: one.output_rows),
-            ("late_rows", "Rows that came after the watermark had passed", lambda one: one.late_rows),
-            ("dropped_records", "Bad records that were left out", lambda one: one.dropped_records),
-            ("quarantined_records", "Bad records that were put aside", lambda one: one.quarantined_records),
-            ("sink_retries", "Attempts of the sink after the first", lambda one: one.retries()),
-            (
-                "group_failures",
-                "Failures to tell the consumer group how far the query is",
-                lambda one: one.group_failures(),
-            ),
-        )
-        for name, text, read in counters:
-            family = CounterMetricFamily(f"penstock_query_{name}", text, labels=["query"])
-            for query, (numbers, _) in seen.items():
-                family.add_metric([query], read(numbers))
-            yield family
-        gauges: tuple[tuple[str, str, Callable[[_Numbers], float | None]], ...] = (
-            ("running", "1 while the query runs", lambda one: float(one.running)),
-            (
-                "state_rows",
-                "Rows that the query keeps",
-                lambda one: float(one.last.state_rows) if one.last else None,
-            ),
-            (
-                "state_bytes",
-                "Bytes that the query keeps",
-                lambda one: float(one.last.state_bytes) if one.last else None,
-            ),
-            ("watermark_delay_seconds", "How far the watermark is behind the clock", _delay),
-            (
-                "lag_records",
-                "Records that are there and not read yet",
-                lambda one: float(one.last.lag) if one.last and one.last.lag is not None else None,
-            ),
-        )
-        for name, text, look in gauges:
-            gauge = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
-            for query, (numbers, _) in seen.items():
-                value = look(numbers)
-                if value is not None:
-                    gauge.add_metric([query], value)
-            yield gauge
-        lags = GaugeMetricFamily(
-            "penstock_query_partition_lag_records",
-            "Records of a partition that are there and not read yet",
-            labels=["query", "topic", "partition"],
-        )
-        for query, (numbers, _) in seen.items():
-            for source in numbers.last.sources if numbers.last else ():
-                for key, lag in source.lag_by_partition.items():
-                    topic, _, partition = key.rpartition("-")
-                    lags.add_metric([query, topic, partition], lag)
-        yield lags
-        latency = SummaryMetricFamily(
-            "penstock_query_batch_seconds", "How long batches took", labels=["query"]
-        )
-        for query, (numbers, durations) in seen.items():
-            latency.add_metric([query], numbers.batches, sum(durations) / 1000)
-            for quantile in QUANTILES if durations else ():
-                place = min(len(durations) - 1, int(quantile * len(durations)))
-                latency.add_sample(
-                    "penstock_query_batch_seconds",
-                    {"query": query, "quantile": str(quantile)},
-                    durations[place] / 1000,
-                )
-        yield latency
+            queries = {name: numbers.now() for name, numbers in self._queries.items()}
+        return iter([*_counters(queries), *_gauges(queries), _partition_lags(queries), _durations(queries)])
 
     def serve(self, port: int, host: str) -> int:
         """Answer on a port until the session ends; 0 takes a free one. Returns the port."""
@@ -176,9 +203,74 @@ class Metrics:
             server.server_close()
             thread.join(5)
 
+    def _forget(self, *, named: bool, most: int) -> None:
+        """Forget the queries that ended first, with their labels."""
+        ended = [
+            name for name, numbers in self._queries.items() if not numbers.running and numbers.named is named
+        ]
+        for name in ended[: max(0, len(ended) - most)]:
+            del self._queries[name]
 
-def _delay(numbers: _Numbers) -> float | None:
-    if numbers.last is None or numbers.last.watermark is None:
+
+def _counters(queries: Snapshot) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    for name, text, value in COUNTERS:
+        family = CounterMetricFamily(f"penstock_query_{name}", text, labels=["query"])
+        for query, numbers in queries.items():
+            family.add_metric([query], value(numbers) or 0)
+        yield family
+
+
+def _gauges(queries: Snapshot) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    for name, text, value in GAUGES:
+        family = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
+        for query, numbers in queries.items():
+            number = value(numbers)
+            if number is not None:
+                family.add_metric([query], number)
+        yield family
+
+
+def _partition_lags(queries: Snapshot) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(
+        "penstock_query_partition_lag_records",
+        "Records of a partition that are there and not read yet",
+        labels=["query", "topic", "partition"],
+    )
+    for query, numbers in queries.items():
+        for source in numbers.last.sources if numbers.last else ():
+            for key, lag in source.lag_by_partition.items():
+                topic, _, partition = key.rpartition("-")
+                family.add_metric([query, topic, partition], lag)
+    return family
+
+
+def _durations(queries: Snapshot) -> Metric:
+    """Count and sum cover all batches of a query, the percentiles its last ones."""
+    from prometheus_client.metrics_core import SummaryMetricFamily
+
+    name = "penstock_query_batch_seconds"
+    family = SummaryMetricFamily(name, "How long batches took", labels=["query"])
+    for query, numbers in queries.items():
+        family.add_metric([query], numbers.batches, numbers.duration_ms / 1000)
+        for quantile, milliseconds in _percentiles(sorted(numbers.recent_ms)):
+            family.add_sample(name, {"query": query, "quantile": str(quantile)}, milliseconds / 1000)
+    return family
+
+
+def _percentiles(durations: list[int]) -> Iterable[tuple[float, int]]:
+    """Return the percentiles of sorted durations; none when there are none."""
+    last = len(durations) - 1
+    return [(part, durations[min(last, int(part * len(durations)))]) for part in QUANTILES if durations]
+
+
+def _delay(last: Progress | None) -> float | None:
+    if last is None or last.watermark is None:
         return None
-    watermark = datetime.fromisoformat(numbers.last.watermark.replace("Z", "+00:00"))
+    watermark = datetime.fromisoformat(last.watermark.replace("Z", "+00:00"))
     return (datetime.now(UTC) - watermark).total_seconds() if watermark.year > 1970 else None

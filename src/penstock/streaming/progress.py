@@ -1,4 +1,4 @@
-"""What a query tells about each of its batches."""
+"""What is reported of each batch of a query."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Progress:
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
-    """Rows that came after the watermark had passed them, and were dropped or put aside."""
+    """Rows that came after the watermark had passed them, and were dropped or went to a side output."""
     dropped_records: int = 0
     """Records that could not be read, and were left out."""
     quarantined_records: int = 0
-    """Records that could not be read, and were put aside."""
+    """Records that could not be read, and went to the quarantine."""
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     sources: tuple[SourceProgress, ...] = ()
 
@@ -54,34 +54,34 @@ class Progress:
         return self.input_rows * 1000 / self.duration_ms if self.duration_ms else 0.0
 
 
-def from_spark(told: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> Progress:
-    """Return Spark's own progress in our words."""
-    operators = told.get("stateOperators", ())
-    sources = tuple(_source(each) for each in told.get("sources", ()))
+def from_spark(report: Mapping[str, Any], *, trigger: str, output_rows: int | None) -> Progress:
+    """Return Spark's progress report as ours."""
+    operators = report.get("stateOperators", ())
+    sources = tuple(_source(source) for source in report.get("sources", ()))
     return Progress(
         trigger=trigger,
-        batch_id=int(told["batchId"]),
-        input_rows=int(told["numInputRows"]),
+        batch_id=int(report["batchId"]),
+        input_rows=int(report["numInputRows"]),
         output_rows=output_rows,
-        duration_ms=int(told["durationMs"].get("triggerExecution", told.get("batchDuration", 0))),
-        timestamp=str(told["timestamp"]),
-        watermark=told.get("eventTime", {}).get("watermark"),
-        state_rows=sum(int(each["numRowsTotal"]) for each in operators),
-        state_bytes=sum(int(each["memoryUsedBytes"]) for each in operators),
-        late_rows=sum(int(each["numRowsDroppedByWatermark"]) for each in operators),
-        durations_ms=dict(told["durationMs"]),
+        duration_ms=int(report["durationMs"].get("triggerExecution", report.get("batchDuration", 0))),
+        timestamp=str(report["timestamp"]),
+        watermark=report.get("eventTime", {}).get("watermark"),
+        state_rows=sum(int(operator["numRowsTotal"]) for operator in operators),
+        state_bytes=sum(int(operator["memoryUsedBytes"]) for operator in operators),
+        late_rows=sum(int(operator["numRowsDroppedByWatermark"]) for operator in operators),
+        durations_ms=dict(report["durationMs"]),
         sources=sources,
         lag=_sum(source.lag for source in sources),
     )
 
 
-def _source(told: Mapping[str, Any]) -> SourceProgress:
-    end, latest = told.get("endOffset"), told.get("latestOffset")
+def _source(report: Mapping[str, Any]) -> SourceProgress:
+    end, latest = report.get("endOffset"), report.get("latestOffset")
     lags = _lags(end, latest)
     return SourceProgress(
-        description=str(told["description"]),
-        input_rows=int(told["numInputRows"]),
-        start_offset=told.get("startOffset"),
+        description=str(report["description"]),
+        input_rows=int(report["numInputRows"]),
+        start_offset=report.get("startOffset"),
         end_offset=end,
         latest_offset=latest,
         lag=None if lags is None else sum(lags.values()),
@@ -103,5 +103,5 @@ def _lags(end: Any, latest: Any) -> dict[str, int] | None:
 
 
 def _sum(lags: Iterable[int | None]) -> int | None:
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known else None
+    numbers = [lag for lag in lags if lag is not None]
+    return sum(numbers) if numbers else None

@@ -7,18 +7,21 @@ import shutil
 import tempfile
 import threading
 import weakref
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import StateError
 from penstock.streaming.job import QueryJob
 from penstock.streaming.listener import Dispatcher, StreamingQueryListener
 from penstock.streaming.metrics import Metrics
+from penstock.streaming.taps import Taps
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+    from penstock.backend.model import Request
+    from penstock.config import Settings
     from penstock.streaming.query import StreamingQuery
-    from penstock.streaming.query_sources import Point
+    from penstock.streaming.runtime import QueryRuntime
 
 STOP_SECONDS = 30.0
 """How long the end of a session waits for batches that run."""
@@ -27,21 +30,25 @@ STOP_SECONDS = 30.0
 class Queries:
     """All queries that one session has started and that have not ended."""
 
-    def __init__(self, *, state: str | None, home: Path, session: str) -> None:
+    def __init__(self, settings: Settings, *, session: str) -> None:
+        self.settings = settings
         self.dispatcher = Dispatcher()
         self.metrics = Metrics()
-        self.points: dict[str, Point] = {}
-        """The points of this session's streams at which rows leave them aside, by the names that plans have for them."""
-        self._state = state
-        self._home = home
+        self.taps = Taps()
         self._session = session
         self._backend: Backend | None = None
         self._lock = threading.Lock()
-        self._active: dict[str, StreamingQuery] = {}
+        self._active: dict[str, QueryRuntime] = {}
         self._temporary: list[str] = []
         _ALL.add(self)
 
-    def job(self, name: str) -> QueryJob:
+    def job(
+        self,
+        name: str,
+        *,
+        on_lost: Callable[[StateError], None],
+        on_request: Callable[[Request], None],
+    ) -> QueryJob:
         """Take the lease of a name; refused when a query of that name runs, here or in another process."""
         from penstock.backend import open_backend
 
@@ -53,27 +60,34 @@ class Queries:
                     hint="stop it first, or choose another name",
                 )
             if self._backend is None:
-                self._backend = open_backend(self._state)
-        return QueryJob(self._backend, name, session=self._session, logs=self._home / "logs" / "queries")
+                self._backend = open_backend(self.settings)
+        return QueryJob(
+            self._backend,
+            name,
+            session=self._session,
+            logs=self.settings.home / "logs" / "queries",
+            on_lost=on_lost,
+            on_request=on_request,
+        )
 
-    def add(self, query: StreamingQuery) -> None:
+    def add(self, query: QueryRuntime) -> None:
         """Own a query from now on."""
         with self._lock:
-            self._active[query.name] = query
+            self._active[query.plan.name] = query
 
-    def remove(self, query: StreamingQuery) -> None:
+    def remove(self, query: QueryRuntime) -> None:
         """Forget a query that has ended."""
         with self._lock:
-            if self._active.get(query.name) is query:
-                del self._active[query.name]
+            if self._active.get(query.plan.name) is query:
+                del self._active[query.plan.name]
 
-    def active(self) -> list[StreamingQuery]:
-        """The queries that run now."""
+    def active(self) -> list[QueryRuntime]:
+        """Return the queries that run now."""
         with self._lock:
             return list(self._active.values())
 
     def temporary_folder(self) -> str:
-        """A folder for what ends with the session: checkpoints that nobody named, rows that are streamed once."""
+        """Make a folder for what ends with the session: checkpoints that nobody named, rows that are streamed once."""
         path = tempfile.mkdtemp(prefix="penstock-stream-")
         with self._lock:
             self._temporary.append(path)
@@ -97,6 +111,7 @@ class Queries:
             shutil.rmtree(path, ignore_errors=True)
 
 
+# The interpreter ends once for all sessions, so the process must know them; a session that is gone is not kept alive here.
 _ALL: weakref.WeakSet[Queries] = weakref.WeakSet()
 
 
@@ -129,22 +144,22 @@ class StreamingQueryManager:
         self._queries = session.queries
 
     def active(self) -> list[StreamingQuery]:
-        """The queries that run now."""
-        return self._queries.active()
+        """Return the queries that run now."""
+        return [query.handle for query in self._queries.active()]
 
     def get(self, name_or_id: str) -> StreamingQuery | None:
-        """The running query of that name or id."""
+        """Return the running query of that name or id."""
         return next(
             (query for query in self.active() if name_or_id in (query.name, query.id)),
             None,
         )
 
     def add_listener(self, listener: StreamingQueryListener) -> None:
-        """Tell a listener of all queries of the session from now on."""
+        """Send a listener the events of all queries of the session from now on."""
         self._queries.dispatcher.add(listener)
 
     def remove_listener(self, listener: StreamingQueryListener) -> None:
-        """Tell a listener nothing more."""
+        """Send a listener nothing more."""
         self._queries.dispatcher.remove(listener)
 
     def serve_metrics(self, port: int, *, host: str = "127.0.0.1") -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from penstock.data.duration import milliseconds
-from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.errors import ConfigError, suggest
+from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import frames, tap, window
-from penstock.streaming.call_site import calling_line, told
-from penstock.streaming.side_output import LateTap
+from penstock.streaming.call_site import calling_line
+from penstock.streaming.taps import LateTap, Tap
 from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.streaming.queries import Queries
 
 Duration = int | str | timedelta
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Stream:
     """The end of the last window of a row."""
     late: str | None = None
     """Where rows go that come too late for what follows."""
+    taps: tuple[Tap, ...] = ()
+    """The points of its plan at which bad and late rows are taken out."""
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.frame.dtypes)
@@ -51,19 +54,14 @@ class Stream:
     @property
     def df(self) -> DataFrame:
         """The PySpark DataFrame, with the watermark when there is an event time."""
-        if self.event_time is None or not self.frame.isStreaming:
-            return self.frame
-        self._column(self.event_time, "the event time")
-        if _guard(lambda: frames.has_watermark(self.frame, self.event_time or "")):
-            return self.frame
-        return _guard(
-            lambda: self.frame.withWatermark(self.event_time or "", f"{self.delay_ms} milliseconds")
-        )
+        self.queries.taps.retain(self.taps)
+        return self._watermarked()
 
     def with_event_time(self, column: str) -> Stream:
         """Name the column that says when a row happened; without `with_watermark` nothing may come late."""
         self._column(column, "the event time")
-        frame = _guard(lambda: frames.with_timestamp(self.frame, column))
+        with _translated():
+            frame = frames.with_timestamp(self.frame, column)
         return replace(self, frame=frame, event_time=column)
 
     def with_watermark(self, delay: Duration) -> Stream:
@@ -126,55 +124,61 @@ class Stream:
 
     def agg(self, *aggregates: Column, **named: Column) -> Stream:
         """Aggregate per window and key: `.agg(n=F.count("*"))` or `.agg(F.count("*").alias("n"))`."""
-        wanted = [*aggregates, *(column.alias(name) for name, column in named.items())]
-        if not wanted:
+        columns = [*aggregates, *(column.alias(name) for name, column in named.items())]
+        if not columns:
             raise ConfigError(
                 "agg needs at least one aggregate", code="STREAM_AGGREGATE", hint='for example n=F.count("*")'
             )
         groups: list[Any] = [*([] if self.span is None else [self.span]), *self.keys]
         if self.late is not None and self.span is None and self.event_time not in self.keys:
             raise _nothing_late("an aggregate without a window")
-        source = self._watched(self.until).df
-        frame = _guard(lambda: source.groupBy(*groups).agg(*wanted))
-        if self.span is not None:
-            frame = _guard(lambda: window.bounds(frame))
-        return Stream(self.queries, frame)
+        source = self._tapped(self.until)
+        with _translated():
+            frame = source._watermarked().groupBy(*groups).agg(*columns)
+            if self.span is not None:
+                frame = window.bounds(frame)
+        return source._derived(frame)
 
     def select(self, *columns: Any) -> Stream:
         """Choose columns."""
-        return self._with(lambda: self.frame.select(*columns))
+        with _translated():
+            return replace(self, frame=self.frame.select(*columns))
 
     def where(self, condition: Any) -> Stream:
         """Keep the rows for which a condition, SQL text or a Column, holds."""
-        return self._with(lambda: self.frame.where(condition))
+        with _translated():
+            return replace(self, frame=self.frame.where(condition))
 
     filter = where
 
     def with_column(self, name: str, column: Column) -> Stream:
         """Add or replace a column."""
-        return self._with(lambda: self.frame.withColumn(name, column))
+        with _translated():
+            return replace(self, frame=self.frame.withColumn(name, column))
 
     def sql(self, query: str) -> Stream:
         """Run a query in which this stream is the table `stream`."""
         if self.late is not None:
             raise _nothing_late("SQL, whose windows nobody sees")
-        source = self.df
-        frame = _guard(lambda: frames.query(source, query), query)
-        return Stream(self.queries, frame)
+        source = self._watermarked()
+        with _translated(query):
+            return self._derived(frames.query(source, query))
 
     def drop_duplicates(self, keys: Sequence[str] | str, within: Duration | None = None) -> Stream:
         """Keep the first row of each key; with `within`, state is forgotten that long after a row's event time."""
         names = [keys] if isinstance(keys, str) else list(keys)
         for name in names:
             self._column(name, "the key")
-        watched = self._watched(None)
+        source = self._tapped(None)
         if within is None:
-            source = watched.df
-            return Stream(self.queries, _guard(lambda: source.dropDuplicates(names)))
+            with _translated():
+                return source._derived(source._watermarked().dropDuplicates(names))
         self._time()
-        bounded = replace(watched, delay_ms=max(self.delay_ms, _positive(within, "within"))).df
-        made = bounded.dropDuplicatesWithinWatermark if bounded.isStreaming else bounded.dropDuplicates
-        return Stream(self.queries, _guard(lambda: made(names)))
+        bounded = replace(source, delay_ms=max(self.delay_ms, _positive(within, "within")))._watermarked()
+        with _translated():
+            if not bounded.isStreaming:
+                return source._derived(bounded.dropDuplicates(names))
+            return source._derived(bounded.dropDuplicatesWithinWatermark(names))
 
     def join(
         self,
@@ -189,12 +193,16 @@ class Stream:
             self.late is not None or (isinstance(other, Stream) and other.late is not None)
         ):
             raise _nothing_late("a join with a table, which drops none")
-        left = self._watched(None).df
-        right = other._watched(None).df if isinstance(other, Stream) else other
+        left = self._tapped(None)
+        right = other._tapped(None) if isinstance(other, Stream) else Stream(self.queries, other)
+        taps = tuple({tap.name: tap for tap in (*left.taps, *right.taps)}.values())
+        left_frame, right_frame = left._watermarked(), right._watermarked()
         if within is None:
             names: Any = on if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
-            joined = _guard(lambda: left.join(right, on=names, how=how))
-            return Stream(self.queries, joined, None if table.isStreaming else self.event_time)
+            event_time = None if table.isStreaming else self.event_time
+            with _translated():
+                joined = left_frame.join(right_frame, on=names, how=how)
+            return Stream(self.queries, joined, event_time, taps=taps)
         if not isinstance(other, Stream) or other.event_time is None:
             raise ConfigError(
                 "within needs two streams with event times",
@@ -202,11 +210,10 @@ class Stream:
                 hint="call .with_event_time(...).with_watermark(...) on both",
             )
         bound = _positive(within, "within")
-        mine, theirs = self._time(), other.event_time
-        frame = _guard(
-            lambda: frames.interval_join(left, right, on, how, times=(mine, theirs), within_ms=bound)
-        )
-        return Stream(self.queries, frame)
+        times = self._time(), other.event_time
+        with _translated():
+            frame = frames.interval_join(left_frame, right_frame, on, how, times=times, within_ms=bound)
+        return Stream(self.queries, frame, taps=taps)
 
     def transform_with_state(
         self,
@@ -224,34 +231,45 @@ class Stream:
             )
         if self.late is not None and time_mode.lower() != "eventtime":
             raise _nothing_late("a processor without event time")
-        source = self._watched(None).df
-        frame = _guard(
-            lambda: frames.transform_with_state(
-                source, self.keys, processor, output_schema, output_mode, time_mode, initial_state
+        source = self._tapped(None)
+        frame = source._watermarked()
+        with _translated():
+            frame = frames.transform_with_state(
+                frame, self.keys, processor, output_schema, output_mode, time_mode, initial_state
             )
-        )
-        return Stream(self.queries, frame)
+        return source._derived(frame)
 
     @property
     def write_stream(self) -> StreamWriter:
         """How the stream shall run, and where its rows go."""
         if self.late is not None:
             raise _nothing_late("a query without a window, dedup or join of streams behind it")
-        return StreamWriter(self.queries, self.df)
+        return StreamWriter(self.queries, self._watermarked(), taps=self.taps)
 
-    def _with(self, action: Callable[[], DataFrame]) -> Stream:
-        return replace(self, frame=_guard(action))
+    def _watermarked(self) -> DataFrame:
+        """The DataFrame with the watermark when there is an event time."""
+        if self.event_time is None or not self.frame.isStreaming:
+            return self.frame
+        self._column(self.event_time, "the event time")
+        with _translated():
+            if frames.has_watermark(self.frame, self.event_time):
+                return self.frame
+            return self.frame.withWatermark(self.event_time, f"{self.delay_ms} milliseconds")
 
-    def _watched(self, until: Callable[[], Column] | None) -> Stream:
-        """The stream with a point at which late rows are taken out, if they are wanted; `until` is None: their own time."""
+    def _derived(self, frame: DataFrame) -> Stream:
+        """A stream of what was made of this one; it has no event time, keys or window yet."""
+        return Stream(self.queries, frame, taps=self.taps)
+
+    def _tapped(self, until: Callable[[], Column] | None) -> Stream:
+        """The stream with a tap for late rows, if they are wanted; `until` is None: a row's own time."""
         if self.late is None or not self.frame.isStreaming:
             return replace(self, late=None)
         name = f"late_{uuid.uuid4().hex[:12]}"
-        frame = _guard(lambda: tap.named_rows(self.frame, name, self._time()))
-        self.queries.points[name] = LateTap(
-            name, self.late, until or partial(window.moment, self._time()), self.frame.schema
-        )
-        return replace(self, frame=frame, late=None)
+        with _translated():
+            frame = tap.named_rows(self.frame, name, self._time())
+        late_tap = LateTap(name, self.late, until or partial(window.moment, self._time()), self.frame.schema)
+        self.queries.taps.add(late_tap)
+        return replace(self, frame=frame, late=None, taps=(*self.taps, late_tap))
 
     def _time(self, what: str = "a window") -> str:
         if self.event_time is None:
@@ -279,19 +297,13 @@ def _nothing_late(what: str) -> ConfigError:
     )
 
 
-def _positive(given: Duration, what: str) -> int:
-    value = milliseconds(given, what=what)
+def _positive(duration: Duration, what: str) -> int:
+    value = milliseconds(duration, what=what)
     if value == 0:
         raise ConfigError(f"{what} must be longer than 0", code="STREAM_DURATION")
     return value
 
 
-def _guard(action: Callable[[], T], query: str | None = None) -> T:
-    try:
-        return action()
-    except PenstockError:
-        raise
-    except Exception as error:
-        found = told(error, query)
-        found.where = found.where or calling_line()
-        raise found from None
+def _translated(sql: str | None = None) -> AbstractContextManager[None]:
+    """Raise Spark's errors as penstock's, with the line of the user's program."""
+    return translated(sql=sql, where=calling_line())

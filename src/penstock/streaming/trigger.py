@@ -21,20 +21,20 @@ class OutputMode(StrEnum):
     """The whole result, every time."""
 
     @classmethod
-    def of(cls, given: OutputMode | str) -> OutputMode:
+    def of(cls, mode: OutputMode | str) -> OutputMode:
         """Return the mode of that name; case does not matter.
 
         >>> OutputMode.of("Append")
         <OutputMode.APPEND: 'append'>
         """
         try:
-            return cls(given.lower())
+            return cls(mode.lower())
         except (ValueError, AttributeError):
-            names = [mode.value for mode in cls]
+            names = [member.value for member in cls]
             raise ConfigError(
-                f"unknown output mode {given!r}",
+                f"unknown output mode {mode!r}",
                 code="STREAM_OUTPUT_MODE",
-                hint=suggest(str(given).lower(), names, what="mode"),
+                hint=suggest(str(mode).lower(), names, what="mode"),
             ) from None
 
 

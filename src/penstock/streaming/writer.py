@@ -1,47 +1,48 @@
-"""From a stream to a running query: mode, trigger, sink, checkpoint, start."""
+"""From a stream to a query: mode, trigger, sink and checkpoint are collected, checked as a plan, and launched."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.errors import ConfigError, suggest
 from penstock.plugin import SinkPlugin
 from penstock.sinks import SINKS
 from penstock.sinks.base import Sink, Target
 from penstock.sinks.flow import Flow, FlowSink
 from penstock.sinks.foreach import ForeachBatchSink
 from penstock.sinks.plugin import sink_of
-from penstock.spark.micro_batch import checkpoint, live, plan
-from penstock.spark.micro_batch.run import Settings
+from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import checkpoint, live
+from penstock.spark.micro_batch import plan as spark_plan
+from penstock.spark.micro_batch.checkpoint import CheckpointState
 from penstock.spark.reader import absolute
-from penstock.streaming.call_site import calling_line, told
-from penstock.streaming.epoch_writer import BatchCourse, LiveCourse, OnceCourse, Work
-from penstock.streaming.job import JobRecord, QueryJob
-from penstock.streaming.query import Course, QueryInfo, StreamingQuery
+from penstock.streaming.call_site import calling_line
+from penstock.streaming.query_plan import QueryPlan
 from penstock.streaming.query_sources import QuerySources
+from penstock.streaming.runtime import QueryRuntime
 from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.streaming.queries import Queries
-
-T = TypeVar("T")
+    from penstock.streaming.query import StreamingQuery
+    from penstock.streaming.taps import Tap
 
 CHECKPOINT = "checkpoint.location"
 _CHECKPOINT_NAMES = (CHECKPOINT, "checkpoint_location", "checkpointLocation")
 
 
 class StreamWriter:
-    """Collects how a stream shall run; `start` runs it."""
+    """Collects how a stream shall run; `start` runs it, `plan` only checks it."""
 
-    def __init__(self, queries: Queries, frame: DataFrame) -> None:
+    def __init__(self, queries: Queries, frame: DataFrame, *, taps: Sequence[Tap] = ()) -> None:
         self._queries = queries
         self._frame = frame
+        self._taps = taps  # owned until the plan owns them
         self._mode = OutputMode.APPEND
         self._trigger = Trigger.processing_time(0)
         self._format: str | type[SinkPlugin] | None = None
@@ -139,103 +140,81 @@ class StreamWriter:
                 code="STREAM_SINK_MISSING",
                 hint="leave .format(...), .foreach_batch(...) and the sink's options out",
             )
-        return self._start(FlowSink(flow, source), name, calling_line())
+        return self.launch(self._plan(FlowSink(flow, source), name, calling_line()))
 
     def start(self, name: str | None = None) -> StreamingQuery:
         """Start the query, and return its handle; what cannot work is refused here, before anything is written.
 
         A query with a name is recorded in the state backend, and runs once at a time.
         """
-        place = calling_line()
-        return self._start(self._sink(), name, place)
+        return self.launch(self._plan(self._sink(), name, calling_line()))
 
-    def _start(self, sink: Sink, name: str | None, place: str | None) -> StreamingQuery:
+    def plan(self, name: str | None = None) -> QueryPlan:
+        """Check everything that `start` checks, and return the query as a value: no lease is taken, nothing is written."""
+        return self._plan(self._sink(), name, calling_line())
+
+    def launch(self, plan: QueryPlan) -> StreamingQuery:
+        """Start a query that `plan` returned, and return its handle; a plan is launched once."""
+        runtime = QueryRuntime(plan, self._queries)
+        runtime.start()
+        return runtime.handle
+
+    def _plan(self, sink: Sink, name: str | None, call_site: str | None) -> QueryPlan:
         self._refuse_mode(sink)
-        if self._close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
-            raise ConfigError(
-                f"close_windows belongs to Trigger.available_now(), and the trigger is {self._trigger}",
-                code="STREAM_OPTION_VALUE",
-                hint="once closes all windows anyway; the other triggers have no end at which they could be closed",
-            )
-        if name is None:
-            return self._begin(f"query-{uuid.uuid4().hex[:8]}", sink, place, None)
-        job = self._queries.job(name)
-        try:
-            return self._begin(name, sink, place, job)
-        except BaseException:
-            job.release()
-            raise
-
-    def _begin(self, name: str, sink: Sink, place: str | None, job: QueryJob | None) -> StreamingQuery:
+        self._refuse_close_windows()
+        self._refuse_missing_checkpoint(sink)
         once = self._trigger.kind is TriggerKind.ONCE
-        checkpoint_at = None if once else self._checkpoint_at(sink)
-        query_id = (
-            str(uuid.uuid4())
-            if checkpoint_at is None
-            else checkpoint.query_id(self._frame.sparkSession, checkpoint_at)
-        )
-        stateful, evolves, committed = False, False, -1
-        if checkpoint_at is not None:
-            shape = _guarded(lambda: plan.shape(self._frame))
-            _guarded(lambda: checkpoint.fit(self._frame.sparkSession, checkpoint_at, shape))
-            stateful = any(kind == "state" for kind, _ in shape)
-            evolves = checkpoint.evolves(shape)
-            committed = checkpoint.committed(self._frame.sparkSession, checkpoint_at)
-        sources = _guarded(
-            lambda: QuerySources(
-                self._frame, self._queries.points, note=(lambda text: None) if job is None else job.note
-            )
-        )
         frame = self._frame
-        if once and frame.isStreaming:
-            frame = _guarded(lambda: sources.as_batch(self._frame, self._queries.temporary_folder))
+        with translated():
+            shape = () if once else tuple(spark_plan.shape(frame))
+            state = self._checkpoint_state(shape)
+            sources = QuerySources(frame, self._queries.taps, self._queries.settings)
+            if once and frame.isStreaming:
+                spark_plan.refuse_endless(frame)
         obstacle = self._obstacle(sink, sources)
-        query = self._query(query_id, name, sink, place, sources, note=_note(self._trigger, obstacle))
-        target = replace(
-            self._target(query_id, name),
-            stateful=stateful,
-            committed=committed,
-            state=None if job is None else job.values(),
-        )
-        _guarded(lambda: sink.check(target))
-        _guarded(lambda: sources.check(target))
-        if job is not None:
-            job.record(self._record(query_id, sink, place))
-        self._queries.add(query)
-        work = Work(query, sink, target, self._trigger, job=job, sources=sources)
-        course: Course
-        if checkpoint_at is None:
-            course = OnceCourse(frame, work, tag=f"penstock-stream-{query_id}")
-        else:
-            settings = Settings(
-                self._mode.value,
-                _spark_trigger(self._trigger),
-                checkpoint_at,
-                name,
-                rows_only=self._trigger.ends and plan.follows_clock(frame),
-                alone=job is not None or self._checkpoint is None,
-                checksums=checkpoint.has_checksums(self._frame.sparkSession, checkpoint_at),
-                evolves=evolves,
+        target = self._target(name or f"query-{uuid.uuid4().hex[:8]}", state, shape)
+        with translated():
+            sink.check(target)
+            sink.close()
+            sources.side_outputs.check(target)
+            return QueryPlan(
+                name=target.name,
+                named=name is not None,
+                call_site=call_site,
+                frame=frame,
+                mode=self._mode,
+                trigger=self._trigger,
+                sink=sink,
+                target=target,
+                sources=sources,
+                logical_plan=spark_plan.analyzed(frame),
+                location=None if once else self._checkpoint,
+                savepoint=self._savepoint,
+                shape=shape,
+                rows_only=not once and self._trigger.ends and spark_plan.follows_clock(frame),
+                close_windows=self._close_windows,
+                obstacle=obstacle,
             )
-            if self._trigger.kind is TriggerKind.CONTINUOUS and obstacle is None:
-                course = LiveCourse(frame, work, settings, interval_ms=self._trigger.interval_ms)
-            else:
-                course = BatchCourse(frame, work, settings, close_windows=self._close_windows)
-        query.launch(course, job, group_failures=lambda: sources.group_failures)
-        return query
 
-    def _checkpoint_at(self, sink: Sink) -> str:
-        if self._checkpoint is None and sink.needs_checkpoint:
-            raise ConfigError(
-                f"a query to {sink.describe()} needs a place for its checkpoint",
-                code="STREAM_CHECKPOINT_MISSING",
-                hint='add .option("checkpoint.location", "path/"), or use Trigger.once()',
-            )
-        at = self._checkpoint or self._queries.temporary_folder()
-        if self._savepoint is not None:
-            savepoint = self._savepoint
-            _guarded(lambda: checkpoint.start_from(self._frame.sparkSession, savepoint, at))
-        return at
+    def _checkpoint_state(self, shape: checkpoint.Shape) -> CheckpointState:
+        """Return what the query goes on from; a batch query has no checkpoint."""
+        if self._trigger.kind is TriggerKind.ONCE:
+            return CheckpointState(str(uuid.uuid4()), -1, checksums=False)
+        spark = self._frame.sparkSession
+        return checkpoint.inspect(spark, self._checkpoint, shape, savepoint=self._savepoint)
+
+    def _target(self, name: str, state: CheckpointState, shape: checkpoint.Shape) -> Target:
+        return Target(
+            spark=self._frame.sparkSession,
+            query=state.query,
+            name=name,
+            mode=self._mode.value,
+            schema=self._frame.schema,
+            keys=self._keys,
+            stateful=checkpoint.is_stateful(shape),
+            committed=state.committed,
+            settings=self._queries.settings,
+        )
 
     def _sink(self) -> Sink:
         if self._function is not None:
@@ -247,32 +226,24 @@ class StreamWriter:
                 hint=f"choose one with .format(name) ({', '.join(SINKS.names())}) or .foreach_batch(function)",
             )
         if isinstance(self._format, str):
-            return sink_of(SINKS.load(self._format), self._options, name=self._format)
-        return sink_of(self._format, self._options, name=self._format.__name__)
+            kind, name = SINKS.load(self._format), self._format
+        else:
+            kind, name = self._format, self._format.__name__
+        return sink_of(kind, self._options, name=name, settings=self._queries.settings)
 
     def _refuse_mode(self, sink: Sink) -> None:
         """Refuse a mode that the query or the sink cannot do, with those that both can."""
         batch = self._trigger.kind is TriggerKind.ONCE
-        refused = dict.fromkeys(plan.MODES) if batch else plan.refusals(self._frame)
+        refused = dict.fromkeys(spark_plan.MODES) if batch else spark_plan.refusals(self._frame)
         mode = self._mode.value
         if refused[mode] is None and mode in sink.modes:
             return
         raise ConfigError(
             f"output mode {mode} is not possible: {refused[mode] or f'{sink.describe()} cannot take it'}",
             code="STREAM_OUTPUT_MODE",
-            hint=f"the query can do {_listed(m for m in plan.MODES if refused[m] is None)}; "
-            f"{sink.describe()} takes {_listed(m for m in plan.MODES if m in sink.modes)}"
+            hint=f"the query can do {_listed(m for m in spark_plan.MODES if refused[m] is None)}; "
+            f"{sink.describe()} takes {_listed(m for m in spark_plan.MODES if m in sink.modes)}"
             + ("; a watermark makes append possible" if mode == "append" and refused[mode] else ""),
-        )
-
-    def _target(self, query_id: str, name: str) -> Target:
-        return Target(
-            spark=self._frame.sparkSession,
-            query=query_id,
-            name=name,
-            mode=self._mode.value,
-            schema=self._frame.schema,
-            keys=self._keys,
         )
 
     def _obstacle(self, sink: Sink, sources: QuerySources) -> str | None:
@@ -284,75 +255,26 @@ class StreamWriter:
         try:
             return sources.needs_batches or live.obstacle(self._frame)
         except Exception as error:
-            raise sources.told(error) from None
+            raise sources.translate(error) from None
 
-    def _query(
-        self,
-        query_id: str,
-        name: str,
-        sink: Sink,
-        place: str | None,
-        sources: QuerySources,
-        *,
-        note: str | None,
-    ) -> StreamingQuery:
-        info = QueryInfo(
-            id=query_id,
-            name=name,
-            mode=self._mode,
-            trigger=self._trigger,
-            checkpoint=None if self._trigger.kind is TriggerKind.ONCE else self._checkpoint,
-            plan=self._frame._jdf.queryExecution().analyzed().toString(),
-            place=place,
-            note=note,
-        )
-        spark = self._frame.sparkSession
-        return StreamingQuery(
-            info,
-            sink,
-            self._queries.dispatcher,
-            self._queries.metrics,
-            ended=self._queries.remove,
-            told=sources.told,
-            save=lambda at, path: checkpoint.save(spark, at, absolute(path)),
-        )
+    def _refuse_close_windows(self) -> None:
+        if self._close_windows and self._trigger.kind is not TriggerKind.AVAILABLE_NOW:
+            raise ConfigError(
+                f"close_windows belongs to Trigger.available_now(), and the trigger is {self._trigger}",
+                code="STREAM_OPTION_VALUE",
+                hint="once closes all windows anyway; the other triggers have no end at which they could be closed",
+            )
 
-    def _record(self, query_id: str, sink: Sink, place: str | None) -> JobRecord:
-        return JobRecord(
-            query=query_id,
-            checkpoint=self._checkpoint,
-            place=place,
-            definition={
-                "sink": sink.describe(),
-                "guarantee": sink.guarantee.value,
-                "trigger": str(self._trigger),
-                "output_mode": self._mode.value,
-                "columns": self._frame.schema.simpleString(),
-            },
-        )
-
-
-def _guarded(action: Callable[[], T]) -> T:
-    try:
-        return action()
-    except PenstockError:
-        raise
-    except Exception as error:
-        raise told(error) from None
+    def _refuse_missing_checkpoint(self, sink: Sink) -> None:
+        if self._trigger.kind is TriggerKind.ONCE or self._checkpoint is not None:
+            return
+        if sink.needs_checkpoint:
+            raise ConfigError(
+                f"a query to {sink.describe()} needs a place for its checkpoint",
+                code="STREAM_CHECKPOINT_MISSING",
+                hint='add .option("checkpoint.location", "path/"), or use Trigger.once()',
+            )
 
 
 def _listed(modes: Iterable[str]) -> str:
     return ", ".join(modes) or "none"
-
-
-def _spark_trigger(trigger: Trigger) -> dict[str, Any]:
-    if trigger.kind is TriggerKind.AVAILABLE_NOW:
-        return {"availableNow": True}
-    interval = trigger.interval_ms if trigger.kind is TriggerKind.PROCESSING_TIME else 0
-    return {"processingTime": f"{interval} milliseconds"}
-
-
-def _note(trigger: Trigger, obstacle: str | None) -> str | None:
-    if trigger.kind is not TriggerKind.CONTINUOUS:
-        return None
-    return "rows as they come" if obstacle is None else f"micro-batches back to back: {obstacle}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.backend import BackendContract, code_of
+from penstock import config
 from penstock.backend import open_backend
 from penstock.errors import PenstockError
 
@@ -24,7 +25,7 @@ class TestSqlite(BackendContract):
 def test_the_default_is_a_private_file_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("PENSTOCK_STATE", raising=False)
-    with open_backend() as backend:
+    with open_backend(config.load()) as backend:
         backend.state.put("a", "b", 1)
     file = tmp_path / "home" / "state.db"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -35,7 +36,7 @@ def test_the_default_is_a_private_file_at_home(tmp_path: Path, monkeypatch: pyte
 
 def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", f"sqlite:///{tmp_path}/team.db")
-    open_backend().close()
+    open_backend(config.load()).close()
     assert (tmp_path / "team.db").is_file()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock import config
 from penstock.backend import (
     Backend,
     Heartbeat,
@@ -40,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def backend(home: Path) -> Iterator[Backend]:
-    with open_backend() as opened:
+    with open_backend(config.load()) as opened:
         yield opened
 
 
@@ -227,8 +228,9 @@ def test_a_restart_in_place(backend: Backend, capsys: pytest.CaptureFixture[str]
 
 PROGRAM = """
 import sys, threading
+from penstock import config
 from penstock.backend import *
-backend, ended = open_backend(), threading.Event()
+backend, ended = open_backend(config.load()), threading.Event()
 lease = backend.leases.acquire("orders", this_process(), ttl_ms=1000)
 start = Start(tuple(sys.argv[1:]), ".", again="command")
 backend.jobs.record(Job("orders", log="orders.log", start=start), lease)
@@ -332,7 +334,7 @@ def test_another_database_is_not_made_by_looking(
 
 def test_the_config_file_names_the_database(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text('state = "sqlite:///team.db"\n')
-    open_backend().close()
+    open_backend(config.load()).close()
     assert (home / "team.db").is_file()
     assert main(["jobs", "list"]) == 0
     assert "team.db" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
 from penstock.cli.main import main
 
@@ -17,7 +18,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     monkeypatch.delenv("PENSTOCK_STATE", raising=False)
     monkeypatch.chdir(tmp_path)
-    with open_backend() as opened:
+    with open_backend(config.load()) as opened:
         yield opened
 
 

@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.backend import open_backend
+from penstock.backend import Backend, open_backend
 from penstock.backend.lease import TTL_MS
 from penstock.errors import StateError
 from penstock.streaming.job import JobRecord, QueryJob
+from penstock.streaming.progress import Progress
 from waiting import wait_for
+
+SHORT_MS = 1_000
+
+
+def _job(
+    backend: Backend,
+    name: str,
+    logs: Path,
+    *,
+    session: str = "s",
+    ttl_ms: int = TTL_MS,
+    on_lost: Callable[[StateError], None] = lambda error: None,
+    on_request: Callable[[Any], None] = lambda request: None,
+) -> QueryJob:
+    return QueryJob(
+        backend, name, session=session, logs=logs, ttl_ms=ttl_ms, on_lost=on_lost, on_request=on_request
+    )
 
 
 def test_a_start_that_takes_longer_than_a_lease_keeps_it(tmp_path: Path) -> None:
     lost: list[StateError] = []
     with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
-        job = QueryJob(backend, "slow", session="s", logs=tmp_path / "logs")
+        job = _job(backend, "slow", tmp_path / "logs", ttl_ms=SHORT_MS, on_lost=lost.append)
         job.record(JobRecord("q-1", None, None, {}))
-        time.sleep(TTL_MS / 1000 + 1)  # a sink that waits for its server
+        time.sleep(SHORT_MS / 1000 * 1.5)  # a sink that waits for its server
         with pytest.raises(StateError):
-            QueryJob(backend, "slow", session="other", logs=tmp_path / "logs")
-        job.run(on_lost=lost.append, on_request=lambda request: None, progress=lambda: None)
+            _job(backend, "slow", tmp_path / "logs", session="other")
+        job.running()
+        job.fence()
         job.begin(0)
         job.commit(0, 1)
-        job.end(None, None)
+        job.end(None)
         assert lost == []
-        QueryJob(backend, "slow", session="other", logs=tmp_path / "logs").release()
+        _job(backend, "slow", tmp_path / "logs", session="other").release()
 
 
 def test_epochs_are_written_down_a_moment_later(tmp_path: Path) -> None:
     with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
-        job = QueryJob(backend, "quick", session="s", logs=tmp_path / "logs")
+        job = _job(backend, "quick", tmp_path / "logs")
         job.record(JobRecord("q-1", None, None, {}))
         for number in range(250):
             job.begin(number)
@@ -43,19 +64,33 @@ def test_epochs_are_written_down_a_moment_later(tmp_path: Path) -> None:
         assert begun is not None
         assert (begun.number, begun.committed_at) == (250, None)
         job.commit(250, None)
-        job.end(None, None)
+        job.end(None)
         last = backend.epochs.last("quick")
         assert last is not None
         assert (last.number, last.meta) == (250, {"rows": None})
 
 
-def test_a_job_whose_lease_is_over_begins_no_epoch(tmp_path: Path) -> None:
+def test_a_job_whose_lease_is_over_is_fenced_off(tmp_path: Path) -> None:
     with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
-        job = QueryJob(backend, "late", session="s", logs=tmp_path / "logs")
-        job.begin(0)
+        job = _job(backend, "late", tmp_path / "logs", ttl_ms=SHORT_MS)
+        job.fence()
         job._heartbeat.stop()  # nobody renews any more
-        time.sleep(TTL_MS / 1000)
+        time.sleep(SHORT_MS / 1000)
         with pytest.raises(StateError) as caught:
-            job.begin(1)
+            job.fence()
         assert caught.value.code == "STATE_LEASE_LOST"
         job.release()
+
+
+def test_requests_and_progress_go_through_the_heartbeat(tmp_path: Path) -> None:
+    requests: list[str] = []
+    with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
+        job = _job(backend, "asked", tmp_path / "logs", ttl_ms=SHORT_MS, on_request=requests.append)
+        job.record(JobRecord("q-1", None, None, {}))
+        backend.jobs.request("asked", "stop")
+        job.progress(Progress("once", 7, 3, None, 5, "2026-01-01T00:00:00.000Z"))
+        wait_for(lambda: requests == ["stop"])
+        wait_for(lambda: (progress := backend.jobs.get("asked").progress) and progress["batch_id"] == 7)
+        job.end(None)
+    log = (tmp_path / "logs" / "asked.log").read_text()
+    assert "epoch 7: 3 rows in, ? out, 5 ms" in log

@@ -51,7 +51,7 @@ def test_events_arrive_in_order() -> None:
         QueryTerminatedEvent("1", "q", DataError("bad"), PROGRESS),
     ]
     for event in events:
-        dispatcher.tell(event)
+        dispatcher.publish(event)
     dispatcher.close()
     assert recorder.heard == events
 
@@ -65,11 +65,11 @@ def test_a_listener_that_raises_is_counted_and_told_on(caplog: pytest.LogCapture
     dispatcher.add(failing)
     dispatcher.add(other)
     with caplog.at_level(logging.ERROR, "penstock.streaming"):
-        dispatcher.tell(QueryStartedEvent("1", "q"))
-        dispatcher.tell(QueryIdleEvent("1", "q"))
-        posts = dict(dispatcher._posts)
+        dispatcher.publish(QueryStartedEvent("1", "q"))
+        dispatcher.publish(QueryIdleEvent("1", "q"))
+        deliveries = dict(dispatcher._deliveries)
         dispatcher.close()
-    assert posts[failing].failures == 1
+    assert deliveries[failing].failures == 1
     assert failing.heard == [QueryIdleEvent("1", "q")]
     assert len(other.heard) == 2
     assert "Failing raised on QueryStartedEvent" in caplog.text
@@ -85,10 +85,10 @@ def test_a_slow_listener_misses_progress_but_never_an_end(monkeypatch: pytest.Mo
 
     dispatcher, slow = Dispatcher(), Slow()
     dispatcher.add(slow)
-    dispatcher.tell(QueryStartedEvent("1", "q"))
+    dispatcher.publish(QueryStartedEvent("1", "q"))
     for _ in range(20):
-        dispatcher.tell(QueryProgressEvent("1", "q", PROGRESS))
-    dispatcher.tell(QueryTerminatedEvent("1", "q", None, None))
+        dispatcher.publish(QueryProgressEvent("1", "q", PROGRESS))
+    dispatcher.publish(QueryTerminatedEvent("1", "q", None, None))
     dropped = dispatcher.dropped(slow)
     busy.set()
     dispatcher.close()
@@ -100,7 +100,7 @@ def test_a_removed_listener_hears_nothing_more() -> None:
     dispatcher, recorder = Dispatcher(), Recorder()
     dispatcher.add(recorder)
     dispatcher.remove(recorder)
-    dispatcher.tell(QueryIdleEvent("1", "q"))
+    dispatcher.publish(QueryIdleEvent("1", "q"))
     dispatcher.close()
     assert recorder.heard == []
     assert dispatcher.failures(recorder) == 0

@@ -9,7 +9,7 @@ import typer
 
 from penstock.backend import Heartbeat, this_process
 from penstock.backend.checkpoint import remove_checkpoint
-from penstock.backend.name import unknown
+from penstock.backend.job_name import unknown_job
 from penstock.cli.job_rows import open_state, write_list, write_record
 from penstock.cli.main import DONE
 from penstock.cli.options import State
@@ -131,7 +131,7 @@ def _job_name(backend: Backend, name: str) -> str:
         return name
     job = backend.jobs.find(name)
     if job is None:
-        raise unknown(name, names, place=backend.place)
+        raise unknown_job(name, names, place=backend.place)
     return job.name
 
 

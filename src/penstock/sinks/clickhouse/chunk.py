@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import ssl
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.sinks.clickhouse.http import Address, Client, Refusal
+from penstock.sinks.clickhouse.client import Address, ClickHouseError, Client, transient
 from penstock.sinks.column import column, row_as_json
 
 if TYPE_CHECKING:
@@ -17,19 +16,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 CHUNK = "penstock_chunk"
-OUTCOME = "chunk INT, passes BOOLEAN, of_rows BOOLEAN, text STRING"
+FAILURE = "chunk INT, transient BOOLEAN, of_rows BOOLEAN, text STRING"
 
 
-class Failed(Exception):
+class ChunkFailed(ClickHouseError):
     """A chunk that was not stored."""
 
-    def __init__(self, text: str, *, passes: bool, of_rows: bool) -> None:
+    def __init__(self, text: str, *, transient: bool, of_rows: bool) -> None:
         super().__init__(text)
-        self.passes, self.of_rows = passes, of_rows
+        self.transient, self.of_rows = transient, of_rows
 
 
-def settings_of(token: str, chunks: int, chunk: int) -> Mapping[str, str]:
-    """The settings of one insert: one block, stored when the answer comes, dropped when it was stored before."""
+def insert_settings(token: str, chunks: int, chunk: int) -> Mapping[str, str]:
+    """Return the settings of one insert: one block, stored before the answer, dropped when it was stored before."""
     return {
         "insert_deduplication_token": f"{token}-{chunks}-{chunk}",
         "insert_deduplicate": "1",
@@ -47,23 +46,25 @@ def send_chunks(
     token: str,
     *,
     chunks: int,
-    waiting: Collection[int],
+    pending: Collection[int],
     by: Sequence[str] | None,
-) -> dict[int, Failed]:
-    """Insert the chunks that are waiting, in one Spark job; return what happened to those that are not stored."""
+) -> dict[int, ChunkFailed]:
+    """Insert the pending chunks in one Spark job; return the errors of those that are not stored."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     numbered = frame.withColumn(CHUNK, F.pmod(_content(frame, by), F.lit(chunks)))
-    if len(waiting) < chunks:
-        numbered = numbered.where(F.col(CHUNK).isin(sorted(waiting)))
-    dealt = numbered.repartitionById(chunks, F.col(CHUNK)).select(*[column(name) for name in frame.columns])
-    done = dealt.mapInArrow(_Sender(address, into, token, chunks), OUTCOME).collect()
-    return {row.chunk: Failed(row.text, passes=row.passes, of_rows=row.of_rows) for row in done}
+    if len(pending) < chunks:
+        numbered = numbered.where(F.col(CHUNK).isin(sorted(pending)))
+    parted = numbered.repartitionById(chunks, F.col(CHUNK)).select(*[column(name) for name in frame.columns])
+    failures = parted.mapInArrow(_Insert(address, into, token, chunks), FAILURE).collect()
+    return {
+        row.chunk: ChunkFailed(row.text, transient=row.transient, of_rows=row.of_rows) for row in failures
+    }
 
 
 @dataclass(frozen=True, slots=True)
-class _Sender:
-    """What a task does with its chunk: insert it, and tell what came of it."""
+class _Insert:
+    """What a task does with its chunk: insert it, and return the failure if there is one."""
 
     address: Address
     into: str
@@ -80,31 +81,28 @@ class _Sender:
         rows = [batch for batch in batches if batch.num_rows]
         if not rows:
             return
-        settings = settings_of(self.token, self.chunks, chunk)
+        settings = insert_settings(self.token, self.chunks, chunk)
         try:
             with Client(self.address) as client:
                 client.insert(self.into, pa.Table.from_batches(rows), settings)
-        except Refusal as error:
-            yield _outcome(chunk, passes=error.passes, of_rows=error.of_rows, text=str(error))
-        except (OSError, http.client.HTTPException) as error:
-            lasting = isinstance(error, ssl.SSLCertVerificationError)
-            text = str(error) or type(error).__name__
-            yield _outcome(chunk, passes=not lasting, of_rows=False, text=text)
+        except (ClickHouseError, OSError, http.client.HTTPException) as error:
+            yield _failure(chunk, error)
 
 
-def _outcome(chunk: int, *, passes: bool, of_rows: bool, text: str) -> pa.RecordBatch:
+def _failure(chunk: int, error: Exception) -> pa.RecordBatch:
     import pyarrow as pa
 
+    of_rows = isinstance(error, ClickHouseError) and error.of_rows
+    values = (chunk, transient(error) is not None, of_rows, str(error) or type(error).__name__)
     kinds = (pa.int32(), pa.bool_(), pa.bool_(), pa.string())
-    values = (chunk, passes, of_rows, text)
     return pa.RecordBatch.from_arrays(
         [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)],
-        names=["chunk", "passes", "of_rows", "text"],
+        names=["chunk", "transient", "of_rows", "text"],
     )
 
 
 def _content(frame: DataFrame, by: Sequence[str] | None) -> Column:
-    """A number that follows from a row's values: its key, or all columns that come out the same when they are computed again.
+    """Return a number made of a row's key, or else of the columns that are the same when Spark computes them again.
 
     Sums of floating-point numbers may differ in their last digit.
     """

@@ -1,4 +1,4 @@
-"""Columns of a query as columns of a ClickHouse table: types, what fits into a table that is there, and how values travel."""
+"""Columns of a query as columns of a ClickHouse table: their types, whether they fit a table, and how values are encoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UTC_TIME = "DateTime64(6, 'UTC')"
 
-# Spark's name of a type -> ours there, and others in which all of its values fit without a loss.
+# Spark's name of a type -> the type of a column that the sink creates, and other types that hold its values without a loss.
 TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "boolean": ("Bool", ("UInt8", "Int8", "Int16", "Int32", "Int64")),
     "tinyint": ("Int8", ("Int16", "Int32", "Int64", "Int128", "Int256", "Float32", "Float64")),
@@ -33,8 +33,8 @@ TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "time": ("String", ()),
     "variant": ("String", ()),
 }
-# Not declared by us, and meant by whoever declared them: a value that does not fit is refused by the server.
-MEANT: Mapping[str, tuple[str, ...]] = {
+# Types that only a user declares, on purpose: the server refuses a value that does not fit.
+DECLARED_BY_USERS: Mapping[str, tuple[str, ...]] = {
     "tinyint": ("UInt8", "UInt16", "UInt32", "UInt64"),
     "smallint": ("UInt16", "UInt32", "UInt64"),
     "int": ("UInt32", "UInt64"),
@@ -47,8 +47,8 @@ _NAMED = re.compile(r"\s*(`(?:[^`\\]|\\.)*`|\"[^\"]*\"|\w+)\s+(?=\S)(.*)", re.DO
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
-    """A column of a table that is there."""
+class TableColumn:
+    """A column of a table in the server."""
 
     name: str
     kind: str
@@ -57,53 +57,55 @@ class Existing:
     """Empty, or DEFAULT, MATERIALIZED, ALIAS, EPHEMERAL."""
 
 
-def declared(kind: DataType, *, name: str, nullable: bool = True) -> str:
+def column_type(kind: DataType, *, name: str, nullable: bool = True) -> str:
     """The type of the column that holds values of a Spark type; arrays, maps and structs are never NULL in ClickHouse."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):
-        return f"Array({declared(kind.elementType, name=name)})"
+        return f"Array({column_type(kind.elementType, name=name)})"
     if isinstance(kind, MapType):
-        key = declared(kind.keyType, name=name, nullable=False)
-        return f"Map({key}, {declared(kind.valueType, name=name)})"
+        key = column_type(kind.keyType, name=name, nullable=False)
+        return f"Map({key}, {column_type(kind.valueType, name=name)})"
     if isinstance(kind, StructType) and kind.fields:
-        inner = (f"{quoted(field.name)} {declared(field.dataType, name=name)}" for field in kind)
+        inner = (f"{quoted(field.name)} {column_type(field.dataType, name=name)}" for field in kind)
         return f"Tuple({', '.join(inner)})"
-    made = _scalar(kind)
-    if made is None:
+    scalar = _scalar(kind)
+    if scalar is None:
         raise DataError(
             f"column '{name}' is {kind.simpleString()}, which ClickHouse has no type for",
             code="SINK_TYPE",
             hint="cast it in the query, to a string for example",
         )
-    return f"Nullable({made})" if nullable else made
+    return f"Nullable({scalar})" if nullable else scalar
 
 
-def sent(frame: DataFrame) -> DataFrame:
+def encode(frame: DataFrame) -> DataFrame:
     """Return the frame with values as ClickHouse has them: no NULL in the place of an array, a map or a struct."""
     return frame.select(
-        *[_sent(column(field.name), field.dataType).alias(field.name) for field in frame.schema]
+        *[_encoded(column(field.name), field.dataType).alias(field.name) for field in frame.schema]
     )
 
 
-def refuse_misfits(schema: StructType, there: Iterable[Existing], *, where: str, adds: bool) -> list[str]:
-    """Return the columns of the query that the table lacks; refuse what cannot be stored, before anything is."""
-    known = {each.name: each for each in there}
-    wrong = []
+def check_columns(
+    schema: StructType, existing: Iterable[TableColumn], *, where: str, adds: bool
+) -> list[str]:
+    """Return the columns of the query that the table lacks; refuse those that it cannot store, before anything is written."""
+    columns = {column.name: column for column in existing}
+    misfits = []
     for field in schema:
-        found = known.get(field.name)
-        if found is None:
+        column = columns.get(field.name)
+        if column is None:
             continue
-        if found.default in ("MATERIALIZED", "ALIAS"):
-            wrong.append(f"'{field.name}' is computed by the table ({found.default})")
-        elif not fits(field.dataType, found.kind):
-            wrong.append(
-                f"'{field.name}' is {field.dataType.simpleString()} in the query and {found.kind} in the table"
+        if column.default in ("MATERIALIZED", "ALIAS"):
+            misfits.append(f"'{field.name}' is computed by the table ({column.default})")
+        elif not fits(field.dataType, column.kind):
+            misfits.append(
+                f"'{field.name}' is {field.dataType.simpleString()} in the query and {column.kind} in the table"
             )
-    missing = [field.name for field in schema if field.name not in known]
+    missing = [field.name for field in schema if field.name not in columns]
     if missing and not adds:
-        wrong.append(f"the table has no column {', '.join(map(repr, missing))}")
-    require_fit(wrong, where=where)
+        misfits.append(f"the table has no column {', '.join(map(repr, missing))}")
+    require_fit(misfits, where=where)
     return missing
 
 
@@ -117,8 +119,8 @@ def fits(kind: DataType, stored: str) -> bool:
     if isinstance(kind, MapType):
         return name == "Map" and fits(kind.keyType, arguments[0]) and fits(kind.valueType, arguments[1])
     if isinstance(kind, StructType):
-        inner = [found for each in arguments if (found := _NAMED.fullmatch(each))] if name == "Tuple" else []
-        types = {unquoted(each[1]): each[2] for each in inner}
+        inner = [match for part in arguments if (match := _NAMED.fullmatch(part))] if name == "Tuple" else []
+        types = {unquoted(match[1]): match[2] for match in inner}
         return len(types) == len(kind.fields) and all(
             field.name in types and fits(field.dataType, types[field.name]) for field in kind
         )
@@ -199,8 +201,8 @@ def _scalar(kind: DataType) -> str | None:
         return f"Decimal({kind.precision}, {kind.scale})"
     if isinstance(kind, TimestampType | TimestampNTZType):
         return UTC_TIME
-    found = TYPES.get(_family(kind))
-    return found[0] if found else None
+    types = TYPES.get(_family(kind))
+    return types[0] if types else None
 
 
 def _scalar_fits(kind: DataType, name: str, arguments: list[str]) -> bool:
@@ -220,7 +222,7 @@ def _scalar_fits(kind: DataType, name: str, arguments: list[str]) -> bool:
     if family not in TYPES:
         return False
     ours, wider = TYPES[family]
-    return name == ours or name in wider or name in MEANT.get(family, ())
+    return name == ours or name in wider or name in DECLARED_BY_USERS.get(family, ())
 
 
 def _family(kind: DataType) -> str:
@@ -228,21 +230,21 @@ def _family(kind: DataType) -> str:
     return "string" if name.startswith(("varchar", "char", "string")) else re.sub(r"[( ].*", "", name)
 
 
-def _sent(value: Column, kind: DataType) -> Column:
+def _encoded(value: Column, kind: DataType) -> Column:
     from pyspark.sql import functions as F  # as PySpark's users have it
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):
         inner = kind.elementType
-        made = F.transform(value, lambda each: _sent(each, inner)) if _changes(inner) else value
-        return F.coalesce(made, F.array().cast(made_type(kind)))
+        array = F.transform(value, lambda item: _encoded(item, inner)) if _changes(inner) else value
+        return F.coalesce(array, F.array().cast(_encoded_type(kind)))
     if isinstance(kind, MapType):
         inner = kind.valueType
-        made = F.transform_values(value, lambda _, each: _sent(each, inner)) if _changes(inner) else value
-        return F.coalesce(made, F.create_map().cast(made_type(kind)))
+        items = F.transform_values(value, lambda _, item: _encoded(item, inner)) if _changes(inner) else value
+        return F.coalesce(items, F.create_map().cast(_encoded_type(kind)))
     if isinstance(kind, StructType):
         return F.struct(
-            *[_sent(value.getField(field.name), field.dataType).alias(field.name) for field in kind]
+            *[_encoded(value.getField(field.name), field.dataType).alias(field.name) for field in kind]
         )
     match _family(kind):
         case "void" | "time":
@@ -253,21 +255,21 @@ def _sent(value: Column, kind: DataType) -> Column:
             return value
 
 
-def made_type(kind: DataType) -> DataType:
-    """The type of values as they are sent."""
+def _encoded_type(kind: DataType) -> DataType:
+    """The type of encoded values."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
     if isinstance(kind, ArrayType):
-        return ArrayType(made_type(kind.elementType))
+        return ArrayType(_encoded_type(kind.elementType))
     if isinstance(kind, MapType):
-        return MapType(made_type(kind.keyType), made_type(kind.valueType))
+        return MapType(_encoded_type(kind.keyType), _encoded_type(kind.valueType))
     if isinstance(kind, StructType):
-        return StructType([StructField(field.name, made_type(field.dataType)) for field in kind])
+        return StructType([StructField(field.name, _encoded_type(field.dataType)) for field in kind])
     return StringType() if _family(kind) in ("void", "time", "variant") else kind
 
 
 def _changes(kind: DataType) -> bool:
-    """Whether values of a type are sent in another form."""
+    """Whether encoding changes values of a type."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     return isinstance(kind, ArrayType | MapType | StructType) or _family(kind) in ("void", "time", "variant")

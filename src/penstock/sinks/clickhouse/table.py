@@ -1,18 +1,30 @@
-"""A table in ClickHouse as it is: what its engine does with rows of one key and with inserts that come again."""
+"""A table in ClickHouse: its columns, what its engine does with rows of one key and with repeated inserts, and how it is created."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse.column import Existing, parsed, quoted, split_arguments, text, unquoted
-from penstock.sinks.clickhouse.http import Client
+from penstock.sinks.clickhouse.client import Client
+from penstock.sinks.clickhouse.column import (
+    TableColumn,
+    column_type,
+    parsed,
+    quoted,
+    split_arguments,
+    text,
+    unquoted,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField, StructType
 
 VERSION = "_version"
 WINDOW = 10_000
-"""How many inserts a table that we make remembers."""
+"""How many inserts a table that the sink creates remembers."""
 
 _ENGINE = re.compile(
     r"(\w+)(?:\((.*?)\))?(?: (?:ORDER|PARTITION|PRIMARY|SETTINGS|TTL|SAMPLE|COMMENT)\b|$)", re.DOTALL
@@ -22,17 +34,17 @@ _WINDOW = re.compile(r"\b(non_replicated|replicated)_deduplication_window = (\d+
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is known of a table."""
+    """What the server says about a table."""
 
     name: str
     engine: str
     arguments: tuple[str, ...]
     partitioned: bool
     sorting: tuple[str, ...]
-    """The expressions by which it is sorted, and by which rows are replaced where they are."""
-    columns: tuple[Existing, ...]
+    """The expressions by which it is sorted, and by which an engine that replaces rows does so."""
+    columns: tuple[TableColumn, ...]
     window: int
-    """How many inserts the server remembers, to drop those that come again; 0: none."""
+    """How many inserts the server remembers, to drop repeated ones; 0: none."""
 
     @property
     def merges(self) -> bool:
@@ -47,16 +59,16 @@ class Table:
     @property
     def version(self) -> str | None:
         """The column that says which row of a key is newer."""
-        names = [each for each in self.arguments if not each.startswith("'")]
+        names = [argument for argument in self.arguments if not argument.startswith("'")]
         return unquoted(names[0]) if self.replaces and names else None
 
-    def column(self, name: str) -> Existing | None:
+    def column(self, name: str) -> TableColumn | None:
         """The column of that name."""
-        return next((each for each in self.columns if each.name == name), None)
+        return next((column for column in self.columns if column.name == name), None)
 
 
-def found(client: Client, name: str) -> Table | None:
-    """The table of that name, `table` or `database.table`; None when there is none."""
+def find_table(client: Client, name: str) -> Table | None:
+    """Return the table of that name, `table` or `database.table`; None when it does not exist."""
     where = _where(name)
     rows = client.rows(
         f"SELECT engine, engine_full, partition_key, sorting_key FROM system.tables WHERE {where.format('name')}"
@@ -75,35 +87,41 @@ def found(client: Client, name: str) -> Table | None:
         arguments=tuple(split_arguments(match[2])) if match and match[2] else (),
         partitioned=bool(row["partition_key"]),
         sorting=_expressions(str(row["sorting_key"])),
-        columns=tuple(Existing(each["name"], each["type"], each["default_kind"]) for each in columns),
+        columns=tuple(
+            TableColumn(column["name"], column["type"], column["default_kind"]) for column in columns
+        ),
         window=_window(client, str(row["engine"]), full),
     )
 
 
-def refuse_upsert(table: Table, keys: Iterable[str], names: Iterable[str]) -> None:
-    """Refuse a table in which rows of one key are not replaced, with the reason."""
-    wanted = tuple(keys)
-    listed = ", ".join(map(quoted, wanted))
+def check_upsert(table: Table, keys: Iterable[str], *, columns: Iterable[str], where: str) -> None:
+    """Refuse a table that does not replace rows by the key of the query, whose columns are given."""
+    query_keys = tuple(keys)
+    listed = ", ".join(map(quoted, query_keys))
     hint = f"a table for it has ENGINE = ReplacingMergeTree({VERSION}) ORDER BY ({listed})"
     if not table.replaces:
         raise _unfit(
-            f"the engine of the table {table.name} is {table.engine}, which keeps all rows of a key", hint
+            f"the engine of the table {table.name} is {table.engine}, which keeps all rows of a key",
+            hint,
+            where,
         )
-    if set(table.sorting) != set(wanted):
+    if set(table.sorting) != set(query_keys):
         sorting = ", ".join(table.sorting) or "nothing"
         raise _unfit(
             f"the table {table.name} replaces rows by ({sorting}), its sorting key, and the key of the query is "
-            f"({', '.join(wanted)})",
+            f"({', '.join(query_keys)})",
             hint,
+            where,
         )
     version = table.version
-    if version is None or version in set(names):
+    if version is None or version in set(columns):
         return
     column = table.column(version)
     if column is not None and not column.default and parsed(column.kind)[0] not in ("UInt64", "Int64"):
         raise _unfit(
             f"the version of rows in the table {table.name} is its column '{version}' ({column.kind}), which the query does not have",
             f"add a column '{version}' to the query, or give it a default in the table",
+            where,
         )
 
 
@@ -112,8 +130,58 @@ def full_name(name: str) -> str:
     return ".".join(quoted(part) for part in name.split(".", 1))
 
 
-def _unfit(message: str, hint: str) -> ConfigError:
-    return ConfigError(message, code="STREAM_KEY", hint=hint)
+def create_table(
+    client: Client,
+    name: str,
+    schema: StructType,
+    *,
+    keys: Iterable[str],
+    upserts: bool,
+    version: str | None,
+    order_by: str | None,
+    partition_by: str | None,
+) -> None:
+    """Create a table with the columns of the query, sorted by its keys; for upserts one that replaces rows by them."""
+    names = tuple(keys)
+    columns = [
+        _declaration(field, nullable=field.name != version and (field.name not in names or field.nullable))
+        for field in schema
+    ]
+    key_list = ", ".join(map(quoted, names))
+    engine, order = "MergeTree", order_by or key_list
+    if upserts:
+        engine, order = f"ReplacingMergeTree({quoted(version or VERSION)})", key_list
+        if version is None:
+            columns.append(f"{quoted(VERSION)} UInt64")
+    client.execute(
+        f"CREATE TABLE IF NOT EXISTS {full_name(name)} ({', '.join(columns)}) ENGINE = {engine}"
+        + (f" PARTITION BY ({partition_by})" if partition_by else "")
+        + f" ORDER BY ({order or 'tuple()'})"
+        + f" SETTINGS non_replicated_deduplication_window = {WINDOW}"
+        + (", allow_nullable_key = 1" if order else "")
+    )
+
+
+def add_columns(client: Client, name: str, fields: Iterable[StructField]) -> None:
+    """Add columns to a table."""
+    for field in fields:
+        client.execute(
+            f"ALTER TABLE {full_name(name)} ADD COLUMN IF NOT EXISTS {_declaration(field, nullable=True)}"
+        )
+
+
+def newest_version(client: Client, name: str, column: str) -> int:
+    """Return the newest version of a row in a table, 0 when it has none."""
+    rows = client.rows(f"SELECT max({quoted(column)}) AS last FROM {full_name(name)}")
+    return int(rows[0]["last"] or 0)
+
+
+def _declaration(field: StructField, *, nullable: bool) -> str:
+    return f"{quoted(field.name)} {column_type(field.dataType, name=field.name, nullable=nullable)}"
+
+
+def _unfit(message: str, hint: str, where: str) -> ConfigError:
+    return ConfigError(message, code="STREAM_KEY", hint=hint, where=where)
 
 
 def _where(name: str) -> str:
@@ -132,7 +200,7 @@ def _expressions(key: str) -> tuple[str, ...]:
     if key == "tuple()":
         return ()
     inner = key[1:-1] if key.startswith("(") and key.endswith(")") else key
-    return tuple(unquoted(each) for each in split_arguments(inner))
+    return tuple(unquoted(part) for part in split_arguments(inner))
 
 
 def _window(client: Client, engine: str, full: str) -> int:

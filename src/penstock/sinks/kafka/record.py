@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError
 from penstock.sinks.column import as_json, column, row_as_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-FORMATS = ("json", "avro", "string", "binary")
-OWN = frozenset({"key", "value", "headers"})
+RECORD_COLUMNS = frozenset({"key", "value", "headers"})
 
 
-def format_of(schema: StructType, given: Any) -> str:
-    """The format of values: what the user said; else rows that look like records go as they are, and all others as JSON."""
-    if given is None:
-        ready = "value" in schema.names and set(schema.names) <= OWN
+def value_format(schema: StructType, option: str | None) -> str:
+    """Return the format of values: what the option says; else rows that look like records are sent as they are, all others as JSON."""
+    if option is None:
+        ready = "value" in schema.names and set(schema.names) <= RECORD_COLUMNS
         kind = schema["value"].dataType.simpleString() if ready else ""
         return kind if kind in ("string", "binary") else "json"
-    form = str(given).lower()
-    if form not in FORMATS:
+    if option in ("string", "binary") and "value" not in schema.names:
         raise ConfigError(
-            f"unknown value_format {given!r}",
-            code="STREAM_OPTION_VALUE",
-            hint=suggest(form, FORMATS, what="format"),
-        )
-    if form in ("string", "binary") and "value" not in schema.names:
-        raise ConfigError(
-            f"value_format {form} sends the column 'value', which the query does not have",
+            f"value_format {option} sends the column 'value', which the query does not have",
             code="STREAM_OPTION_VALUE",
             hint=f'name it, as in .select(F.col("...").alias("value")), or use json (columns: {", ".join(schema.names)})',
         )
-    return form
+    return option
 
 
 def records(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from penstock import config
-from penstock.errors import ConfigError, ConnectorError, suggest
-from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
-from penstock.sinks.held_rows import Held
+from penstock.errors import ConnectorError, PenstockError
+from penstock.sinks.base import Epoch, Guarantee, Target, counted
+from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.kafka import transaction
-from penstock.sinks.kafka.record import format_of, records
-from penstock.sinks.require import need
-from penstock.sinks.retry import RETRY_FOR, RetryPolicy, retry
+from penstock.sinks.kafka.options import KafkaOptions
+from penstock.sinks.kafka.record import records, value_format
+from penstock.sinks.package import require_package
+from penstock.sinks.server import ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults
 from penstock.spark.kafka_access import access, for_java, for_librdkafka, prefixed, unprefixed
@@ -23,12 +23,12 @@ from penstock.spark.micro_batch.live import Live
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
+    from penstock.config import Settings
 
 LOG = logging.getLogger("penstock.sinks")
 OLD_SOURCES = "spark.sql.sources.useV1SourceList"
 
-# Spark's tasks try four times; with Kafka's own limits, of one and two minutes, nobody would hear of a broker that is away.
+# Spark's tasks try four times; with Kafka's own limits, of one and two minutes, the user would hear late of a broker that does not answer.
 SPARK_WRITER = {
     "kafka.max.block.ms": 15_000,
     "kafka.request.timeout.ms": 10_000,
@@ -36,7 +36,7 @@ SPARK_WRITER = {
 }
 # Records that come one by one would be a request each.
 LIVE_WRITER = {"kafka.linger.ms": 5}
-PASSING_KINDS = (
+TRANSIENT_KINDS = (
     "TimeoutException",
     "NetworkException",
     "DisconnectException",
@@ -55,96 +55,66 @@ FINAL_KINDS = (
 )
 
 
-class KafkaSink(Sink):
+class KafkaSink(ServerSink):
     """Sends a record per row; options that start with `kafka.` go to the producer."""
 
-    taken: ClassVar[tuple[str, ...]] = (
-        "topic",
-        "bootstrap_servers",
-        "value_format",
-        "avro_schema",
-        "headers",
-        "transactional_id",
-        "retry_for",
-    )
+    Options = KafkaOptions
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        super().__init__(options)
-        need("confluent_kafka", extra="kafka")
-        for name in self.options:
-            if name not in self.taken and not name.startswith("kafka."):
-                raise ConfigError(
-                    f"the kafka sink has no option '{name}'",
-                    code="STREAM_OPTION_UNKNOWN",
-                    hint=suggest(name, self.taken, what="option")
-                    + "; those of the producer start with 'kafka.'",
-                )
-        self.topic = str(self.required("topic"))
-        servers = (
-            self.options.get("bootstrap_servers")
-            or self.options.get("kafka.bootstrap.servers")
-            or config.load().kafka_bootstrap_servers
-        )
-        if not servers:
-            raise ConfigError(
-                "no Kafka servers are given",
-                code="KAFKA_SERVERS",
-                hint='add .option("bootstrap_servers", "host:9092"), or set PENSTOCK_KAFKA_BOOTSTRAP_SERVERS',
-            )
-        self._servers = str(servers)
-        self._settings = {**unprefixed(self.options), "bootstrap.servers": self._servers}
-        self._transactional_id = self.options.get("transactional_id")
-        self._headers = _headers(self.options.get("headers", {}))
-        self._policy = RetryPolicy.of(self.options.get("retry_for", RETRY_FOR))
+    options: KafkaOptions
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        require_package("confluent_kafka", extra="kafka")
+        super().__init__(options, settings)
+        self._client = {
+            **unprefixed(self.options.model_extra or {}),
+            "bootstrap.servers": self.options.bootstrap_servers,
+        }
         self._transactions: transaction.Transactions | None = None
         self._first = True
-        self._last: Held | None = None
+        self._last: EpochRows | None = None
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE if self._transactional_id else Guarantee.AT_LEAST_ONCE
+        return Guarantee.EXACTLY_ONCE if self.options.transactional_id else Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
-        return f"kafka topic {self.topic} at {self._servers}"
+        return f"kafka topic {self.options.topic} at {self.options.bootstrap_servers}"
 
-    def check(self, target: Target) -> None:
-        form = format_of(target.schema, self.options.get("value_format"))
-        if form == "avro":
-            ensure_format(target.spark, "avro", config.load())
-        if not self._transactional_id:
-            ensure_format(target.spark, "kafka", config.load())
+    def check_query(self, target: Target) -> None:
+        if value_format(target.schema, self.options.value_format) == "avro":
+            ensure_format(target.spark, "avro", target.settings)
+        if not self.options.transactional_id:
+            ensure_format(target.spark, "kafka", target.settings)
 
-    def open(self, target: Target) -> None:
-        self._target = target
-        self._form = format_of(target.schema, self.options.get("value_format"))
-        policy = self._policy.at_start()
-        if self._transactional_id:
-            self._retry(self._producing, policy)
+    def prepare(self, target: Target) -> None:
+        self._format = value_format(target.schema, self.options.value_format)
+        if self.options.transactional_id:
+            self._producing()
         else:
-            self._retry(self._find_topic, policy)
+            self._require_topic()
 
     def write(self, epoch: Epoch) -> int | None:
-        if not self._transactional_id:
-            return self._retry(lambda: self._send(epoch.frame), self._policy)
-        mark = self._retry(lambda: self._producing().mark, self._policy)
+        if not self.options.transactional_id:
+            return self.retry(lambda: self._send(epoch.frame))
+        mark = self.retry(lambda: self._producing().mark)
         if self._first:
             self._first = False
             if mark < 0 < epoch.number:
                 LOG.warning(
                     "the query %s goes on with epoch %d, and Kafka has no mark of it: if the query was killed in the middle of a "
                     "commit longer ago than the broker keeps offsets, this epoch may come twice",
-                    self._target.name,
+                    self.target.name,
                     epoch.number,
                 )
         if epoch.number <= mark:
             return 0
-        self._last = Held(self._records(epoch.frame), last=self._last)
-        with self._last as held:
-            return self._retry(lambda: self._commit(epoch.number, held), self._policy)
+        self._last = EpochRows(self._records(epoch.frame), last=self._last)
+        with self._last as rows:
+            return self.retry(lambda: self._commit(epoch.number, rows))
 
     @property
     def is_live(self) -> bool:
-        return not self._transactional_id
+        return not self.options.transactional_id
 
     def live(self, frame: DataFrame) -> Live:
         sent = self._records(frame)
@@ -155,20 +125,37 @@ class KafkaSink(Sink):
         if transactions is not None:
             transactions.close()
 
+    def transient(self, error: Exception) -> str | None:
+        if not _is_spark(error):
+            return transaction.transient(error)
+        text = _fault_text(error)
+        if any(kind in text for kind in FINAL_KINDS):
+            return None
+        kind = next((kind for kind in TRANSIENT_KINDS if kind in text), None)
+        return None if kind is None else f"the broker does not answer ({kind})"
+
+    def translate(self, error: Exception) -> PenstockError | None:
+        if not _is_spark(error):
+            return transaction.translate(error, where=self.describe())
+        kind = next((kind for kind in FINAL_KINDS if kind in _fault_text(error)), None)
+        if kind is None:
+            return None
+        return ConnectorError(f"Kafka refuses: {kind}", code="SINK_REFUSED", where=self.describe())
+
     def _producing(self) -> transaction.Transactions:
         if self._transactions is None:
             self._transactions = transaction.Transactions(
-                for_librdkafka(self._settings),
-                topic=self.topic,
-                transactional_id=str(self._transactional_id),
-                query=self._target.query,
+                for_librdkafka(self._client),
+                topic=self.options.topic,
+                transactional_id=str(self.options.transactional_id),
+                query=self.target.query,
             )
         return self._transactions
 
-    def _commit(self, number: int, held: Held) -> int:
+    def _commit(self, number: int, rows: EpochRows) -> int:
         transactions = self._producing()
-        # After a broken connection nobody knows whether the transaction was committed; the mark does.
-        return 0 if transactions.mark >= number else transactions.write(number, held.batches())
+        # After a broken connection only the mark says whether the transaction was committed.
+        return 0 if transactions.mark >= number else transactions.write(number, rows.batches())
 
     def _send(self, frame: DataFrame) -> int:
         watched, rows = counted(self._records(frame))
@@ -180,52 +167,25 @@ class KafkaSink(Sink):
     def _writer_options(self, frame: DataFrame) -> dict[str, Any]:
         return {
             **SPARK_WRITER,
-            **prefixed(for_java(self._settings)),
-            "topic": self.topic,
+            **prefixed(for_java(self._client)),
+            "topic": self.options.topic,
             "includeHeaders": "headers" in frame.columns,
         }
 
     def _records(self, frame: DataFrame) -> DataFrame:
         return records(
             frame,
-            self._form,
-            keys=self._target.keys,
-            headers=self._headers,
-            avro_schema=self.options.get("avro_schema"),
+            self._format,
+            keys=self.target.keys,
+            headers=self.options.headers,
+            avro_schema=self.options.avro_schema,
         )
 
-    def _find_topic(self) -> None:
-        """Find out now that the topic is missing; Spark's writer would notice with the first row, and take minutes."""
-        known = access(self._settings)
-        if known is not None:
-            transaction.find_topic(known, self.topic)
-
-    def _retry(self, action: Callable[[], T], policy: RetryPolicy) -> T:
-        from confluent_kafka import KafkaException
-
-        try:
-            return retry(action, sink=self, policy=policy, passing=self._passing)
-        except KafkaException as error:
-            self.close()
-            raise transaction.told(error, where=self.describe()) from error
-
-    def _passing(self, error: Exception) -> str | None:
-        reason = transaction.passing(error) or self._passing_in_spark(error)
-        if reason is not None:
-            self.close()
-        return reason
-
-    def _passing_in_spark(self, error: Exception) -> str | None:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            return None
-        text = " ".join(f"{fault.kind} {fault.message}" for fault in faults(error))
-        final = next((kind for kind in FINAL_KINDS if kind in text), None)
-        if final is not None:
-            raise ConnectorError(
-                f"Kafka refuses: {final}", code="SINK_REFUSED", where=self.describe()
-            ) from error
-        kind = next((kind for kind in PASSING_KINDS if kind in text), None)
-        return None if kind is None else f"the broker does not answer ({kind})"
+    def _require_topic(self) -> None:
+        """Find out now that the topic is missing; Spark's writer would notice with the first row, after minutes."""
+        settings = access(self._client)
+        if settings is not None:
+            transaction.find_topic(settings, self.options.topic)
 
 
 @contextlib.contextmanager
@@ -239,11 +199,9 @@ def _second_writer(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(OLD_SOURCES, old)
 
 
-def _headers(given: Any) -> dict[str, str]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(
-            f"headers must be a dictionary, got {type(given).__name__}",
-            code="STREAM_OPTION_VALUE",
-            hint='for example .option("headers", {"origin": "orders"})',
-        )
-    return {str(name): str(value) for name, value in given.items()}
+def _is_spark(error: Exception) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
+def _fault_text(error: Exception) -> str:
+    return " ".join(f"{fault.kind} {fault.message}" for fault in faults(error))

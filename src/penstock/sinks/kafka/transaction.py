@@ -1,6 +1,6 @@
 """One transaction of Kafka per epoch, from one producer on the driver.
 
-The mark, which says what the last committed epoch was, is the committed offset of a consumer group that nobody is a member of, and
+The mark, which says what the last committed epoch was, is the committed offset of a consumer group without members, and
 it is sent inside the transaction. A topic for marks would outlive the broker's retention of offsets (seven days without a commit),
 but it would need the right to create topics, would have to be read from its beginning at every start, behind the open transactions of all
 other queries, and would keep the marks of every query that ever ran.
@@ -26,7 +26,7 @@ CALL_SECONDS = 10.0
 LOOK_SECONDS = 1.0
 POLL_EVERY = 5_000
 TOPIC_SECONDS = 2.0
-"""How long a topic that the broker makes by itself may take to appear."""
+"""How long a topic that the broker creates by itself may take to appear."""
 
 PRODUCER = {
     # With the default of 100 ms a transaction of a few rows takes ten times as long as it needs to.
@@ -43,16 +43,18 @@ PRODUCER = {
 
 
 class Transactions:
-    """A transactional producer and its mark; after an error it is closed, and a new one finds out what was committed."""
+    """A transactional producer and its mark; after an error the sink closes it, and a new one reads what was committed."""
 
     def __init__(self, conf: Mapping[str, Any], *, topic: str, transactional_id: str, query: str) -> None:
         self._topic = topic
-        self._trouble: list[KafkaError] = []
+        self._faults: list[KafkaError] = []
         group = f"penstock.{transactional_id}.{query}"
-        self._producer = _made({**PRODUCER, **conf, "transactional.id": transactional_id}, self._trouble)
+        self._producer = _new_producer(
+            {**PRODUCER, **conf, "transactional.id": transactional_id}, self._faults
+        )
         self._consumer: Consumer | None = None
         try:
-            _require_topic(self._producer, topic, self._trouble)
+            _require_topic(self._producer, topic, self._faults)
             # The old owner of the id is fenced off, and what it left open is ended, before the mark is read.
             _bounded(partial(self._producer.init_transactions, CALL_SECONDS))
             self._consumer = _consumer({**conf, "group.id": group, "log_level": 0})
@@ -67,7 +69,7 @@ class Transactions:
 
         consumer = self._consumer
         assert consumer is not None, "the producer is closed"
-        self._trouble.clear()
+        self._faults.clear()
         self._producer.begin_transaction()
         try:
             rows = sum(self._send(batch) for batch in batches)
@@ -81,9 +83,9 @@ class Transactions:
         return rows
 
     def close(self) -> None:
-        """End; a transaction that is open is given up: by us, or by the broker, or by the next owner of the id.
+        """Abort an open transaction; when the broker does not answer, it or the next owner of the id does so later.
 
-        The producer is let go and not closed, because its `close` waits without a limit for a broker that is away.
+        The producer is not closed, because its `close` waits without a limit for a broker that does not answer.
         """
         from confluent_kafka import KafkaException
 
@@ -109,8 +111,8 @@ class Transactions:
         headers = columns["headers"].to_pylist() if "headers" in columns else nothing
         producer, topic = self._producer, self._topic
         for index in range(rows):
-            given = headers[index]
-            pairs = None if given is None else [(each["key"], each["value"]) for each in given]
+            structs = headers[index]
+            pairs = None if structs is None else [(header["key"], header["value"]) for header in structs]
             while True:
                 try:
                     producer.produce(topic, values[index], keys[index], headers=pairs)
@@ -122,29 +124,29 @@ class Transactions:
         return rows
 
     def _cause(self, error: Exception) -> Exception:
-        """What is behind an error: a record that was refused, or the first fault of a producer that is of no use any more."""
+        """The cause of an error: a record that was refused, or the first fatal error of the producer."""
         from confluent_kafka import KafkaException
 
         try:
             self._producer.flush(0)
         except (KafkaException, SystemError) as fatal:
             return _plain(fatal)
-        return KafkaException(self._trouble[0]) if self._trouble else _plain(error)
+        return KafkaException(self._faults[0]) if self._faults else _plain(error)
 
     def _make_room(self) -> None:
-        """Wait until the broker has taken some of the records that wait here."""
+        """Wait until the broker has taken some of the records in the queue."""
         from confluent_kafka import KafkaException
 
         waiting, deadline = len(self._producer), time.monotonic() + CALL_SECONDS
         while len(self._producer) >= waiting:
             self._producer.poll(0.05)
-            if self._trouble:
-                raise KafkaException(self._trouble[0])
+            if self._faults:
+                raise KafkaException(self._faults[0])
             if time.monotonic() > deadline:
                 raise _timed_out()
 
     def _flush(self) -> None:
-        """Wait until the broker has all records; it is away when it takes none for a while."""
+        """Wait until the broker has all records; when it takes none for a while, it does not answer."""
         waiting = len(self._producer)
         while (left := self._producer.flush(CALL_SECONDS)) > 0:
             if left >= waiting:
@@ -152,7 +154,7 @@ class Transactions:
             waiting = left
 
     def _commit(self) -> None:
-        """Commit; a call whose answer did not come in time is asked again, as the protocol wants it."""
+        """Commit; a call whose answer did not come in time is repeated, as the protocol wants it."""
         from confluent_kafka import KafkaException
 
         for last in (False, True):
@@ -171,30 +173,30 @@ class Transactions:
         deadline = time.monotonic() + CALL_SECONDS
         while True:
             try:
-                [found] = self._consumer.committed([TopicPartition(self._topic, 0)], timeout=5.0)
-                if found.error is not None:
-                    raise KafkaException(found.error)
+                [committed] = self._consumer.committed([TopicPartition(self._topic, 0)], timeout=5.0)
+                if committed.error is not None:
+                    raise KafkaException(committed.error)
             except KafkaException as error:
                 # A new broker's first answer is often that it is not the coordinator.
-                if not _passes(error.args[0]) or time.monotonic() > deadline:
+                if not _is_transient(error.args[0]) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
             else:
-                return found.offset - 1 if found.offset >= 0 else -1
+                return committed.offset - 1 if committed.offset >= 0 else -1
 
 
-def _require_topic(producer: Producer, topic: str, trouble: list[KafkaError]) -> None:
+def _require_topic(producer: Producer, topic: str, faults: list[KafkaError]) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    away, deadline = time.monotonic() + CALL_SECONDS, time.monotonic() + TOPIC_SECONDS
+    give_up, deadline = time.monotonic() + CALL_SECONDS, time.monotonic() + TOPIC_SECONDS
     while True:
         try:
             problem = producer.list_topics(topic, timeout=LOOK_SECONDS).topics[topic].error
         except KafkaException as error:
             producer.poll(0)
-            if trouble:  # a refused password looks like a server that does not answer, but for what the client was told
-                raise KafkaException(trouble[0]) from error
-            if time.monotonic() > away:
+            if faults:  # a refused password looks like a server that does not answer, but for this error of the client
+                raise KafkaException(faults[0]) from error
+            if time.monotonic() > give_up:
                 raise
             continue
         if problem is None:
@@ -208,24 +210,26 @@ def _require_topic(producer: Producer, topic: str, trouble: list[KafkaError]) ->
 
 def find_topic(conf: Mapping[str, Any], topic: str) -> None:
     """Raise when a topic is not there and the broker does not make it."""
-    trouble: list[KafkaError] = []
-    _require_topic(_made({**conf, "log_level": 0}, trouble), topic, trouble)
+    faults: list[KafkaError] = []
+    _require_topic(_new_producer({**conf, "log_level": 0}, faults), topic, faults)
 
 
-def passing(error: Exception) -> str | None:
-    """What an error of Kafka means that goes away by itself, or None."""
+def transient(error: Exception) -> str | None:
+    """Say what an error means that goes away by itself; None when it does not, or is not Kafka's."""
     from confluent_kafka import KafkaException
 
     if not isinstance(error, KafkaException):
         return None
     problem = error.args[0]
-    return str(problem.str()) if _passes(problem) else None
+    return str(problem.str()) if _is_transient(problem) else None
 
 
-def told(error: Exception, *, where: str) -> PenstockError:
-    """The error for one that does not go away."""
-    from confluent_kafka import KafkaError
+def translate(error: Exception, *, where: str) -> PenstockError | None:
+    """Return the error for the user, for one of Kafka's that does not go away."""
+    from confluent_kafka import KafkaError, KafkaException
 
+    if not isinstance(error, KafkaException):
+        return None
     problem = error.args[0]
     code, text = problem.code(), problem.str()
     if code in _fenced():
@@ -237,7 +241,7 @@ def told(error: Exception, *, where: str) -> PenstockError:
         )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         return ConnectorError(
-            "the topic is not there, and the broker does not make it",
+            "the topic does not exist, and the broker does not create it",
             code="SINK_TOPIC_MISSING",
             where=where,
             hint="create it, or correct the option 'topic'",
@@ -257,24 +261,24 @@ def told(error: Exception, *, where: str) -> PenstockError:
     )
 
 
-def _made(conf: Mapping[str, Any], trouble: list[KafkaError]) -> Producer:
+def _new_producer(conf: Mapping[str, Any], faults: list[KafkaError]) -> Producer:
     from confluent_kafka import KafkaError, KafkaException, Producer
 
-    def heard(error: KafkaError) -> None:
+    def on_error(error: KafkaError) -> None:
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED) or (
             error.code() == KafkaError._SSL and "verify failed" in error.str()
         ):
-            trouble.append(error)
+            faults.append(error)
 
-    def delivered(error: KafkaError | None, _: Any) -> None:
+    def on_delivery(error: KafkaError | None, _: Any) -> None:
         if error is not None and error.code() not in (
             KafkaError._PURGE_QUEUE,
             KafkaError._PURGE_INFLIGHT,
         ):
-            trouble.append(error)
+            faults.append(error)
 
     try:
-        return Producer({**conf, "error_cb": heard, "on_delivery": delivered})
+        return Producer({**conf, "error_cb": on_error, "on_delivery": on_delivery})
     except KafkaException as error:
         raise ConfigError(
             f"Kafka's client refuses its settings: {error.args[0].str()}",
@@ -346,7 +350,7 @@ def _fenced() -> tuple[int, ...]:
     return (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
-def _passes(problem: KafkaError) -> bool:
+def _is_transient(problem: KafkaError) -> bool:
     from confluent_kafka import KafkaError
 
     if problem.code() in (
@@ -362,7 +366,7 @@ def _passes(problem: KafkaError) -> bool:
         KafkaError.MSG_SIZE_TOO_LARGE,
     ):
         return False
-    away = (
+    unreachable = (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
@@ -380,5 +384,8 @@ def _passes(problem: KafkaError) -> bool:
     )
     # A producer with a fatal error of another kind is replaced by a new one, which finds out what was committed.
     return bool(
-        problem.code() in away or problem.retriable() or problem.txn_requires_abort() or problem.fatal()
+        problem.code() in unreachable
+        or problem.retriable()
+        or problem.txn_requires_abort()
+        or problem.fatal()
     )

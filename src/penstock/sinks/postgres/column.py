@@ -1,4 +1,4 @@
-"""Columns of a query as columns of a PostgreSQL table: types, what fits into a table that is there, and how values travel."""
+"""Columns of a query as columns of a PostgreSQL table: their types, whether they fit a table, and how values are encoded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-# Spark's name of a type -> ours there, and those in which its values fit without a loss.
+# Spark's name of a type -> the type of a column that the sink creates, and other types that hold its values without a loss.
 TYPES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "boolean": ("boolean", ()),
     "tinyint": ("smallint", ("integer", "bigint", "numeric", "real", "double precision")),
@@ -37,8 +37,8 @@ _ARGUMENTS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
-    """A column of a table that is there."""
+class TableColumn:
+    """A column of a table in the server."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Existing:
     """Without a value of its own, a row cannot be inserted."""
 
 
-def declared(kind: DataType, *, name: str) -> str:
+def column_type(kind: DataType, *, name: str) -> str:
     """The type of the column that holds values of a Spark type."""
     family = _family(kind)
     if family == "decimal":
@@ -62,29 +62,31 @@ def declared(kind: DataType, *, name: str) -> str:
     return TYPES[family][0]
 
 
-def sent(frame: DataFrame) -> DataFrame:
-    """Return the frame with values in a form that travels as text: bytes in hexadecimal, nested values as JSON."""
-    return frame.select(*[_sent(field.name, field.dataType) for field in frame.schema])
+def encode(frame: DataFrame) -> DataFrame:
+    """Return the frame with values as COPY takes them: bytes in hexadecimal, nested values as JSON."""
+    return frame.select(*[_encoded(field.name, field.dataType) for field in frame.schema])
 
 
-def refuse_misfits(schema: StructType, there: Iterable[Existing], *, where: str, adds: bool) -> list[str]:
-    """Return the columns of the query that the table lacks; refuse what cannot be stored, before anything is."""
-    known = {each.name: each for each in there}
-    wrong = [
-        f"'{field.name}' is {field.dataType.simpleString()} in the query and {known[field.name].kind} in the table"
+def check_columns(
+    schema: StructType, existing: Iterable[TableColumn], *, where: str, adds: bool
+) -> list[str]:
+    """Return the columns of the query that the table lacks; refuse those that it cannot store, before anything is written."""
+    columns = {column.name: column for column in existing}
+    misfits = [
+        f"'{field.name}' is {field.dataType.simpleString()} in the query and {columns[field.name].kind} in the table"
         for field in schema
-        if field.name in known and not _fits(field.dataType, known[field.name].kind)
+        if field.name in columns and not _fits(field.dataType, columns[field.name].kind)
     ]
-    missing = [field.name for field in schema if field.name not in known]
+    missing = [field.name for field in schema if field.name not in columns]
     if missing and not adds:
-        wrong.append(f"the table has no column {', '.join(map(repr, missing))}")
+        misfits.append(f"the table has no column {', '.join(map(repr, missing))}")
     names = set(schema.names)
-    wrong += [
-        f"the table wants a value for '{each.name}', which the query does not have"
-        for each in known.values()
-        if each.required and each.name not in names
+    misfits += [
+        f"the table wants a value for '{column.name}', which the query does not have"
+        for column in columns.values()
+        if column.required and column.name not in names
     ]
-    require_fit(wrong, where=where)
+    require_fit(misfits, where=where)
     return missing
 
 
@@ -116,12 +118,12 @@ def _family(kind: DataType) -> str:
 
 
 def _arguments(kind: str) -> tuple[int, int]:
-    found = _ARGUMENTS.search(kind)
-    assert found is not None, kind
-    return int(found[1]), int(found[2] or 0)
+    match = _ARGUMENTS.search(kind)
+    assert match is not None, kind
+    return int(match[1]), int(match[2] or 0)
 
 
-def _sent(name: str, kind: DataType) -> Column:
+def _encoded(name: str, kind: DataType) -> Column:
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     value = column(name)

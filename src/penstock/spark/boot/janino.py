@@ -1,7 +1,8 @@
 """Java classes of ours, compiled in the driver's JVM by the compiler that Spark itself uses for generated code.
 
-A JVM that has just started takes most of a second for a few hundred lines, so what it has compiled is kept in the home of
-penstock for those that come later.
+A JVM that has just started takes most of a second for a few hundred lines, so it stores what it has compiled in a folder for later
+ones. The session that starts a JVM, or finds one that penstock did not start, names the folder (`use_folder`); those that share the JVM
+share it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock import config
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FOLDER = "penstock.java.folder"
 _COMPILING = threading.Lock()
+
+
+def use_folder(spark: SparkSession, folder: Path) -> None:
+    """Store compiled classes of this JVM in a folder, unless it has one."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.getProperties().putIfAbsent(FOLDER, str(folder))
 
 
 def instance(spark: SparkSession, package: str, name: str) -> Any:
@@ -33,47 +39,49 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
     gateway: Any = spark.sparkContext._gateway
     source = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
     unique = f"penstock.{name.lower()}{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    known = jvm.java.lang.System.getProperties()
+    properties = jvm.java.lang.System.getProperties()
     with _COMPILING:  # two classes of one name would be taken for each other
-        found = known.get(unique)
-        if found is None:
-            kept = config.load().home / "java" / f"{unique}-{spark.version}.jar"
-            found = _kept(jvm, gateway, kept, f"{unique}.{name}")
-            if found is None:
+        java_class = properties.get(unique)
+        if java_class is None:
+            folder = properties.get(FOLDER)
+            jar = None if folder is None else Path(folder) / f"{unique}-{spark.version}.jar"
+            java_class = _stored(jvm, gateway, jar, f"{unique}.{name}")
+            if java_class is None:
                 code = source.replace("package penstock;", f"package {unique};", 1)
-                found = _compiled(jvm, code, f"{unique}.{name}", kept)
-            known.put(unique, found)
+                java_class = _compiled(jvm, code, f"{unique}.{name}", jar)
+            properties.put(unique, java_class)
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
-    nothing = gateway.new_array(jvm.java.lang.Object, 0)
-    return found.getDeclaredConstructor(no_types).newInstance(nothing)
+    no_arguments = gateway.new_array(jvm.java.lang.Object, 0)
+    return java_class.getDeclaredConstructor(no_types).newInstance(no_arguments)
 
 
-def _kept(jvm: Any, gateway: Any, jar: Path, name: str) -> Any:
-    """The class in a jar that an earlier process has made, or None."""
+def _stored(jvm: Any, gateway: Any, jar: Path | None, name: str) -> Any:
+    """The class in a jar that an earlier process has written, or None."""
     from py4j.protocol import Py4JJavaError
 
-    if not jar.exists():
+    if jar is None or not jar.exists():
         return None
-    places = gateway.new_array(jvm.java.net.URL, 1)
-    places[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+    urls = gateway.new_array(jvm.java.net.URL, 1)
+    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
     try:
-        return jvm.java.net.URLClassLoader.newInstance(places, _parent(jvm)).loadClass(name)
+        return jvm.java.net.URLClassLoader.newInstance(urls, _parent(jvm)).loadClass(name)
     except Py4JJavaError:  # it is damaged: compile again, and write over it
         return None
 
 
-def _compiled(jvm: Any, code: str, name: str, jar: Path) -> Any:
+def _compiled(jvm: Any, code: str, name: str, jar: Path | None) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(_parent(jvm))
     compiler.setSourceVersion(8)
     compiler.setTargetVersion(8)
     compiler.cook(code)
-    with contextlib.suppress(OSError):  # a home that nobody may write to
-        _keep(jar, compiler.getBytecodes())
+    if jar is not None:
+        with contextlib.suppress(OSError):  # a home that is read-only
+            _store(jar, compiler.getBytecodes())
     return compiler.getClassLoader().loadClass(name)
 
 
-def _keep(jar: Path, classes: Mapping[str, bytes]) -> None:
+def _store(jar: Path, classes: Mapping[str, bytes]) -> None:
     """Write classes to a jar, whole or not at all."""
     jar.parent.mkdir(parents=True, exist_ok=True)
     draft = jar.with_suffix(f".{uuid4().hex}")

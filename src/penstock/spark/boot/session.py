@@ -1,19 +1,24 @@
-"""Start and stop the PySpark session of this process."""
+"""Start and stop the PySpark sessions of this process.
+
+A process has one JVM and one Spark context. Sessions with other settings of SQL have a Spark session of their own in it, with its own
+settings, catalogs and temporary views; sessions with the same settings share one.
+"""
 
 from __future__ import annotations
 
 import atexit
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import config
 from penstock.config import Settings
 from penstock.errors import ConfigError
-from penstock.spark.boot import archive, gateway, loader, ml, pyspark_session, startup
+from penstock.spark.boot import archive, gateway, janino, loader, ml, pyspark_session, startup
+from penstock.spark.boot.defaults import effective
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,15 +26,21 @@ if TYPE_CHECKING:
 EXTENSIONS = "spark.sql.extensions"
 # A Unix socket's path has at most 107 bytes; Spark adds 42 to the folder's.
 SOCKET_FOLDER_LENGTH = 64
+JAVA = "java"
+"""The folder in the home of penstock with Java classes that penstock has compiled."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """Our JVM, its session, and how many callers of `start` have not called `stop`."""
+    """Our JVM, its Spark sessions, and how many callers of `start` have not called `stop`."""
 
     jvm: gateway.Jvm
     spark: SparkSession
+    """The first session, whose settings are those of the Spark context."""
+    conf: Mapping[str, str]
     orderly: bool
+    others: dict[frozenset[tuple[str, str]], SparkSession] = field(default_factory=dict)
+    """Sessions with other settings of SQL, by these settings."""
     users: int = 1
 
 
@@ -59,8 +70,8 @@ def start(
 ) -> SparkSession:
     """Return a running PySpark session with penstock's defaults and the user's settings on top.
 
-    `jars` go on the class path and `conf` below the user's settings: what connectors and catalogs need. A session
-    that already runs in this process is returned again, with the settings that can change while it runs.
+    `jars` go on the class path and `conf` below the user's settings: what connectors and catalogs need. When Spark runs in this
+    process already, it is a session of that Spark: an existing one with the same settings of SQL, or a new one.
     """
     global _running
     with _lock:
@@ -71,8 +82,9 @@ def start(
         jvm, spark = _boot(settings.home, plan)
         if plan.lean:
             ml.register_on_import(spark)
-        _running = _Running(jvm, spark, plan.orderly)
+        _running = _Running(jvm, spark, plan.conf, plan.orderly)
         loader.send(spark, jars)
+        janino.use_folder(spark, settings.home / JAVA)
         return spark
 
 
@@ -83,7 +95,7 @@ def stop(spark: SparkSession) -> None:
     """
     global _running
     with _lock:
-        if _running is None or spark is not _running.spark:
+        if _running is None or all(spark is not own for own in (_running.spark, *_running.others.values())):
             return
         _running.users -= 1
         if _running.users <= 0:
@@ -98,7 +110,7 @@ def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
 
 
 def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) -> SparkSession | None:
-    """The session that this process has already, ours or another's."""
+    """A session of the Spark that this process has already, ours or another's."""
     global _running
     if _running is not None and (_running.spark._sc._jsc is None or not _running.jvm.alive):
         # Stopped behind our back: by spark.stop(), or the JVM died.
@@ -109,16 +121,54 @@ def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) ->
         wanted["spark.master"] = settings.master
     if _running is not None:
         missing = [jar for jar in jars if jar not in _running.jvm.launch.class_path.after]
-        _adapt(_running.spark, wanted, missing)
+        spark = _session_of(_running, settings, conf, wanted, missing)
         _running.users += 1
-        return _running.spark
+        return spark
     if not _foreign():
         return None
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession() or SparkSession.builder.config(map={**wanted}).getOrCreate()
     _adapt(spark, wanted, list(jars))
+    janino.use_folder(spark, settings.home / JAVA)
     return spark
+
+
+def _session_of(
+    running: _Running,
+    settings: Settings,
+    conf: Mapping[str, str],
+    wanted: Mapping[str, str],
+    jars: Sequence[Path],
+) -> SparkSession:
+    """The session of a running Spark that has these settings of SQL; a new one when there is none."""
+    own_master = replace(settings, master=settings.master or running.conf["spark.master"])
+    items = {key: item.value for key, item in effective(own_master, conf=conf).items()}
+    modifiable = _modifiable(running.spark, {*items, *running.conf})
+    own = {key: items[key] for key in modifiable & items.keys()}
+    first = {key: running.conf[key] for key in modifiable & running.conf.keys()}
+    fixed = {key: value for key, value in wanted.items() if key not in modifiable}
+    if own == first:
+        _adapt(running.spark, fixed, jars)
+        return running.spark
+    key = frozenset(own.items())
+    spark = running.others.get(key)
+    if spark is not None:
+        _adapt(spark, fixed, jars)
+        return spark
+    spark = running.spark.newSession()
+    for name in first.keys() - own.keys():
+        spark.conf.unset(name)
+    _adapt(spark, {**own, **fixed}, jars)
+    running.others[key] = spark
+    return spark
+
+
+def _modifiable(spark: SparkSession, keys: Iterable[str]) -> set[str]:
+    """The settings of SQL among these that a session can have for itself, those of catalogs too."""
+    jvm: Any = spark._jvm
+    is_static = jvm.org.apache.spark.sql.internal.SQLConf.isStaticConfigKey
+    return {key for key in keys if key.startswith("spark.sql.") and not is_static(key)}
 
 
 def _foreign() -> bool:

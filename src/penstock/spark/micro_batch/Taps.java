@@ -26,7 +26,7 @@ public class Taps {
     return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
   }
 
-  /** The names of all points of a plan, in its order: of observations, and of literals in filters. */
+  /** The names of all taps of a plan, in its order: of observations, and of literals in filters. */
   public List names(LogicalPlan plan, String prefix) {
     List found = new ArrayList();
     names(plan, prefix, found);
@@ -57,13 +57,13 @@ public class Taps {
     return false;
   }
 
-  /** What was counted at a point while a plan ran; null when it did not run. */
+  /** What was counted at a tap while a plan ran; null when it did not run. */
   public Row counted(QueryExecution execution, String name) {
     scala.Option found = execution.observedMetrics().get(name);
     return found.isDefined() ? (Row) found.get() : null;
   }
 
-  /** The rows that come to a point, as a batch of their own; null when the plan does not have it. */
+  /** The rows that come to a tap, as a batch of their own; null when the plan does not have it. */
   public Object rows(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String name) {
     LogicalPlan found = find(plan, name);
     return found == null ? null : org.apache.spark.sql.classic.Dataset.ofRows(session, found);
@@ -84,8 +84,8 @@ public class Taps {
   }
 
   /**
-   * What became of rows that came to a point too late, after an epoch ran: {the watermark that decides in this epoch, in ms; how
-   * many rows the operator behind the point has dropped; its number; how many of its inputs can have late rows}. Null when no
+   * What became of rows that came to a tap too late, after an epoch ran: {the watermark that decides in this epoch, in ms; how
+   * many rows the operator behind the tap has dropped; its number; how many of its inputs can have late rows}. Null when no
    * operator drops any of them.
    */
   public long[] late(QueryExecution execution, String name) {
@@ -122,7 +122,7 @@ public class Taps {
     return false;
   }
 
-  /** The rows of an epoch that come from a point to the operator behind it: without those that are filtered out in between. */
+  /** The rows of an epoch that come from a tap to the operator behind it: without those that are filtered out in between. */
   public Object arriving(org.apache.spark.sql.classic.SparkSession session, QueryExecution execution, String name) {
     List path = new ArrayList();
     if (!path(execution.executedPlan(), name, path)) return null;
@@ -143,7 +143,7 @@ public class Taps {
     return org.apache.spark.sql.classic.Dataset.ofRows(session, made);
   }
 
-  /** What is asked of rows on the way from a point to the operator behind it; `known` are columns there, by their numbers. */
+  /** What is asked of rows on the way from a tap to the operator behind it; `known` are columns there, by their numbers. */
   private static List conditions(List path, Map known) {
     List found = new ArrayList();
     for (int each = 1; each < path.size(); each++) {
@@ -188,7 +188,7 @@ public class Taps {
     return (Expression) expression.withNewChildren(scala.jdk.javaapi.CollectionConverters.asScala(children).toSeq());
   }
 
-  /** The way from a point up to the root. */
+  /** The way from a tap up to the root. */
   private static boolean path(SparkPlan plan, String name, List found) {
     boolean here = plan instanceof CollectMetricsExec && ((CollectMetricsExec) plan).name().equals(name);
     if (!here) {

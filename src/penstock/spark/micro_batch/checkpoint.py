@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, StateError, suggest
@@ -22,65 +23,109 @@ FAR_FUTURE_MS = 253_402_300_799_000
 Shape = Sequence[tuple[str, str]]
 
 
-def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query that a checkpoint belongs to; a new checkpoint gets one, as Spark would give it."""
-    folder = Folder(spark, checkpoint)
-    if folder.exists("metadata"):
-        known: str = json.loads(folder.read("metadata"))["id"]
-        return known
-    made = str(uuid.uuid4())
-    folder.write("metadata", json.dumps({"id": made}))
-    return made
-
-
 def last_epoch(folder: Folder, log: str = "commits") -> int:
     """Return the number of the last batch that Spark has committed, or begun (`offsets`); -1 when there is none."""
     return max((int(name) for name in folder.names(log) if name.isdigit()), default=-1)
 
 
-def committed(spark: SparkSession, checkpoint: str) -> int:
-    """Return the number of the last batch that a checkpoint has committed; -1 when there is none."""
-    return last_epoch(Folder(spark, checkpoint))
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """What a query goes on from."""
+
+    query: str
+    """The id of the query that the checkpoint belongs to."""
+    committed: int
+    """The last batch that is committed; -1 when there is none."""
+    checksums: bool
+    """Whether Spark adds checksums of its own to the files."""
 
 
-def fit(spark: SparkSession, checkpoint: str, shape: Shape) -> None:
-    """Refuse a query that cannot go on from a checkpoint, with what has changed; note the shape of the first one."""
-    folder = Folder(spark, checkpoint)
-    if not folder.exists(SHAPE) or last_epoch(folder, "offsets") < 0:
-        # Hadoop keeps checksums of local files by itself. What a checkpoint begins with it keeps: Spark would find old checksums of new files.
-        checksums = not folder.is_local or bool(folder.names("offsets"))
+def inspect(
+    spark: SparkSession, location: str | None, shape: Shape, *, savepoint: str | None = None
+) -> CheckpointState:
+    """Return what a query of this shape would go on from, and refuse one that cannot; nothing is written.
+
+    `location` is None for a checkpoint that is yet to be made. `savepoint` is what a new checkpoint is filled from.
+    """
+    folder = None if location is None else Folder(spark, location)
+    query = (None if folder is None else _query_id(folder)) or str(uuid.uuid4())
+    if savepoint is not None and (folder is None or _is_unfilled(folder)):
+        folder = _savepoint(spark, savepoint)
+    if folder is None:
+        return CheckpointState(query, -1, checksums=False)
+    checksums = _checksums_that_fit(folder, shape)
+    return CheckpointState(
+        query, last_epoch(folder), _new_checksums(folder) if checksums is None else checksums
+    )
+
+
+def prepare(
+    spark: SparkSession, location: str, shape: Shape, *, query: str, savepoint: str | None = None
+) -> CheckpointState:
+    """Fill a new checkpoint from a savepoint, give it the id of its query and note its shape; refuse one that does not fit.
+
+    A checkpoint that has begun is left as it is, and may have another id than `query`.
+    """
+    if savepoint is not None:
+        _fill(spark, savepoint, location)
+    folder = Folder(spark, location)
+    noted_query = _query_id(folder)
+    if noted_query is None:
+        folder.write("metadata", json.dumps({"id": query}))  # as Spark would write it
+    checksums = _checksums_that_fit(folder, shape)
+    if checksums is None:
+        checksums = _new_checksums(folder)
         folder.write(SHAPE, json.dumps({"shape": list(shape), "checksums": checksums}))
-        return
-    before = [tuple(each) for each in json.loads(folder.read(SHAPE))["shape"]]
+    return CheckpointState(noted_query or query, last_epoch(folder), checksums)
+
+
+def _query_id(folder: Folder) -> str | None:
+    return str(json.loads(folder.read("metadata"))["id"]) if folder.exists("metadata") else None
+
+
+def _new_checksums(folder: Folder) -> bool:
+    """Whether a checkpoint without a note of ours has Spark's checksums.
+
+    Hadoop keeps checksums of local files by itself. What a checkpoint begins with it keeps: Spark would find old checksums of
+    new files.
+    """
+    return not folder.is_local or bool(folder.names("offsets"))
+
+
+def _checksums_that_fit(folder: Folder, shape: Shape) -> bool | None:
+    """Refuse a query that cannot go on from a checkpoint; return whether it has checksums, None when it has not begun."""
+    if not folder.exists(SHAPE) or last_epoch(folder, "offsets") < 0:
+        return None
+    note = json.loads(folder.read(SHAPE))
+    before = [tuple(part) for part in note["shape"]]
     changes = [
-        *_changes(
-            "reads",
-            [text for kind, text in before if kind == "source"],
-            [t for k, t in shape if k == "source"],
-        ),
-        *_changes(
-            "keeps", [text for kind, text in before if kind == "state"], [t for k, t in shape if k == "state"]
-        ),
+        *_changes("reads", _texts(before, "source"), _texts(shape, "source")),
+        *_changes("keeps", _texts(before, "state"), _texts(shape, "state")),
     ]
     if changes:
         raise StateError(
             f"the checkpoint belongs to another query: {'; '.join(changes)}",
             code="STREAM_CHECKPOINT_CHANGED",
-            where=checkpoint,
+            where=folder.path,
             hint="start from the beginning with another checkpoint.location (or `penstock state reset NAME`), "
             "or change the query back; filters and columns may change, sources and what is kept may not",
         )
+    return bool(note.get("checksums", True))
+
+
+def _texts(shape: Shape, kind: str) -> list[str]:
+    return [text for of, text in shape if of == kind]
+
+
+def is_stateful(shape: Shape) -> bool:
+    """Whether a query keeps something between batches."""
+    return bool(_texts(shape, "state"))
 
 
 def evolves(shape: Shape) -> bool:
     """Whether what a query keeps may get other fields: that of processors may, in a format that Spark has for nothing else."""
-    kept = [text for kind, text in shape if kind == "state"]
-    return bool(kept) and all(text.startswith("a processor by ") for text in kept)
-
-
-def has_checksums(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether Spark's own checksums are kept in a checkpoint that `fit` has seen."""
-    return bool(json.loads(Folder(spark, checkpoint).read(SHAPE)).get("checksums", True))
+    states = _texts(shape, "state")
+    return bool(states) and all(text.startswith("a processor by ") for text in states)
 
 
 def _changes(verb: str, before: list[str], now: list[str]) -> list[str]:
@@ -117,17 +162,28 @@ def save(spark: SparkSession, checkpoint: str, path: str) -> int:
     return last
 
 
-def start_from(spark: SparkSession, savepoint: str, checkpoint: str) -> None:
-    """Fill a new checkpoint from a savepoint; one that has begun already goes on where it is."""
-    source, target = Folder(spark, savepoint), Folder(spark, checkpoint)
-    if last_epoch(target, "offsets") >= 0 and not target.exists(COPYING):
-        return
-    if not source.exists("savepoint.json"):
+def _is_unfilled(folder: Folder) -> bool:
+    """Whether a checkpoint is to be filled from a savepoint: one that has begun already goes on where it is."""
+    return last_epoch(folder, "offsets") < 0 or folder.exists(COPYING)
+
+
+def _savepoint(spark: SparkSession, path: str) -> Folder:
+    folder = Folder(spark, path)
+    if not folder.exists("savepoint.json"):
         raise ConfigError(
-            f"no savepoint in {savepoint}",
+            f"no savepoint in {path}",
             code="STREAM_SAVEPOINT_MISSING",
             hint="query.savepoint(path) makes one",
         )
+    return folder
+
+
+def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
+    """Fill a new checkpoint from a savepoint."""
+    target = Folder(spark, location)
+    if not _is_unfilled(target):
+        return
+    source = _savepoint(spark, savepoint)
     target.write(COPYING, savepoint)
     for name in source.names():
         if name != "savepoint.json":
@@ -198,30 +254,32 @@ def state(spark: SparkSession, checkpoint: str, operator: int, variable: str | N
             where=checkpoint,
             hint=f"those that do, from the source on: {', '.join(map(str, sorted(operators)))}",
         )
-    known = operators[operator]
+    variables = operators[operator]
     stored = spark.read.format("statestore").option("operatorId", operator)
-    if variable is None and len(known) == 1:
-        variable = known[0]
-    if variable is None and not known:
+    if variable is None and len(variables) == 1:
+        variable = variables[0]
+    if variable is None and not variables:
         return stored.load(checkpoint)
-    if variable not in known:
+    if variable not in variables:
         raise ConfigError(
             f"the operator {operator} keeps no variable {variable!r}"
             if variable
-            else f"the processor keeps several variables: {', '.join(known)}",
+            else f"the processor keeps several variables: {', '.join(variables)}",
             code="STREAM_STATE_VARIABLE",
             where=checkpoint,
-            hint=suggest(variable, known, what="variable")
-            if variable and known
+            hint=suggest(variable, variables, what="variable")
+            if variable and variables
             else 'session.state(query, variable="name") reads one of a processor',
         )
     return stored.option("stateVarName", variable).load(checkpoint)
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> dict[int, list[str]]:
-    """The operators that keep something, each with the names of its variables, which only processors have."""
-    told = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorProperties")
+    """Return the operators that keep something, each with the names of its variables, which only processors have."""
+    metadata = spark.read.format("state-metadata").load(checkpoint).select("operatorId", "operatorProperties")
     return {
-        int(number): sorted(each["stateName"] for each in json.loads(text or "{}").get("stateVariables", ()))
-        for number, text in told.collect()
+        int(number): sorted(
+            named["stateName"] for named in json.loads(text or "{}").get("stateVariables", ())
+        )
+        for number, text in metadata.collect()
     }

@@ -27,18 +27,18 @@ def of_files(
     spark: SparkSession, form: str, path: str, *, schema: Any, options: Mapping[str, Any]
 ) -> DataFrame:
     """Files of a folder, a pattern or one file, and those that come later; types are inferred from what is there."""
-    place = reader.absolute(path)
+    location = reader.absolute(path)
     if schema is None:
-        schema = _schema_of_files(spark, form, place, options)
+        schema = _schema_of_files(spark, form, location, options)
     elif not hasattr(schema, "fields"):
         schema = to_ddl(to_arrow_schema(schema))
     defaults = {key: value for key, value in reader.DEFAULTS.get(form, {}).items() if key != "inferSchema"}
-    made = spark.readStream.format(form).schema(schema).options(**{**defaults, **options})
-    if not reader.is_uri(place) and os.path.isfile(place):
+    files = spark.readStream.format(form).schema(schema).options(**{**defaults, **options})
+    if not reader.is_uri(location) and os.path.isfile(location):
         # Spark watches folders: of this one, only the file.
-        folder, name = os.path.split(place)
-        return made.option("pathGlobFilter", re.sub(r"([*?\[\]{}\\])", r"\\\1", name)).load(folder)
-    return made.load(place)
+        folder, name = os.path.split(location)
+        return files.option("pathGlobFilter", re.sub(r"([*?\[\]{}\\])", r"\\\1", name)).load(folder)
+    return files.load(location)
 
 
 def columns_of_files(
@@ -47,9 +47,9 @@ def columns_of_files(
     """Return the columns that the user gave, in any form, or else those of the files that are there."""
     if schema is not None:
         return as_struct(schema)
-    found = _schema_of_files(spark, form, reader.absolute(path), options)
+    inferred = _schema_of_files(spark, form, reader.absolute(path), options)
     # Spark adds a column for what it could not read when it looks at files.
-    return without(found, [str(spark.conf.get("spark.sql.columnNameOfCorruptRecord"))])
+    return without(inferred, [str(spark.conf.get("spark.sql.columnNameOfCorruptRecord"))])
 
 
 def folders_of_files(
@@ -59,16 +59,16 @@ def folders_of_files(
     from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
-    place = reader.absolute(path)
+    location = reader.absolute(path)
     plain = {
         key: value for key, value in options.items() if key.lower() in ("basepath", "recursivefilelookup")
     }
     try:
-        found = spark.read.format("text").options(**plain).load(place).schema.fields[1:]
+        partitions = spark.read.format("text").options(**plain).load(location).schema.fields[1:]
     except AnalysisException:
         return StructType()  # nothing is there yet
     types = {field.name: field for field in wanted.fields}
-    return StructType([types.get(field.name, field) for field in found])
+    return StructType([types.get(field.name, field) for field in partitions])
 
 
 def text_and(folders: StructType) -> StructType:
@@ -91,9 +91,9 @@ def as_struct(schema: Any) -> StructType:
 
     if isinstance(schema, StructType):
         return schema
-    made = StructType.fromDDL(to_ddl(to_arrow_schema(schema)))
-    assert isinstance(made, StructType)
-    return made
+    struct = StructType.fromDDL(to_ddl(to_arrow_schema(schema)))
+    assert isinstance(struct, StructType)
+    return struct
 
 
 def before(frame: DataFrame, until: Column, watermark_ms: int) -> DataFrame:
@@ -207,9 +207,9 @@ def _keys_once(
 
     one = right if how.startswith("right") else left
     full = how.startswith(("full", "outer"))
-    kept = [functions.coalesce(left[name], right[name]).alias(name) if full else one[name] for name in names]
+    keys = [functions.coalesce(left[name], right[name]).alias(name) if full else one[name] for name in names]
     rest = [side[name] for side in (left, right) for name in side.columns if name not in names]
-    return joined.select(*kept, *rest)
+    return joined.select(*keys, *rest)
 
 
 def transform_with_state(

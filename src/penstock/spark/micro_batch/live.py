@@ -11,13 +11,13 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
 from penstock.spark.micro_batch import plan
-from penstock.spark.micro_batch.run import POLL_SECONDS, Settings, SparkRun
+from penstock.spark.micro_batch.run import POLL_SECONDS, OnReport, RunSettings, SparkRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,10 +72,10 @@ def unsplit(frame: DataFrame) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     spark = frame.sparkSession
-    made = janino.instance(spark, __package__, "Live").unsplit(
+    query = janino.instance(spark, __package__, "Live").unsplit(
         spark._jsparkSession, frame._jdf.queryExecution().analyzed()
     )
-    return ClassicDataFrame(made, spark)
+    return ClassicDataFrame(query, spark)
 
 
 def rows_written(progress: Mapping[str, Any]) -> int | None:
@@ -90,11 +90,11 @@ class RealTime(SparkRun):
     def __init__(
         self,
         target: Live,
-        settings: Settings,
+        settings: RunSettings,
         interval_ms: int,
-        reported: Callable[[Mapping[str, Any]], None],
+        on_report: OnReport,
     ) -> None:
-        super().__init__(target.frame, settings, reported)
+        super().__init__(target.frame, settings, on_report)
         self._target = target
         self._interval_ms = max(interval_ms, SHORTEST_MS)
 
@@ -125,7 +125,7 @@ class RealTime(SparkRun):
         writer._jwrite = writer._jwrite.trigger(trigger)
         return writer.outputMode("update")  # rows that are handed on one by one are the same in append
 
-    def _more_settings(self) -> dict[str, str]:
+    def _more_conf(self) -> dict[str, str]:
         return {MINIMUM: str(self._interval_ms)}
 
     def _committed(self) -> int | None:

@@ -23,16 +23,16 @@ def refusals(frame: DataFrame) -> dict[str, str | None]:
     jvm: Any = frame.sparkSession._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     plan = frame._jdf.queryExecution().analyzed()
-    found: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     for mode in MODES:
-        wanted = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+        output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
         try:
-            checker.checkForStreaming(plan, wanted)
+            checker.checkForStreaming(plan, output_mode)
         except Exception as error:
-            found[mode] = _reason(error)
+            reasons[mode] = _reason(error)
         else:
-            found[mode] = None
-    return found
+            reasons[mode] = None
+    return reasons
 
 
 def shape(frame: DataFrame) -> list[tuple[str, str]]:
@@ -96,6 +96,23 @@ def readings(frame: DataFrame) -> list[Reading]:
     ]
 
 
+def analyzed(frame: DataFrame) -> str:
+    """Return Spark's analyzed plan of a query, for people."""
+    return str(frame._jdf.queryExecution().analyzed().toString())
+
+
+def refuse_endless(frame: DataFrame) -> None:
+    """Refuse a query that reads a source without an end, such as made-up rows, where all that is there is wanted."""
+    streams = janino.instance(frame.sparkSession, __package__, "Streams")
+    endless = sorted(set(streams.streamingOnly(frame._jdf.queryExecution().analyzed())))
+    if endless:
+        raise ConfigError(
+            f"once reads all that is there, but the source '{endless[0]}' has no end",
+            code="STREAM_ONCE_ENDLESS",
+            hint="use Trigger.available_now() or Trigger.processing_time(...)",
+        )
+
+
 def as_batch(frame: DataFrame, more: Mapping[str, Mapping[str, str]] | None = None) -> DataFrame:
     """Return the query as a batch over all that is there; without watermarks, so every window is complete.
 
@@ -103,18 +120,12 @@ def as_batch(frame: DataFrame, more: Mapping[str, Mapping[str, str]] | None = No
     """
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+    refuse_endless(frame)
     spark = frame.sparkSession
     streams = janino.instance(spark, __package__, "Streams")
     plan = frame._jdf.queryExecution().analyzed()
-    endless = sorted(set(streams.streamingOnly(plan)))
-    if endless:
-        raise ConfigError(
-            f"once reads all that is there, but the source '{endless[0]}' has no end",
-            code="STREAM_ONCE_ENDLESS",
-            hint="use Trigger.available_now() or Trigger.processing_time(...)",
-        )
-    given = {key: dict(options) for key, options in (more or {}).items()}
-    return ClassicDataFrame(streams.batch(spark._jsparkSession, plan, _java(spark, given)), spark)
+    options = {key: dict(options) for key, options in (more or {}).items()}
+    return ClassicDataFrame(streams.batch(spark._jsparkSession, plan, _java(spark, options)), spark)
 
 
 def replaced(frame: DataFrame, fresh: DataFrame, name: str) -> DataFrame:
@@ -123,7 +134,7 @@ def replaced(frame: DataFrame, fresh: DataFrame, name: str) -> DataFrame:
 
     spark = frame.sparkSession
     streams = janino.instance(spark, __package__, "Streams")
-    plans = [each._jdf.queryExecution().analyzed() for each in (frame, fresh)]
+    plans = [query._jdf.queryExecution().analyzed() for query in (frame, fresh)]
     return ClassicDataFrame(streams.replaced(spark._jsparkSession, *plans, name), spark)
 
 
@@ -132,7 +143,7 @@ def _java(spark: SparkSession, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     jvm: Any = spark._jvm
-    made = jvm.java.util.HashMap()
-    for key, each in value.items():
-        made.put(key, _java(spark, each))
-    return made
+    java_map = jvm.java.util.HashMap()
+    for key, item in value.items():
+        java_map.put(key, _java(spark, item))
+    return java_map

@@ -7,9 +7,10 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from penstock.spark.micro_batch import checkpoint_lock, local_files
 from penstock.spark.run import TaggedRun
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Body = Callable[["DataFrame", int], None]
+OnReport = Callable[[Mapping[str, Any]], None]
+"""Gets Spark's progress of one batch, or {"idle": True}, in the thread of Spark's listener."""
 POLL_SECONDS = 0.02
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+QUICK_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 LAST_REPORT_SECONDS = 5.0
+_starting = threading.Lock()
 
 
 class Drained(Exception):  # not an error: the way a run ends between two batches
@@ -31,10 +40,10 @@ class Drained(Exception):  # not an error: the way a run ends between two batche
 
 
 class Run(Protocol):
-    """What a query's handle needs of the run below it."""
+    """What the runtime of a query needs of the run below it."""
 
     def start(self) -> None:
-        """Begin; raises what Spark refuses at once."""
+        """Start the run; raises what Spark refuses at once."""
 
     def wait(self) -> BaseException | None:
         """Wait for the end, from one thread only; return the error that it ended with."""
@@ -53,7 +62,7 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How Spark shall run a query."""
 
     mode: str
@@ -71,35 +80,33 @@ class Settings:
 
 
 class SparkRun(ABC):
-    """A query of Spark's own: its start, its progress as Spark tells it (`reported`), and its end."""
+    """A query of Spark's own: its start, its end, and Spark's progress reports, which `on_report` gets."""
 
-    def __init__(
-        self, frame: DataFrame, settings: Settings, reported: Callable[[Mapping[str, Any]], None]
-    ) -> None:
+    def __init__(self, frame: DataFrame, settings: RunSettings, on_report: OnReport) -> None:
         self._frame = frame
         self._settings = settings
-        self._reported = reported
+        self._on_report = on_report
         self._draining = threading.Event()
         self._aborted = False
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
-        self._all_told: threading.Event | None = None
-        self._claim: checkpoint_lock.Claim | None = None
+        self._last_report: threading.Event | None = None
+        self._checkpoint_lock: checkpoint_lock.CheckpointLock | None = None
 
     def start(self) -> None:
-        """Begin; raises what Spark refuses at once."""
+        """Start Spark's query; raises what Spark refuses at once."""
         writer = self._writer().option("checkpointLocation", self._settings.checkpoint)
         if self._settings.name:
             writer = writer.queryName(self._settings.name)
         spark = self._frame.sparkSession
         local_files.quicken(spark)
         reports = _Reports.of(spark)
-        self._claim = checkpoint_lock.claim(self._settings.checkpoint)
-        quick = self._settings.alone and self._claim is not None
-        manner = checkpoint_lock.manner(spark, quick=quick, checksums=self._settings.checksums)
+        self._checkpoint_lock = checkpoint_lock.acquire(self._settings.checkpoint)
+        quick = self._settings.alone and self._checkpoint_lock is not None
+        conf = _checkpoint_conf(spark, quick=quick, checksums=self._settings.checksums)
         try:
-            with checkpoint_lock.settings(spark, {**manner, **self._more_settings()}):
+            with _session_conf(spark, {**conf, **self._more_conf()}):
                 self._query = writer.start()
                 # The logs take their settings when they are first used, and that must be now.
                 execution = self._query._jsq.streamingQuery()
@@ -110,7 +117,7 @@ class SparkRun(ABC):
                 self._query.stop()
             self._release()
             raise
-        self._all_told = reports.add(str(self._query.runId), self._reported)
+        self._last_report = reports.add(str(self._query.runId), self._on_report)
 
     def wait(self) -> BaseException | None:
         """Wait for the end, from one thread only; return the error that it ended with."""
@@ -122,8 +129,8 @@ class SparkRun(ABC):
             error = raised
         self._ended.set()
         self._release()
-        assert self._all_told is not None
-        self._all_told.wait(LAST_REPORT_SECONDS)
+        assert self._last_report is not None
+        self._last_report.wait(LAST_REPORT_SECONDS)
         if self._aborted or isinstance(self._failure, Drained):
             return None
         return self._failure or error
@@ -153,14 +160,14 @@ class SparkRun(ABC):
     def _writer(self) -> DataStreamWriter:
         """Spark's writer, with its sink, mode and trigger."""
 
-    def _more_settings(self) -> dict[str, str]:
-        """Settings that the query shall start with."""
+    def _more_conf(self) -> dict[str, str]:
+        """Settings of Spark that the query shall start with."""
         return {}
 
     def _release(self) -> None:
-        held, self._claim = self._claim, None
-        if held is not None:
-            held.release()
+        lock, self._checkpoint_lock = self._checkpoint_lock, None
+        if lock is not None:
+            lock.release()
 
     def _started(self) -> StreamingQuery:
         assert self._query is not None, "the run has not been started"
@@ -173,11 +180,11 @@ class MicroBatches(SparkRun):
     def __init__(
         self,
         frame: DataFrame,
-        settings: Settings,
+        settings: RunSettings,
         body: Body,
-        reported: Callable[[Mapping[str, Any]], None],
+        on_report: OnReport,
     ) -> None:
-        super().__init__(frame, settings, reported)
+        super().__init__(frame, settings, on_report)
         self._body = body
 
     def drain(self, seconds: float | None) -> bool:
@@ -202,11 +209,11 @@ class MicroBatches(SparkRun):
         writer = self._frame.writeStream.outputMode(self._settings.mode).trigger(**self._settings.trigger)
         return writer.foreachBatch(self._batch)
 
-    def _more_settings(self) -> dict[str, str]:
-        more = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
+    def _more_conf(self) -> dict[str, str]:
+        conf = {EMPTY_BATCHES: "false"} if self._settings.rows_only else {}
         if self._settings.evolves and self._frame.sparkSession.conf.get(ENCODING, None) is None:
-            more[ENCODING] = "avro"
-        return more
+            conf[ENCODING] = "avro"
+        return conf
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
@@ -219,13 +226,13 @@ class MicroBatches(SparkRun):
 
 
 class OneBatch:
-    """A batch query in the clothes of a stream: all rows as epoch 0."""
+    """A batch query that runs as a stream does: all rows are epoch 0."""
 
     def __init__(self, frame: DataFrame, body: Body, *, tag: str) -> None:
         self._run = TaggedRun(frame.sparkSession, lambda: body(frame, 0), tag=tag)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the batch in a thread."""
         self._run.start()
 
     def wait(self) -> BaseException | None:
@@ -257,44 +264,76 @@ class OneBatch:
         return "Processing all that is there"
 
 
-class _Reports:
-    """Spark's own listener of one session, which tells each run its progress."""
+def _checkpoint_conf(spark: SparkSession, *, quick: bool, checksums: bool) -> dict[str, str]:
+    """Return how Spark shall write the files of a checkpoint; what the user has set stays.
 
-    _by_session: dict[int, _Reports] = {}  # one per PySpark session of this process
+    Spark writes the files of its logs through Hadoop's newer interface, which starts a program of the system for every rename:
+    half of the time of a small batch. The older interface is quick, but looks and then renames, so that of two processes that
+    write the same file none would notice: it is only for a run that is alone with its checkpoint.
+    """
+    conf = {FILE_MANAGER: QUICK_FILE_MANAGER} if quick else {}
+    if not checksums:
+        conf[CHECKSUMS] = "false"
+    return {key: value for key, value in conf.items() if spark.conf.get(key, None) in (None, "true")}
+
+
+@contextlib.contextmanager
+def _session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session while a query takes its copy of them; one query at a time."""
+    with _starting:
+        before = {key: spark.conf.get(key, None) for key in conf}
+        for key, value in conf.items():
+            spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, old)
+
+
+class _Reports:
+    """Spark's listener of one session, which hands each run its progress reports."""
+
+    # Spark has one list of listeners per session, and all runs of a session share one entry. PySpark has no place for it, so it is
+    # here; the key is the session object itself and not its id(), which another session may have later.
+    _by_session: WeakKeyDictionary[SparkSession, _Reports] = WeakKeyDictionary()
     _guard = threading.Lock()
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._receivers: dict[str, tuple[Callable[[Mapping[str, Any]], None], threading.Event]] = {}
+        self._receivers: dict[str, tuple[OnReport, threading.Event]] = {}
 
     @classmethod
     def of(cls, spark: SparkSession) -> _Reports:
         with cls._guard:
-            key = id(spark)
-            if key not in cls._by_session:
+            reports = cls._by_session.get(spark)
+            if reports is None:
                 reports = cls()
                 _listen(spark, reports)
-                cls._by_session = {key: reports}  # sessions end one after the other
-            return cls._by_session[key]
+                cls._by_session[spark] = reports
+            return reports
 
-    def add(self, run: str, receiver: Callable[[Mapping[str, Any]], None]) -> threading.Event:
-        """Tell a run its progress; the event is set when all was told."""
-        end = threading.Event()
+    def add(self, run: str, receiver: OnReport) -> threading.Event:
+        """Hand a run its reports; the event is set after the last one."""
+        last = threading.Event()
         with self._lock:
-            self._receivers[run] = (receiver, end)
-        return end
+            self._receivers[run] = (receiver, last)
+        return last
 
-    def tell(self, run: str, progress: Mapping[str, Any]) -> None:
+    def report(self, run: str, progress: Mapping[str, Any]) -> None:
         with self._lock:
-            found = self._receivers.get(run)
-        if found is not None:
-            found[0](progress)
+            receiver, _ = self._receivers.get(run, (None, None))
+        if receiver is not None:
+            receiver(progress)
 
     def end(self, run: str) -> None:
         with self._lock:
-            found = self._receivers.pop(run, None)
-        if found is not None:
-            found[1].set()
+            _, last = self._receivers.pop(run, (None, None))
+        if last is not None:
+            last.set()
 
 
 class _Listener:
@@ -308,10 +347,10 @@ class _Listener:
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress()
-        self._reports.tell(progress.runId().toString(), json.loads(progress.json()))
+        self._reports.report(progress.runId().toString(), json.loads(progress.json()))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self._reports.tell(event.runId().toString(), {"idle": True})
+        self._reports.report(event.runId().toString(), {"idle": True})
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         self._reports.end(event.runId().toString())

@@ -1,7 +1,7 @@
-"""Named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
+"""Taps: named points of a streaming plan, and the rows that come to one in an epoch, beside what the query makes of them.
 
-A point is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
-epoch has its sources bound to what the epoch reads; the part below a point, run on its own as a batch, gives the same rows once more.
+A tap is one of Spark's observations: it counts while the query runs, and it cannot be moved by the optimizer. The plan of an
+epoch has its sources bound to what the epoch reads; the part below a tap, run on its own as a batch, gives the same rows once more.
 So the query itself is left as it is, with every sink and with every operator that keeps state, and an epoch costs more only when
 there is something to take out of it.
 """
@@ -22,12 +22,12 @@ CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 def named(frame: DataFrame, name: str, counts: Sequence[Column]) -> DataFrame:
-    """Return a frame with a point of that name at its end; `counts` are aggregates over the rows that come to it."""
+    """Return a frame with a tap of that name at its end; `counts` are aggregates over the rows that come to it."""
     return frame.observe(f"{PREFIX}{name}", *counts)
 
 
 def mark(name: str) -> Column:
-    """Return a literal that makes the filter in which it stands a point of that name, without counts."""
+    """Return a literal that makes the filter in which it stands a tap of that name, without counts."""
     from pyspark.sql import functions
 
     return functions.lit(f"{PREFIX}{name}")
@@ -39,7 +39,7 @@ def marked(literal: str) -> str:
 
 
 def named_rows(frame: DataFrame, name: str, time: str) -> DataFrame:
-    """Return a frame with a point that counts its rows; `time` is one of its columns."""
+    """Return a frame with a tap that counts its rows; `time` is one of its columns."""
     from pyspark.sql import functions
 
     counts = [functions.count(functions.lit(1)).alias("rows")]
@@ -58,14 +58,14 @@ def keeps(frame: DataFrame) -> bool:
 
 
 def names(frame: DataFrame) -> list[str]:
-    """Return the names of a plan's points, in its order."""
-    found = _taps(frame.sparkSession).names(frame._jdf.queryExecution().analyzed(), PREFIX)
-    return [str(name).removeprefix(PREFIX) for name in found]
+    """Return the names of a plan's taps, in its order."""
+    marked_names = _taps(frame.sparkSession).names(frame._jdf.queryExecution().analyzed(), PREFIX)
+    return [str(name).removeprefix(PREFIX) for name in marked_names]
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What an epoch tells about rows that came too late for the operator behind a point."""
+    """What an epoch tells about rows that came too late for the operator behind a tap."""
 
     watermark_ms: int
     dropped: int
@@ -96,43 +96,43 @@ class EpochPlan:
         return cls(batch.sparkSession, batch._jdf.queryExecution(), streams=False)
 
     @property
-    def whole(self) -> bool:
-        """Whether whoever reads all rows of the query has made it read all rows of its sources."""
+    def reads_all(self) -> bool:
+        """Whether a sink that reads all rows of the query lets it read all rows of its sources: it has no limit."""
         return not self._taps.limits(self._execution.logical())
 
     def counted(self, name: str) -> tuple[Any, ...] | None:
-        """What was counted at a point while a micro-batch ran; None when nobody knows."""
+        """What was counted at a tap while a micro-batch ran; None when nobody knows."""
         if not self._streams:
             return None
         row = self._taps.counted(self._execution, f"{PREFIX}{name}")
         return None if row is None else tuple(row.get(place) for place in range(row.length()))
 
     def late(self, name: str) -> Late | None:
-        """What became of late rows behind a point; None when nothing drops them."""
+        """What became of late rows behind a tap; None when nothing drops them."""
         if not self._streams:
             return None
-        found = self._taps.late(self._execution, f"{PREFIX}{name}")
-        return None if found is None else Late(*(int(value) for value in found))
+        late = self._taps.late(self._execution, f"{PREFIX}{name}")
+        return None if late is None else Late(*(int(value) for value in late))
 
     def arriving(self, name: str) -> DataFrame:
-        """The rows that come from a point to the operator behind it, without those that are filtered out in between.
+        """The rows that come from a tap to the operator behind it, without those that are filtered out in between.
 
-        Operators before the point that keep state do their work once more from where the epoch began, with the same result,
+        Operators before the tap that keep state do their work once more from where the epoch began, with the same result,
         as they do when a task is repeated.
         """
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
         session = self._spark
-        made = self._taps.arriving(session._jsparkSession, self._execution, f"{PREFIX}{name}")
-        return ClassicDataFrame(made, session)
+        rows = self._taps.arriving(session._jsparkSession, self._execution, f"{PREFIX}{name}")
+        return ClassicDataFrame(rows, session)
 
     def rows(self, name: str) -> DataFrame | None:
-        """The rows that come to a point; None when the plan does not have it."""
+        """The rows that come to a tap; None when the plan does not have it."""
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
         session = self._spark
-        made = self._taps.rows(session._jsparkSession, self._execution.analyzed(), f"{PREFIX}{name}")
-        return None if made is None else ClassicDataFrame(made, session)
+        rows = self._taps.rows(session._jsparkSession, self._execution.analyzed(), f"{PREFIX}{name}")
+        return None if rows is None else ClassicDataFrame(rows, session)
 
     def detached(self, rows: DataFrame) -> DataFrame:
         """Return rows of the epoch as an ordinary batch; what is to be pushed down to sources must be in them already."""

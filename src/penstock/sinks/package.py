@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from penstock.errors import ConfigError
 
 
-def need(module: str, *, extra: str) -> None:
+def require_package(module: str, *, extra: str) -> None:
     """Refuse a sink whose package is not installed, with the command that installs it."""
     if find_spec(module) is None:
         raise ConfigError(

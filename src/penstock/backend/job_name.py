@@ -1,4 +1,4 @@
-"""Names of jobs: what may be one, and what a mistyped one was meant to be."""
+"""Names of jobs: which ones are valid, and what a mistyped one was meant to be."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from penstock.errors import ConfigError, suggest
 LONGEST = 200
 
 
-def checked(name: str) -> str:
-    """The name, or an error when it cannot be one."""
+def check_job_name(name: str) -> str:
+    """Return the name, or raise when no job can have it."""
     if not name or len(name) > LONGEST or not name.isprintable() or name != name.strip():
         raise ConfigError(
             f"{name[:50]!r} cannot be the name of a job",
@@ -20,8 +20,8 @@ def checked(name: str) -> str:
     return name
 
 
-def unknown(name: str, known: Iterable[str], *, place: str) -> ConfigError:
-    """The error for a name that no job has."""
+def unknown_job(name: str, names: Iterable[str], *, place: str) -> ConfigError:
+    """Return the error for a name that no job has."""
     return ConfigError(
-        f"no job '{name}'", code="UNKNOWN_JOB", where=place, hint=suggest(name, known, what="job")
+        f"no job '{name}'", code="UNKNOWN_JOB", where=place, hint=suggest(name, names, what="job")
     )

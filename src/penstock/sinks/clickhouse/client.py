@@ -1,51 +1,76 @@
-"""ClickHouse's HTTP protocol: statements with rows as JSON, and inserts of Arrow tables."""
+"""ClickHouse's client: its HTTP protocol, inserts of Arrow tables, and what its errors mean."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
+from penstock.sinks.errors import refused, row_refused
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN = 500
 
-# Exceptions of ClickHouse's that pass by themselves: overload, lost keepers and replicas, cancelled queries, too many parts.
-PASSING = frozenset(
+# Exceptions of ClickHouse's that go away by themselves: overload, lost keepers and replicas, cancelled queries, too many parts.
+TRANSIENT = frozenset(
     {159, 198, 202, 203, 209, 210, 225, 236, 241, 242, 252, 279, 285, 286, 319, 394, 425, 473, 745, 999}
 )
 # Exceptions that are about a value: it does not fit its column, or breaks a constraint.
 OF_ROWS = frozenset({6, 27, 38, 41, 69, 70, 72, 131, 321, 349, 407, 469, 691})
-PASSING_STATUS = frozenset({408, 425, 429, 502, 503, 504})
+TRANSIENT_STATUS = frozenset({408, 425, 429, 502, 503, 504})
 
 
-class Refusal(Exception):
+class ClickHouseError(Exception):
+    """A request that ClickHouse has not done."""
+
+    transient: bool
+    """Whether the same request may succeed in a while."""
+    of_rows: bool
+    """Whether a row is refused, and not the request."""
+
+
+class Refusal(ClickHouseError):
     """An answer that is not 200, with ClickHouse's code of the exception when it sent one."""
 
     def __init__(self, text: str, *, status: int, code: int | None) -> None:
-        super().__init__(text, status, code)
-        self.text, self.status, self.code = text, status, code
+        super().__init__(text)
+        self.transient = status in TRANSIENT_STATUS if code is None else code in TRANSIENT
+        self.of_rows = code in OF_ROWS
 
-    def __str__(self) -> str:
-        return self.text
 
-    @property
-    def passes(self) -> bool:
-        """Whether the same request may be answered otherwise in a while."""
-        return self.status in PASSING_STATUS if self.code is None else self.code in PASSING
+def transient(error: Exception) -> str | None:
+    """Say what an error means that goes away by itself; None when it does not, or is not ClickHouse's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return None
+    if isinstance(error, ClickHouseError):
+        passes = error.transient
+    else:
+        passes = isinstance(error, OSError | http.client.HTTPException)
+    return (str(error) or type(error).__name__).splitlines()[0][:200] if passes else None
 
-    @property
-    def of_rows(self) -> bool:
-        """Whether a row is refused, and not the request."""
-        return self.code in OF_ROWS
+
+def translate(error: Exception, *, where: str) -> PenstockError | None:
+    """Return the error for the user, for one of ClickHouse's that does not go away."""
+    if not isinstance(error, ClickHouseError | OSError | http.client.HTTPException):
+        return None
+    text = str(error).strip()
+    if isinstance(error, ClickHouseError) and error.of_rows:
+        return row_refused(
+            "ClickHouse",
+            text,
+            where=where,
+            hint="correct the query or the table, and start the query again: it goes on with the batch that was refused",
+        )
+    return refused("ClickHouse", text, where=where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +92,7 @@ class Address:
         """Read an address: `https://user:password@host:8443/database`, or with `?database=`.
 
         >>> address = Address.of("http://me:x@db.example/shop")
-        >>> address.host, address.port, address.database, address.place
+        >>> address.host, address.port, address.database, address.location
         ('db.example', 8123, 'shop', 'db.example:8123/shop')
         """
         parts = urlsplit(url)
@@ -78,40 +103,23 @@ class Address:
                 hint="for example http://user:password@host:8123/database",
             )
         secure = parts.scheme == "https"
-        given = dict(parse_qsl(parts.query))
-        database = given.pop("database", "") or unquote(parts.path.strip("/")) or "default"
+        parameters = dict(parse_qsl(parts.query))
+        database = parameters.pop("database", "") or unquote(parts.path.strip("/")) or "default"
         return cls(
             host=parts.hostname,
             port=parts.port or (8443 if secure else 8123),
             secure=secure,
             path="/",
             database=database,
-            user=given.pop("user", "") or unquote(parts.username or "default"),
-            password=given.pop("password", "") or unquote(parts.password or ""),
-            settings=given,
+            user=parameters.pop("user", "") or unquote(parts.username or "default"),
+            password=parameters.pop("password", "") or unquote(parts.password or ""),
+            settings=parameters,
         )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """For people, without secrets."""
         return f"{self.host}:{self.port}/{self.database}"
-
-    def with_options(self, options: Mapping[str, Any]) -> Address:
-        """This address with what the options `user`, `password`, `database` and `settings` say."""
-        settings = options.get("settings", {})
-        if not isinstance(settings, Mapping):
-            raise ConfigError(
-                f"settings must be a dictionary, got {type(settings).__name__}",
-                code="STREAM_OPTION_VALUE",
-                hint='for example .option("settings", {"insert_quorum": 2})',
-            )
-        return replace(
-            self,
-            user=str(options.get("user", self.user)),
-            password=str(options.get("password", self.password)),
-            database=str(options.get("database", self.database)),
-            settings={**self.settings, **{str(name): _setting(value) for name, value in settings.items()}},
-        )
 
 
 class Client:
@@ -157,9 +165,9 @@ class Client:
 
     def _request(self, settings: Mapping[str, str], body: bytes | memoryview) -> bytes:
         address = self._address
-        given = {
+        parameters = {
             "database": address.database,
-            "wait_end_of_query": "1",  # errors in the middle have a status of their own
+            "wait_end_of_query": "1",  # so that an error in the middle changes the status
             **address.settings,
             **settings,
         }
@@ -168,14 +176,14 @@ class Client:
             try:
                 connection.request(
                     "POST",
-                    f"{address.path}?{urlencode(given)}",
+                    f"{address.path}?{urlencode(parameters)}",
                     body,
                     _headers(address),
                 )
             except ConnectionError:
                 if connection.sock is None:
                     raise
-                # A server that refuses early has told why before it closed the connection.
+                # A server that refuses early has sent the reason before it closed the connection.
             answer = connection.getresponse()
             content = answer.read()
         except BaseException:
@@ -196,9 +204,5 @@ class Client:
 
 
 def _headers(address: Address) -> dict[str, str]:
-    told = b64encode(f"{address.user}:{address.password}".encode()).decode()
-    return {"Authorization": f"Basic {told}", "User-Agent": "penstock"}
-
-
-def _setting(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    login = b64encode(f"{address.user}:{address.password}".encode()).decode()
+    return {"Authorization": f"Basic {login}", "User-Agent": "penstock"}

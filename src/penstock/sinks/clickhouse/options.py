@@ -1,0 +1,80 @@
+"""The options of the ClickHouse sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from penstock.errors import ConfigError
+from penstock.options import Count, Duration, Expressions, FromSetting, Texts, mistake
+from penstock.sinks.clickhouse.client import Address
+from penstock.sinks.server import ServerOptions
+
+EXAMPLE = "http://user:password@host:8123/database"
+
+
+class ClickHouseOptions(ServerOptions):
+    """Where the rows go, and how a table is created."""
+
+    table: str = Field(description="`table` or `database.table`")
+    url: Annotated[str, FromSetting("clickhouse_url", EXAMPLE)] = Field(
+        repr=False, description=f"the address of the server, `{EXAMPLE}` or `https://...:8443/...`"
+    )
+    user: str | None = Field(None, description="the user, where the address has none")
+    password: str | None = Field(None, repr=False, description="the password, where the address has none")
+    database: str | None = Field(None, description="the database, where the address has none")
+    create: bool = Field(
+        True, description="create the table when it is missing, and add columns that are new in the query"
+    )
+    version: str | None = Field(
+        None,
+        description="update mode: the column of the query that says which row of a key is newest; without it the sink counts in a "
+        "column `_version`",
+    )
+    order_by: Expressions | None = Field(
+        None,
+        description="append mode: the sorting key of a table that the sink creates, as in SQL; without it the key of `.key(...)`, or none",
+    )
+    partition_by: Expressions | None = Field(
+        None, description="the partitions of a table that the sink creates, as in SQL"
+    )
+    batch_rows: Count = Field(
+        100_000,
+        description="rows per insert; Spark's tasks insert a larger epoch in chunks side by side, and need penstock installed",
+    )
+    settings: Texts = Field(
+        {}, description='settings of ClickHouse for every request, for example `{"insert_quorum": 2}`'
+    )
+    timeout: Duration = Field("5 minutes", validate_default=True, description="of one request")
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        try:
+            Address.of(url)
+        except ConfigError as error:
+            raise mistake(f"is wrong: {error.message}", hint=error.hint) from None
+        return url
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _as_numbers(cls, settings: Any) -> Any:
+        """ClickHouse writes true and false as 1 and 0."""
+        if not isinstance(settings, Mapping):
+            return settings
+        return {name: int(value) if isinstance(value, bool) else value for name, value in settings.items()}
+
+    def address(self) -> Address:
+        """Return the address with what the other options say."""
+        address = Address.of(self.url)
+        return replace(
+            address,
+            user=address.user if self.user is None else self.user,
+            password=address.password if self.password is None else self.password,
+            database=address.database if self.database is None else self.database,
+            settings={**address.settings, **self.settings},
+            seconds=self.timeout / 1000,
+        )

@@ -1,0 +1,50 @@
+"""The options of the Kafka sink."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AliasChoices, ConfigDict, Field, StringConstraints
+
+from penstock.options import FromSetting, IgnoringCase, Others, Texts
+from penstock.sinks.server import ServerOptions
+
+PREFIX = "kafka."
+SERVERS = "kafka.bootstrap.servers"
+
+
+class KafkaOptions(ServerOptions):
+    """The topic, how rows become records, and settings of the producer."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^kafka\.")], Any]
+    other_options: ClassVar[Others | None] = Others(
+        PREFIX,
+        "settings of the producer: Java's, or librdkafka's in a transaction. Settings for TLS and passwords may be either's: see "
+        "[Kafka with TLS and passwords](connectors.md#kafka-with-tls-and-passwords)",
+    )
+
+    topic: str = Field(description="the topic; it must exist unless the broker creates topics by itself")
+    bootstrap_servers: Annotated[
+        str, FromSetting("kafka_bootstrap_servers", "host:9092", code="KAFKA_SERVERS")
+    ] = Field(
+        validation_alias=AliasChoices("bootstrap_servers", SERVERS),
+        description="the brokers, `host:9092,other:9092`",
+    )
+    value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
+        None,
+        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Without it, "
+        "a query that has only `value` and perhaps `key` and `headers` is sent as it is, all others as JSON",
+    )
+    avro_schema: str | None = Field(
+        None,
+        description="the Avro schema of values, as JSON; without it, it follows from the columns",
+    )
+    headers: Texts = Field(
+        {},
+        description="headers of every record; a query in the form of records may have a column `headers` instead",
+    )
+    transactional_id: str | None = Field(
+        None,
+        description="write exactly once, with transactions of this id; `with_kafka_transactional(id)` sets it",
+    )

@@ -1,0 +1,92 @@
+"""A query before it starts: everything that was decided and checked about it, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.micro_batch import checkpoint
+from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.sinks.base import Sink, Target
+    from penstock.streaming.query_sources import QuerySources
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """What `StreamWriter.plan` returns and `StreamWriter.launch` runs, once; to make one takes no lease and writes nothing."""
+
+    name: str
+    named: bool
+    """Whether the user chose the name: then the query is a job of the state backend."""
+    call_site: str | None
+    """The line of the user's program that made the plan."""
+    frame: DataFrame
+    mode: OutputMode
+    trigger: Trigger
+    sink: Sink
+    """Checked, and not open."""
+    target: Target
+    sources: QuerySources
+    logical_plan: str
+    """Spark's analyzed plan, for people."""
+    location: str | None = None
+    """Where the user wants the checkpoint; None: a temporary folder, or none for one batch."""
+    savepoint: str | None = None
+    shape: checkpoint.Shape = ()
+    """What of the query its checkpoint depends on."""
+    rows_only: bool = False
+    """Whether no batch is made without new rows, because the query is to end and its state changes with the clock."""
+    close_windows: bool = False
+    obstacle: str | None = None
+    """Why `Trigger.continuous` runs micro-batches; None when it need not."""
+
+    @property
+    def id(self) -> str:
+        """The id that the query has, or gets when its checkpoint is new."""
+        return self.target.query
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether all rows are one batch, without a checkpoint."""
+        return self.trigger.kind is TriggerKind.ONCE
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rows go on as they come, in Spark's real-time mode."""
+        return self.trigger.kind is TriggerKind.CONTINUOUS and self.obstacle is None
+
+    @property
+    def note(self) -> str | None:
+        """How `Trigger.continuous` runs, and why."""
+        if self.trigger.kind is not TriggerKind.CONTINUOUS:
+            return None
+        return "rows as they come" if self.is_live else f"micro-batches back to back: {self.obstacle}"
+
+    def explain(self) -> str:
+        """Return the plan, where the rows go, and what is promised about them."""
+        sink, note = self.sink, self.note
+        lines = [
+            f"query {self.name} ({self.id})",
+            f"  trigger     {self.trigger}{f' ({note})' if note else ''}",
+            f"  output mode {self.mode}",
+            f"  sink        {sink.describe()}",
+            f"  guarantee   {sink.guarantee}{f' ({reason})' if (reason := sink.guarantee_reason) else ''}",
+            f"  checkpoint  {self.location or 'none'}",
+            "",
+            self.logical_plan,
+        ]
+        return "\n".join(lines)
+
+    def definition(self) -> dict[str, Any]:
+        """Return what the state backend records about the query."""
+        return {
+            "sink": self.sink.describe(),
+            "guarantee": self.sink.guarantee.value,
+            "trigger": str(self.trigger),
+            "output_mode": self.mode.value,
+            "columns": self.target.schema.simpleString(),
+        }

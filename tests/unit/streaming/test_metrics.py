@@ -1,0 +1,68 @@
+"""Numbers for Prometheus: what they cover, and which queries they show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.sinks.base import QueryStatus
+from penstock.streaming.consumer_groups import ConsumerGroups
+from penstock.streaming.metrics import MOST_ENDED_UNNAMED, RECENT, Metrics
+from penstock.streaming.progress import Progress
+
+
+def _progress(batch: int, duration_ms: int) -> Progress:
+    return Progress("processing_time(0)", batch, 2, 1, duration_ms, "2026-01-01T00:00:00.000Z")
+
+
+def _started(metrics: Metrics, name: str, *, named: bool = True) -> QueryStatus:
+    status = QueryStatus()
+    metrics.started(name, named=named, status=status, groups=ConsumerGroups([], note=lambda text: None))
+    return status
+
+
+def _samples(metrics: Metrics) -> dict[tuple[str, str], Any]:
+    return {
+        (sample.name, sample.labels["query"]): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if "quantile" not in sample.labels
+    }
+
+
+def test_count_and_sum_of_the_durations_cover_the_same_batches() -> None:
+    metrics = Metrics()
+    _started(metrics, "q")
+    batches = RECENT + 500
+    for batch in range(batches):
+        metrics.progress("q", _progress(batch, 2_000))
+    samples = _samples(metrics)
+    assert samples["penstock_query_batch_seconds_count", "q"] == batches
+    assert samples["penstock_query_batch_seconds_sum", "q"] == 2.0 * batches
+
+
+def test_counters_go_on_when_a_named_query_is_started_again() -> None:
+    metrics = Metrics()
+    for _ in range(2):
+        status = _started(metrics, "q")
+        status.waiting("waiting for a server")
+        metrics.progress("q", _progress(0, 10))
+        metrics.ended("q")
+    samples = _samples(metrics)
+    assert samples["penstock_query_batches_total", "q"] == 2
+    assert samples["penstock_query_sink_retries_total", "q"] == 2
+    assert samples["penstock_query_running", "q"] == 0
+
+
+def test_queries_without_a_name_are_forgotten_after_their_end() -> None:
+    metrics = Metrics()
+    _started(metrics, "named")
+    metrics.ended("named")
+    _started(metrics, "running", named=False)
+    for number in range(MOST_ENDED_UNNAMED + 50):
+        _started(metrics, f"query-{number}", named=False)
+        metrics.ended(f"query-{number}")
+    shown = {query for name, query in _samples(metrics) if name == "penstock_query_running"}
+    assert len(shown) == MOST_ENDED_UNNAMED + 2
+    assert {"named", "running", f"query-{MOST_ENDED_UNNAMED + 49}"} <= shown
+    metrics.progress("query-0", _progress(0, 10))  # a report that comes after the end
+    assert "query-0" not in {query for _, query in _samples(metrics)}

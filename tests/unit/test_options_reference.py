@@ -1,0 +1,48 @@
+"""The tables of options in the reference are what the models say today."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock.registry import Registry
+from penstock.sinks import SINKS
+from penstock.sources import SOURCES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("write_options", ROOT / "tools" / "write_options.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["sinks.md", "sources.md"])
+def test_the_tables_are_current(tool: ModuleType, name: str) -> None:
+    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert page == tool.page(name), "run tools/write_options.py"
+    assert "| option | type | default | meaning |" in page
+
+
+@pytest.mark.parametrize(("name", "registry"), [("sinks.md", SINKS), ("sources.md", SOURCES)])
+def test_every_connector_with_options_has_a_table(tool: ModuleType, name: str, registry: Registry) -> None:
+    models = {connector: tool.options_of(registry, connector) for connector in registry.builtin}
+    tabled = {models[connector] for connector in tool.names(name)}
+    untold = [connector for connector, model in models.items() if model.model_fields and model not in tabled]
+    assert untold == []
+
+
+def test_a_table_says_types_and_defaults(tool: ModuleType) -> None:
+    table = tool.table(tool.options_of(SINKS, "postgres"))
+    assert "| `table` | text | required |" in table
+    assert "| `url` | text | `PENSTOCK_POSTGRES_URL` |" in table
+    assert "| `create` | true or false | true |" in table
+    assert "| `retry_for` | duration | `5 minutes` |" in table
