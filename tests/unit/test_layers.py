@@ -46,20 +46,6 @@ USES_THE_ENVIRONMENT = {
     "spark/boot/pyspark_session.py": "writes PYSPARK_PYTHON, which PySpark takes from nowhere else",
 }
 
-# Violations that wait for the change of their package. To be emptied, never to be added to.
-KNOWN_PYSPARK_USE = {"streaming/writer.py uses _jdf"}
-KNOWN_CYCLES = {
-    (
-        "penstock.backend.database",
-        "penstock.backend.epoch",
-        "penstock.backend.job",
-        "penstock.backend.key_value",
-        "penstock.backend.lease",
-    ),
-    ("penstock.circuit.compile", "penstock.circuit.recompute", "penstock.circuit.recursive"),
-    ("penstock.engine.flow", "penstock.engine.stepper"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Import:
@@ -143,8 +129,7 @@ def test_imports_point_down() -> None:
 def test_no_modules_import_each_other() -> None:
     """Imports inside functions and for type checking count: what needs them is one concept in two files."""
     rings = set(_rings({module: _neighbours(module) for module in MODULES}))
-    assert rings - KNOWN_CYCLES == set()
-    assert KNOWN_CYCLES - rings == set(), "no longer there: remove them from KNOWN_CYCLES"
+    assert rings == set()
 
 
 def _neighbours(module: str) -> set[str]:
@@ -199,8 +184,7 @@ def test_only_the_spark_packages_reach_into_pyspark() -> None:
         if isinstance(node, ast.Attribute) and node.attr.startswith("_j")
         if not (isinstance(node.value, ast.Name) and node.value.id == "self")
     }
-    assert users - KNOWN_PYSPARK_USE == set()
-    assert KNOWN_PYSPARK_USE - users == set(), "no longer there: remove them from KNOWN_PYSPARK_USE"
+    assert users == set()
 
 
 def test_only_config_reads_the_environment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from penstock.circuit.circuit import Circuit
 from penstock.circuit.state_key import Meaning
 from penstock.circuit.time import filter_operators, project_operator
 from penstock.data.delta import Delta
+from penstock.data.hashing import canonical_keys, canonical_pairs
 from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
 from penstock.functions import evaluate
@@ -54,7 +56,7 @@ class Shared:
 
 
 @dataclass(slots=True)
-class Compiler:
+class Compiler(ABC):
     """Compiles the plan of one view into a circuit; `added` are the places that are new."""
 
     circuit: Circuit
@@ -168,10 +170,11 @@ class Compiler:
                 )
                 return self._operator(node, topk, (self.compile(node.input),), contents=topk.contents)
             case plan.Window():
-                below, arrangement = self.arrange(node.input, node.partition)
+                partition = canonical_keys(node.partition)
+                below, arrangement = self.arrange(node.input, partition)
                 window = Window(
                     types_of(node.input.fields),
-                    node.partition,
+                    partition,
                     node.order,
                     node.calls,
                     arrangement,
@@ -181,9 +184,7 @@ class Compiler:
             case plan.Single():
                 return self._operator(node, Single(types_of(node.fields)), (self.compile(node.input),))
             case plan.Recursive():
-                from penstock.circuit.recursive import compile_recursive
-
-                return compile_recursive(self, node)
+                return self._recursive(node)
             case plan.Spark():
                 fragment, timed = self.fragment(node)
                 inputs = [self.compile(child) for child in node.inputs]
@@ -228,17 +229,22 @@ class Compiler:
 
         return contents
 
+    @abstractmethod
+    def _recursive(self, node: plan.Recursive) -> int:
+        """Put a recursion into the circuit, whose levels are circuits of their own."""
+
     def _join(self, node: plan.Join) -> int:
-        left, by_left = self.arrange(node.left, node.left_keys)
-        right, by_right = self.arrange(node.right, node.right_keys)
+        pairs = canonical_pairs(node.left_keys, node.right_keys, node.null_safe)
+        left, by_left = self.arrange(node.left, pairs.left)
+        right, by_right = self.arrange(node.right, pairs.right)
         residual = None if node.residual is None else residual_of(node.residual)
         operator: Operator
         if node.null_aware:
             operator = not_in(by_left, by_right, residual=residual)
         elif node.kind == "semi" or node.kind == "anti":
-            operator = SemiJoin(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
+            operator = SemiJoin(node.kind, by_left, by_right, null_safe=pairs.null_safe, residual=residual)
         else:
-            operator = Join(node.kind, by_left, by_right, null_safe=node.null_safe, residual=residual)
+            operator = Join(node.kind, by_left, by_right, null_safe=pairs.null_safe, residual=residual)
         return self._operator(node, operator, (left, right))
 
     def _asof(self, node: plan.Asof) -> int:

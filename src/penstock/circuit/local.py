@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from penstock.circuit import circuit as circuits
 from penstock.circuit.circuit import Circuit, Owner
-from penstock.circuit.compile import Compiler, Fragment, Shared, types_of
+from penstock.circuit.compile import Fragment, Shared, types_of
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recompute import recompute
+from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.retention import SourcePlace, widened
 from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
 from penstock.data.consolidate import consolidate
@@ -112,7 +113,7 @@ class LocalKernel(Kernel):
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
     ) -> ViewPlace:
         relations, owner = self._relations(), Owner("view", view.name)
-        compiler = Compiler(
+        compiler = ViewCompiler(
             self._circuit, relations, self._shared, fragment, added=[*loaded], narrowed=self._narrowed()
         )
         try:

@@ -7,28 +7,31 @@ from dataclasses import dataclass, field
 
 from penstock.circuit.circuit import Circuit
 from penstock.circuit.compile import Compiler, Shared, types_of
-from penstock.circuit.recompute import Feed
 from penstock.circuit.state_key import Meaning, Names
 from penstock.circuit.time import depends_on_time
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, empty
 from penstock.data.tick import Tick
+from penstock.operators.linear import Feed
 from penstock.operators.recursive import Recursive
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
 from penstock.state.state import State
 
 
-def compile_recursive(compiler: Compiler, node: plan.Recursive) -> int:
-    """Put a recursion into the circuit."""
-    outer = _Outer(compiler)
-    # Compiling one level now brings what the step reads from outside into the outer circuit.
-    outside = tuple(_compile_level(outer, node).outside)
-    operator = Recursive(lambda: _compile_level(outer, node), node.max_depth)
-    anchor = compiler.compile(node.anchor)
-    return compiler.add(
-        operator, (anchor, *outside), node.fields, meaning=Meaning(node), timed=depends_on_time(node.step)
-    )
+@dataclass(slots=True)
+class ViewCompiler(Compiler):
+    """Compiles the plan of a view, recursions too."""
+
+    def _recursive(self, node: plan.Recursive) -> int:
+        outer = _Outer(self)
+        # Compiling one level now brings what the step reads from outside into the outer circuit.
+        outside = tuple(_compile_level(outer, node).outside)
+        operator = Recursive(lambda: _compile_level(outer, node), node.max_depth)
+        anchor = self.compile(node.anchor)
+        return self.add(
+            operator, (anchor, *outside), node.fields, meaning=Meaning(node), timed=depends_on_time(node.step)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class _Outer:
 
 
 @dataclass(slots=True)
-class _LevelCompiler(Compiler):
+class _LevelCompiler(ViewCompiler):
     """Compiles the step for one level; what does not depend on the recursion belongs to the outer circuit."""
 
     outer: _Outer = field(kw_only=True)
@@ -105,12 +108,12 @@ class _LevelCompiler(Compiler):
 
     def compile(self, node: plan.Node) -> int:
         if self._recurs(node):
-            return Compiler.compile(self, node)
+            return ViewCompiler.compile(self, node)
         return self._stand_in(self.outer.compile(node), node.fields)
 
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         if self._recurs(node):
-            return Compiler.arrange(self, node, keys)
+            return ViewCompiler.arrange(self, node, keys)
         place, arrangement = self.outer.arrange(node, keys)
         return self._stand_in(place, node.fields), arrangement
 

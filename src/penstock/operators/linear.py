@@ -92,6 +92,13 @@ class Generate(Operator):
         return Delta((*kept, *generated), delta.weights[parents])
 
 
+class Feed(Operator):
+    """What comes from outside of the circuit."""
+
+    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
+        return inputs[0]
+
+
 class Values(Operator):
     """Constant rows, given at registration."""
 

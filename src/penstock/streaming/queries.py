@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.backend import Backend
     from penstock.backend.model import Request
     from penstock.config import Settings
-    from penstock.streaming.query import StreamingQuery
-    from penstock.streaming.runtime import QueryRuntime
+    from penstock.streaming.query import Runtime, StreamingQuery
 
 STOP_SECONDS = 30.0
 """How long the end of a session waits for batches that run."""
@@ -38,7 +37,7 @@ class Queries:
         self._session = session
         self._backend: Backend | None = None
         self._lock = threading.Lock()
-        self._active: dict[str, QueryRuntime] = {}
+        self._active: dict[str, Runtime] = {}
         self._temporary: list[str] = []
         _ALL.add(self)
 
@@ -70,18 +69,18 @@ class Queries:
             on_request=on_request,
         )
 
-    def add(self, query: QueryRuntime) -> None:
+    def add(self, query: Runtime) -> None:
         """Own a query from now on."""
         with self._lock:
             self._active[query.plan.name] = query
 
-    def remove(self, query: QueryRuntime) -> None:
+    def remove(self, query: Runtime) -> None:
         """Forget a query that has ended."""
         with self._lock:
             if self._active.get(query.plan.name) is query:
                 del self._active[query.plan.name]
 
-    def active(self) -> list[QueryRuntime]:
+    def active(self) -> list[Runtime]:
         """Return the queries that run now."""
         with self._lock:
             return list(self._active.values())

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.errors import PenstockError, StateError
 from penstock.streaming.progress import Progress
@@ -14,7 +14,7 @@ from penstock.streaming.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.streaming.runtime import QueryRuntime
+    from penstock.streaming.query_plan import QueryPlan
 
 
 class QueryState(StrEnum):
@@ -40,10 +40,44 @@ class StreamingQueryStatus:
     message: str
 
 
+class Runtime(Protocol):
+    """What runs a query, as its handle and the session see it."""
+
+    plan: QueryPlan
+    handle: StreamingQuery
+
+    @property
+    def state(self) -> QueryState:
+        """What the query is doing."""
+
+    @property
+    def error(self) -> PenstockError | None:
+        """What ended it, if that was an error."""
+
+    @property
+    def last_progress(self) -> Progress | None:
+        """The newest report."""
+
+    def state_and_message(self) -> tuple[QueryState, str]:
+        """The state, and in words what the query does or waits for."""
+
+    def savepoint(self, path: str) -> int:
+        """Copy the checkpoint; return its epoch."""
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for the end; False when it takes longer."""
+
+    def begin_stop(self) -> object:
+        """Let no further batch begin, and return at once."""
+
+    def stop(self, seconds: float | None = None) -> None:
+        """End after the batch that runs now; after so many seconds that batch is cut short."""
+
+
 class StreamingQuery:
     """The handle of a query that was started; it goes on when nobody holds the handle."""
 
-    def __init__(self, runtime: QueryRuntime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     @property
