@@ -248,11 +248,12 @@ class Compiler(ABC):
         return self._operator(node, operator, (left, right))
 
     def _asof(self, node: plan.Asof) -> int:
+        pairs = canonical_pairs(node.left_keys, node.right_keys)
         operator = Asof(
             types_of(node.left.fields),
             types_of(node.right.fields),
-            left_keys=node.left_keys,
-            right_keys=node.right_keys,
+            left_keys=pairs.left,
+            right_keys=pairs.right,
             left_time=node.left_time,
             right_time=node.right_time,
             direction=node.direction,

@@ -362,7 +362,8 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason."""
         with self._lock:
-            return explain(self._graph.find_view(view).view, cost=aggregates.cost)
+            entry = self._graph.find_view(view)
+            return explain(entry.view, cost=aggregates.cost, relations=self._graph.distributions())
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows that were set aside, with `_weight` and `_reason`; `clear` takes them out.

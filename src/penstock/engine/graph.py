@@ -12,6 +12,7 @@ from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.names import registered, require_name
 from penstock.engine.source import SourceSpec
 from penstock.errors import ConfigError, StateError, suggest
+from penstock.plan.distribution import Distribution, source_distribution, view_distribution
 from penstock.plan.node import Fields, View
 
 if TYPE_CHECKING:
@@ -86,6 +87,19 @@ class Graph:
     def readers(self, name: str) -> list[str]:
         """The views that read a relation."""
         return [view.name for view in self.views.values() if name in view.reads]
+
+    def distributions(self) -> dict[str, Distribution]:
+        """Where the rows of every source and view are in shards."""
+        placed = {
+            name: source_distribution(len(entry.spec.fields), entry.spec.positions(entry.spec.primary_key))
+            for name, entry in self.sources.items()
+        }
+        for (
+            name,
+            entry,
+        ) in self.views.items():  # in the order of registration: a view comes after what it reads
+            placed[name] = view_distribution(entry.view, placed)
+        return placed
 
     def find_source(self, name: str) -> SourceEntry:
         """A source by its name in any case; ConfigError when there is none."""

@@ -16,7 +16,7 @@ from penstock.data.batch import DeltaBatch
 from penstock.data.char_length import fit_length
 from penstock.data.conform import conform
 from penstock.data.delta import Delta
-from penstock.data.hashing import hash_rows
+from penstock.data.hashing import canonical_keys, hash_rows
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.data.types import kernel_type
 from penstock.engine.lateness import Lateness, declare_lateness
@@ -67,7 +67,7 @@ class SourceSpec:
         return KernelSource(
             self.name,
             self.fields,
-            self.positions(self.primary_key),
+            canonical_keys(self.positions(self.primary_key)),
             self.on_missing_delete,
             self.retain,
             retained,
