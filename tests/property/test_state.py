@@ -17,6 +17,7 @@ import pytest
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError
+from seed import SEED
 from twin.replay import random_ticks
 from twin.rigs import RIGS, Rig, bits, image_bits, through_bytes
 from twin.rows import small_state
@@ -185,12 +186,16 @@ def test_a_commit_or_rollback_that_is_interrupted_anywhere_is_finished_by_anothe
 def test_two_processes_with_other_hash_seeds_give_the_same_bits() -> None:
     program = Path(__file__).parents[1] / "twin" / "replay.py"
     digests = []
-    for seed in ("0", "1"):
+    for hash_seed in ("0", "1"):
         path = os.pathsep.join([str(program.parents[1]), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         done = subprocess.run(
-            [sys.executable, str(program), "11"], env=environment, check=True, capture_output=True, text=True
+            [sys.executable, str(program), str(SEED)],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
         )
         digests.append(json.loads(done.stdout))
     assert digests[0] == digests[1]
-    assert set(digests[0]) == set(RIGS)
+    assert set(digests[0]) == {*RIGS, *(f"flow {number}" for number in range(5))}

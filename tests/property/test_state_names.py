@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,168 +13,16 @@ import penstock as ps
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.state_key import StateKey
 from penstock.data.consolidate import consolidate
-from penstock.data.delta import Delta
-from penstock.data.tick import Tick
-from penstock.engine.registration import Prepared, install
-from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Literal
-from penstock.plan.node import Field
 from penstock.state.arrangement import Arrangement
 from penstock.state.spine import Spine
-from penstock.state.state import Image
+from twin.flows import LOOKUPS, VIEWS, Action, Change, Subject
 from twin.rigs import bits, through_bytes
 from twin.rows import small_state
 
-FIELDS = (Field("k", "bigint"), Field("v", "bigint"), Field("w", "bigint"))
-NAMED = (Field("k", "bigint"), Field("name", "string"))
-K, V = Column(0, "bigint"), Column(1, "bigint")
-ROWS = plan.Scan(FIELDS, "rows", (0, 1, 2))
-PAIR = plan.Scan(FIELDS[:2], "rows", (0, 1))
-NAMES = plan.Scan(NAMED, "names", (0, 1))
-SUM = plan.AggregateCall("Sum", (1,), "bigint", options=(("evalMode", "ANSI"),))
-LARGE = plan.Filter(FIELDS[:2], PAIR, Call("GreaterThan", (V, Literal(1, "bigint")), "boolean", True))
-TOTALS = plan.Aggregate(FIELDS[:2], PAIR, (0,), (SUM,))
-RANK = plan.WindowCall("Rank", (), "int", plan.Frame("rows", None, 0))
-
-
-def join(kind: Any, left: plan.Node, key: int = 0) -> plan.Node:
-    fields = left.fields if kind in ("semi", "anti") else (*left.fields, *NAMED)
-    return plan.Join(fields, left, NAMES, kind, (key,), (0,), (False,))
-
-
-def view_scan(name: str, fields: plan.Fields) -> plan.Scan:
-    return plan.Scan(fields, name, tuple(range(len(fields))))
-
-
-VIEWS: dict[str, plan.Node] = {
-    "large": LARGE,
-    "totals": TOTALS,
-    "named": join("inner", PAIR),
-    "by_v": join("left", PAIR, 1),
-    "large_named": join("left", LARGE),
-    "unnamed": join("anti", LARGE),
-    "large_totals": plan.Aggregate(FIELDS[:2], LARGE, (0,), (SUM,)),
-    "top": plan.TopK(FIELDS, ROWS, (0,), (plan.SortKey(1, True, False),), 2),
-    "ranked": plan.Window((*FIELDS, Field("r", "int")), ROWS, (0,), (plan.SortKey(1, True, False),), (RANK,)),
-    "twice": plan.Union(FIELDS[:2], (LARGE, PAIR)),
-    "total_names": join("inner", view_scan("totals", FIELDS[:2])),
-    "top_total": plan.TopK(
-        FIELDS[:2], view_scan("totals", FIELDS[:2]), (), (plan.SortKey(1, True, False),), 1
-    ),
-    "walked": plan.Recursive(
-        FIELDS[:2],
-        "walk",
-        LARGE,
-        plan.Filter(
-            FIELDS[:2],
-            plan.Project(
-                FIELDS[:2],
-                plan.Join(
-                    (*FIELDS[:2], *FIELDS[:2]),
-                    plan.Scan(FIELDS[:2], "walk", (0, 1)),
-                    PAIR,
-                    "inner",
-                    (1,),
-                    (0,),
-                    (False,),
-                ),
-                (K, Column(3, "bigint")),
-            ),
-            Call("LessThan", (V, Literal(0, "bigint")), "boolean", True),
-        ),
-    ),
-}
-LOOKUPS = [
-    ("rows", "k"),
-    ("rows", "v"),
-    ("names", "name"),
-    ("totals", "k"),
-    ("named", "name"),
-    ("large", "v"),
-]
-Action = tuple[str, Any]
 # Keys are not negative, so that the recursion, which follows negative values, ends.
 CHANGE = st.lists(
     st.tuples(st.integers(0, 3), st.integers(-2, 3), st.integers(0, 1), st.booleans()), max_size=5
 )
-
-
-def no_fragment(node: plan.Spark) -> Any:
-    raise AssertionError(node)
-
-
-class Subject:
-    """A flow to which things happen in some order; the changes always come in theirs."""
-
-    def __init__(
-        self,
-        changes: list[list[tuple[int, int, int, bool]]],
-        images: Mapping[StateKey, Image] | None = None,
-    ) -> None:
-        self.flow = ps.IncrementalFlow(clock=lambda: 0)
-        self.kernel.load(images or {})
-        self.flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine")
-        self.flow.register_source("names", "k BIGINT, name STRING", primary_key="k")
-        self._changes = list(changes)
-
-    @property
-    def kernel(self) -> LocalKernel:
-        kernel = self.flow._graph.kernel
-        assert isinstance(kernel, LocalKernel)
-        return kernel
-
-    def do(self, action: Action) -> None:
-        kind, what = action
-        if kind == "view":
-            self.add(what)
-        elif kind == "tick":
-            self.tick()
-        elif kind == "lookup" and what[0] in (*self.flow._graph.views, "rows", "names"):
-            self.flow.lookup(what[0], **{what[1]: "n1" if what[1] == "name" else 1})
-        elif kind == "drop":
-            self.add(what)
-            if not self.flow._graph.readers(what):
-                self.flow.drop_view(what)
-
-    def add(self, name: str) -> None:
-        if name in self.flow._graph.views:
-            return
-        if name in ("total_names", "top_total"):
-            self.add("totals")
-        install(self.flow._graph, Prepared(plan.View(name, "", VIEWS[name]), no_fragment), 0)
-
-    def tick(self) -> None:
-        change = self._changes.pop(0)
-        rows = [{"k": k, "v": v, "w": w, "_weight": -1 if gone else 1} for k, v, w, gone in change]
-        named = [{"k": abs(k), "name": f"n{v}"} for k, v, _, gone in change if not gone]
-        if rows:
-            self.flow.feed("rows", ps.DeltaBatch.weighted(rows))
-        if named:
-            self.flow.feed("names", named)
-        self.flow.step()
-
-    def emitted(self) -> list[Delta]:
-        """Run a tick, and give what all relations change by, as the kernel gives it."""
-        outputs: list[Delta] = []
-        step = self.kernel.step
-
-        def listened(changes: Mapping[str, Delta], tick: Tick) -> Any:
-            stepped = step(changes, tick)
-            outputs.extend(stepped.outputs[name] for name in sorted(stepped.outputs))
-            return stepped
-
-        self.kernel.step = listened  # type: ignore[method-assign]
-        try:
-            self.tick()
-        finally:
-            del self.kernel.step
-        return outputs
-
-    def answers(self) -> dict[str, Counter[str]]:
-        return {
-            name: Counter(map(str, self.flow.snapshot(name).to_pylist()))
-            for name in (*VIEWS, "rows", "names")
-        }
 
 
 def content(state: Any) -> Counter[tuple[Any, ...]] | None:
@@ -271,7 +118,7 @@ def test_a_restored_kernel_goes_on_whatever_the_order_of_its_views(data: st.Data
 
 @settings(deadline=None, max_examples=20)
 @given(changes=st.lists(CHANGE, min_size=2, max_size=6))
-def test_a_restored_kernel_gives_the_same_bits(changes: list[list[tuple[int, int, int, bool]]]) -> None:
+def test_a_restored_kernel_gives_the_same_bits(changes: list[Change]) -> None:
     one = Subject(changes)
     with small_state():
         for name in VIEWS:

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from twin.flows import LOOKUPS, VIEWS, Action, Subject
 from twin.rigs import NAMES, RIGS, TYPES, bits, image_bits
 from twin.rows import delta_of, small_state
 
@@ -54,6 +55,35 @@ def digest(name: str, seed: int) -> str:
     return found.hexdigest()
 
 
+def flow_digest(seed: int) -> str:
+    """The digest of all that a flow of all kinds of views gives and keeps; views, ticks and look-ups come in some order."""
+    chance = random.Random(seed)
+    changes = [
+        [
+            (chance.randrange(4), chance.randrange(-2, 4), chance.randrange(2), chance.random() < 0.3)
+            for _ in range(8)
+        ]
+        for _ in range(10)
+    ]
+    subject = Subject(changes)
+    actions: list[Action] = [("view", name) for name in VIEWS]
+    actions += [("lookup", what) for what in LOOKUPS]
+    chance.shuffle(actions)
+    found = hashlib.sha256()
+    for number in range(len(changes)):
+        for action in actions[number::10]:
+            subject.do(action)
+        found.update(repr([bits(delta) for delta in subject.emitted()]).encode())
+    for name in VIEWS:
+        subject.add(name)
+    images = sorted((str(key), image) for key, image in subject.kernel.save().items())
+    found.update(repr([(key, image_bits(image)) for key, image in images]).encode())
+    return found.hexdigest()
+
+
 if __name__ == "__main__":
+    seed = int(sys.argv[1])
     with small_state():
-        print(json.dumps({name: digest(name, int(sys.argv[1])) for name in RIGS}))
+        digests = {name: digest(name, seed) for name in RIGS}
+        digests |= {f"flow {number}": flow_digest(seed + number) for number in range(5)}
+        print(json.dumps(digests))
