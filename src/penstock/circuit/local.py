@@ -16,6 +16,7 @@ from penstock.circuit.compile import Compiler, Fragment, Shared, types_of
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recompute import recompute
+from penstock.circuit.recursive import compile_recursive
 from penstock.circuit.retention import SourcePlace, widened
 from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
 from penstock.data.consolidate import consolidate
@@ -108,7 +109,13 @@ class LocalKernel(Kernel):
     ) -> ViewPlace:
         relations, owner = self._relations(), Owner("view", view.name)
         compiler = Compiler(
-            self._circuit, relations, self._shared, fragment, added=[*loaded], narrowed=self._narrowed()
+            self._circuit,
+            relations,
+            self._shared,
+            fragment,
+            compile_recursive,
+            added=[*loaded],
+            narrowed=self._narrowed(),
         )
         try:
             below = compiler.compile(view.root)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from penstock.circuit.circuit import Circuit, Owner
 from penstock.circuit.compile import Compiler, Fragment, Shared
+from penstock.circuit.feed import Feed
+from penstock.circuit.recursive import compile_recursive
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, empty
 from penstock.operators.base import Tick
-from penstock.operators.linear import Stateless
 from penstock.plan.node import View
-
-
-class Feed(Stateless):
-    """Gives what it is fed."""
-
-    def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        return inputs[0]
 
 
 def recompute(
@@ -33,7 +27,9 @@ def recompute(
         name: circuit.add(Feed(), (), [column.type for column in delta.columns])
         for name, delta in rows.items()
     }
-    compiler = Compiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
+    compiler = Compiler(
+        circuit, feeds, Shared(), fragment, compile_recursive, added=list(feeds.values()), narrowed=narrowed
+    )
     root = compiler.compile(view.root)
     circuit.own(circuit.places, Owner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)

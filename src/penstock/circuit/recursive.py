@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.circuit.circuit import Circuit
 from penstock.circuit.compile import Compiler, Shared, types_of
-from penstock.circuit.recompute import Feed
+from penstock.circuit.feed import Feed
 from penstock.circuit.state_key import Meaning, Names
 from penstock.circuit.time import depends_on_time
 from penstock.data.consolidate import consolidate
@@ -69,7 +69,9 @@ class CircuitLevel:
 
 
 def _compile_level(outer: _Outer, node: plan.Recursive) -> CircuitLevel:
-    compiler = _LevelCompiler(Circuit(), {}, Shared(), outer.compiler.fragment, outer=outer)
+    compiler = _LevelCompiler(
+        Circuit(), {}, Shared(), outer.compiler.fragment, compile_recursive, outer=outer
+    )
     compiler.recursion = frozenset({node.name, plan.so_far(node.name)})
     rows, so_far = (compiler.add(Feed(), (), node.fields) for _ in range(2))
     compiler.relations = {node.name: rows, plan.so_far(node.name): so_far}
