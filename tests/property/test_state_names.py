@@ -60,22 +60,20 @@ VIEWS: dict[str, plan.Node] = {
         FIELDS[:2],
         "walk",
         LARGE,
-        plan.Filter(
+        plan.Project(
             FIELDS[:2],
-            plan.Project(
-                FIELDS[:2],
-                plan.Join(
-                    (*FIELDS[:2], *FIELDS[:2]),
-                    plan.Scan(FIELDS[:2], "walk", (0, 1)),
-                    PAIR,
-                    "inner",
-                    (1,),
-                    (0,),
-                    (False,),
-                ),
-                (K, Column(3, "bigint")),
+            plan.Join(
+                (*FIELDS[:2], *FIELDS[:2]),
+                plan.Scan(FIELDS[:2], "walk", (0, 1)),
+                PAIR,
+                "inner",
+                (1,),
+                (0,),
+                (False,),
+                # Values go down, so that it ends.
+                Call("LessThan", (Column(3, "bigint"), V), "boolean", True),
             ),
-            Call("LessThan", (V, Literal(0, "bigint")), "boolean", True),
+            (K, Column(3, "bigint")),
         ),
     ),
 }
