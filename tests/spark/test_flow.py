@@ -239,7 +239,6 @@ def test_a_table_of_the_session_is_a_static_side(session: Session, flow: Increme
 
 def test_views_and_static_tables_go(session: Session, flow: IncrementalFlow) -> None:
     session.register_table("countries_to_drop", [{"customer": 7, "country": "Peru"}])
-    before = flow.metrics()["penstock_flow_state_bytes"]
     for name in ("placed", "placed_too"):
         flow.register_view(name, "SELECT id, country FROM orders JOIN countries_to_drop USING (customer)")
     flow.tick("orders", [order(1, 7, 5), order(2, 8, 5)])
@@ -250,8 +249,11 @@ def test_views_and_static_tables_go(session: Session, flow: IncrementalFlow) -> 
     flow.drop_view("placed_too")
     with pytest.raises(ps.ConfigError):
         flow.reload_static("countries_to_drop")
-    flow.tick("orders", DeltaBatch.deletes([order(1, 7, 5), order(2, 8, 5), order(3, 7, 5)]))
-    assert flow.metrics()["penstock_flow_state_bytes"] == before
+    alone = IncrementalFlow(session)
+    alone.register_source("orders", ORDERS)
+    alone.tick("orders", [order(1, 7, 5), order(2, 8, 5)])
+    alone.tick("orders", [order(3, 7, 5)])
+    assert flow.metrics()["penstock_flow_state_bytes"] == alone.metrics()["penstock_flow_state_bytes"]
     session.register_table("countries_to_drop", [{"customer": 7, "country": "Ghana"}])
     flow.register_view("placed", "SELECT id, country FROM orders JOIN countries_to_drop USING (customer)")
     flow.tick("orders", [order(1, 7, 5)])

@@ -138,49 +138,24 @@ class Compiler(ABC):
             case plan.Filter():
                 return self._filter(node)
             case plan.Project():
-                project, timed = project_operator(node.expressions, types_of(node.input.fields))
-                below = self.compile(node.input)
-                contents = None if timed else self._through(project, below)
-                return self._operator(node, project, (below,), timed=timed, contents=contents)
+                return self._project(node)
             case plan.Union():
                 return self._operator(node, Union(), [self.compile(child) for child in node.inputs])
             case plan.Expand():
                 projections = [[evaluate.compile(item) for item in row] for row in node.projections]
                 return self._operator(node, Expand(projections), (self.compile(node.input),))
             case plan.Generate():
-                generated = types_of(node.fields[len(node.required) :])
-                generator = compile_generator(node.generator, generated, outer=node.outer)
-                return self._operator(node, Generate(generator, node.required), (self.compile(node.input),))
+                return self._generate(node)
             case plan.Join():
                 return self._join(node)
             case plan.Asof():
                 return self._asof(node)
             case plan.Aggregate():
-                names = [field.name for field in node.input.fields]
-                operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
-                return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+                return self._aggregate(node)
             case plan.TopK():
-                topk = TopK(
-                    types_of(node.input.fields),
-                    node.partition,
-                    node.order,
-                    node.limit,
-                    offset=node.offset,
-                    rank_field=node.rank_field,
-                )
-                return self._operator(node, topk, (self.compile(node.input),), contents=topk.contents)
+                return self._topk(node)
             case plan.Window():
-                partition = canonical_keys(node.partition)
-                below, arrangement = self.arrange(node.input, partition)
-                window = Window(
-                    types_of(node.input.fields),
-                    partition,
-                    node.order,
-                    node.calls,
-                    arrangement,
-                    names=[field.name for field in node.input.fields],
-                )
-                return self._operator(node, window, (below,), contents=window.contents)
+                return self._window(node)
             case plan.Single():
                 return self._operator(node, Single(types_of(node.fields)), (self.compile(node.input),))
             case plan.Recursive():
@@ -232,6 +207,46 @@ class Compiler(ABC):
     @abstractmethod
     def _recursive(self, node: plan.Recursive) -> int:
         """Put a recursion into the circuit, whose levels are circuits of their own."""
+
+    def _project(self, node: plan.Project) -> int:
+        project, timed = project_operator(node.expressions, types_of(node.input.fields))
+        below = self.compile(node.input)
+        contents = None if timed else self._through(project, below)
+        return self._operator(node, project, (below,), timed=timed, contents=contents)
+
+    def _generate(self, node: plan.Generate) -> int:
+        generated = types_of(node.fields[len(node.required) :])
+        generator = compile_generator(node.generator, generated, outer=node.outer)
+        return self._operator(node, Generate(generator, node.required), (self.compile(node.input),))
+
+    def _aggregate(self, node: plan.Aggregate) -> int:
+        names = [field.name for field in node.input.fields]
+        operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
+        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+
+    def _topk(self, node: plan.TopK) -> int:
+        operator = TopK(
+            types_of(node.input.fields),
+            node.partition,
+            node.order,
+            node.limit,
+            offset=node.offset,
+            rank_field=node.rank_field,
+        )
+        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+
+    def _window(self, node: plan.Window) -> int:
+        partition = canonical_keys(node.partition)
+        below, arrangement = self.arrange(node.input, partition)
+        operator = Window(
+            types_of(node.input.fields),
+            partition,
+            node.order,
+            node.calls,
+            arrangement,
+            names=[field.name for field in node.input.fields],
+        )
+        return self._operator(node, operator, (below,), contents=operator.contents)
 
     def _join(self, node: plan.Join) -> int:
         pairs = canonical_pairs(node.left_keys, node.right_keys, node.null_safe)
