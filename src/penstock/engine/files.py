@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import SqlError
+from penstock.sql.excerpt import excerpt
 from penstock.sql.files import FORMATS, FileReference, Rewritten, extension, rewrite_files
-from penstock.sql.place import place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def register_views(spark: SparkSession, rewritten: Rewritten, files: tuple[File,
 
 def resolve(reference: FileReference, query: str) -> File:
     """Return how to read what a reference names."""
-    where = place(query, reference.start, reference.end - reference.start)
+    where = excerpt(query, reference.start, reference.end - reference.start)
     if _SCHEME.match(reference.path) and not reference.path.startswith("file:"):
         form = reference.format or _refuse_format(reference.path, where)
         return File(reference.path, form, _options(form, reference, None))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.sql.excerpt import excerpt
 from penstock.sql.lexer import Kind, is_complete, line_and_column, significant, split, tokens, unquote
-from penstock.sql.place import place
 
 PIECES = st.sampled_from(
     [
@@ -128,16 +128,16 @@ def test_line_and_column_count_from_one() -> None:
 
 def test_a_long_line_is_cut_around_its_place() -> None:
     query = "SELECT " + "a, " * 100 + "FORM t, " + "b, " * 100
-    where, text, caret = place(query, query.index("FORM"), 4).split("\n")
+    where, text, caret = excerpt(query, query.index("FORM"), 4).split("\n")
     assert where == f"line 1, column {query.index('FORM') + 1}"
     assert len(text) < 120
     assert text[caret.index("^") : caret.rindex("^") + 1] == "FORM"
 
 
 def test_a_caret_stands_under_wide_characters() -> None:
-    _, _, caret = place("SELECT '数据' x", 12, 1).split("\n")
+    _, _, caret = excerpt("SELECT '数据' x", 12, 1).split("\n")
     assert caret == "    " + " " * 14 + "^"
 
 
 def test_the_place_at_the_end_of_the_query() -> None:
-    assert place("SELECT", 6).split("\n")[1:] == ["    SELECT", "          ^"]
+    assert excerpt("SELECT", 6).split("\n")[1:] == ["    SELECT", "          ^"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.spark.errors.cause import Fault, Spot
+from penstock.sql.excerpt import excerpt
 from penstock.sql.files import Rewritten
-from penstock.sql.place import place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def where(fault: Fault, question: Question) -> str | None:
         offset = question.locate(sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1)
         token = fault.parameters.get("error", "").strip("'")
         length = len(token) if question.sql.startswith(token, offset) else 1
-        return place(question.sql, min(offset, len(question.sql)), length)
+        return excerpt(question.sql, min(offset, len(question.sql)), length)
     return next((_spot(spot, question) for spot in fault.spots), None)
 
 
@@ -57,7 +57,7 @@ def _spot(spot: Spot, question: Question) -> str:
     start, stop = question.locate(spot.start), question.locate(spot.stop)
     if start == 0 and stop >= len(question.sql.rstrip()) - 1:
         return short(question.sql)
-    return place(question.sql, start, max(1, min(stop + 1, len(question.sql)) - start))
+    return excerpt(question.sql, start, max(1, min(stop + 1, len(question.sql)) - start))
 
 
 def short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A place in a query, shown so that a reader sees it: the line, the column, the text and a caret under it."""
+"""An excerpt of a query around a position, for errors: the line, the column, the text and a caret under it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import unicodedata
 from penstock.sql.lexer import line_and_column
 
 WIDTH = 100
-"""Longer lines are cut around the place."""
+"""Longer lines are cut around the position."""
 
 
-def place(query: str, offset: int, length: int = 1) -> str:
-    """The place as an error's `where`.
+def excerpt(query: str, offset: int, length: int = 1) -> str:
+    """Return the excerpt as an error's `where`.
 
-    >>> print(place("SELECT *\\nFORM orders", 9, 4))
+    >>> print(excerpt("SELECT *\\nFORM orders", 9, 4))
     line 2, column 1
         FORM orders
         ^^^^
