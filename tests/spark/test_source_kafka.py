@@ -155,7 +155,7 @@ def test_lag_in_progress_metrics_and_jobs_and_the_last_batch_is_told(
         assert 'penstock_query_lag_records{query="lags"} 20.0' in text
         assert f'penstock_query_partition_lag_records{{partition="0",query="lags",topic="{topic}"}}' in text
         assert 'penstock_query_group_failures_total{query="lags"} 0.0' in text
-        query.begin_stop()
+        query._runtime.begin_stop()
     finally:
         go.set()
         query.stop()

@@ -842,6 +842,7 @@ def test_reports_belong_to_a_session_and_not_to_its_number(session: ps.Session) 
     assert _Reports.of(other) is not reports
     assert _Reports.of(session.spark) is reports
     del other
+    session.spark.newSession()  # PySpark itself keeps the newest session, for RDD.toDF
     gc.collect()
     assert len(_Reports._by_session) == before
 
