@@ -135,25 +135,26 @@ def test_a_schema_that_comes_while_the_query_runs(
 ) -> None:
     """The columns are those of the newest schema at the start; aggregates keep what they have."""
     monkeypatch.setenv("PENSTOCK_SCHEMA_REGISTRY_URL", registry.url)
-    topic = kafka.new_topic()
-    one = registry.register(f"{topic}-value", V1)
-    send(kafka, topic, wire(one, V1, {"id": 1, "name": "a"}))
-    stream = read(session, kafka, topic).drop_duplicates("id").select("id", "name")
-    writer = stream.write_stream.format("memory").option("checkpoint.location", tmp_path / "ckpt")
-    with writer.start("evolves") as query:
-        wait_for(lambda: len(rows(query)) == 1)
-        two = registry.register(f"{topic}-value", V2)
-        send(
-            kafka,
-            topic,
-            wire(two, V2, {"id": 1, "name": "again", "amount": 1.0}),
-            wire(two, V2, {"id": 2, "name": "b", "amount": 1.0}),
-            wire(one, V1, {"id": 3, "name": "c"}),
-        )
-        wait_for(lambda: len(rows(query)) >= 3)
-        assert query.status.state is ps.QueryState.RUNNING
-    assert sorted(row["id"] for row in rows(query)) == [1, 2, 3]
-    assert query.exception() is None
+    with ps.Session.embedded() as configured:
+        topic = kafka.new_topic()
+        one = registry.register(f"{topic}-value", V1)
+        send(kafka, topic, wire(one, V1, {"id": 1, "name": "a"}))
+        stream = read(configured, kafka, topic).drop_duplicates("id").select("id", "name")
+        writer = stream.write_stream.format("memory").option("checkpoint.location", tmp_path / "ckpt")
+        with writer.start("evolves") as query:
+            wait_for(lambda: len(rows(query)) == 1)
+            two = registry.register(f"{topic}-value", V2)
+            send(
+                kafka,
+                topic,
+                wire(two, V2, {"id": 1, "name": "again", "amount": 1.0}),
+                wire(two, V2, {"id": 2, "name": "b", "amount": 1.0}),
+                wire(one, V1, {"id": 3, "name": "c"}),
+            )
+            wait_for(lambda: len(rows(query)) >= 3)
+            assert query.status.state is ps.QueryState.RUNNING
+        assert sorted(row["id"] for row in rows(query)) == [1, 2, 3]
+        assert query.exception() is None
 
 
 def test_bad_records_of_a_registry(

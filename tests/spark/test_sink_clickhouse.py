@@ -539,10 +539,10 @@ def test_a_query_with_aggregates(
     monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", url)
     source = tmp_path / "in"
 
-    def run(rows: list[tuple[str, int]]) -> ps.StreamingQuery:
+    def run(configured: ps.Session, rows: list[tuple[str, int]]) -> ps.StreamingQuery:
         spark.createDataFrame(rows, "k STRING, v INT").write.mode("append").parquet(str(source))
         query = (
-            session.read_stream.parquet(source, schema="k STRING, v INT")
+            configured.read_stream.parquet(source, schema="k STRING, v INT")
             .key_by("k")
             .agg(total=F.sum("v"))
             .write_stream.output_mode("update")
@@ -556,8 +556,9 @@ def test_a_query_with_aggregates(
         query.await_termination()
         return query
 
-    run([("a", 1), ("b", 2), ("a", 3)])
-    query = run([("a", 10), ("c", 1)])
+    with ps.Session.embedded() as configured:
+        run(configured, [("a", 1), ("b", 2), ("a", 3)])
+        query = run(configured, [("a", 10), ("c", 1)])
     rows = clickhouse.execute("SELECT k, total FROM counts FINAL ORDER BY k", url)
     assert rows == [{"k": "a", "total": 14}, {"k": "b", "total": 2}, {"k": "c", "total": 1}]
     assert "exactly once (a repeated row replaces itself: read with FINAL)" in query.explain()
