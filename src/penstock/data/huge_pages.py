@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 from numpy._core import multiarray
 
@@ -15,14 +16,26 @@ from numpy._core import multiarray
 _switch: Callable[[bool], bool] | None = getattr(multiarray, "_set_madvise_hugepage", None)
 
 
+_LOCK = Lock()
+_inside = 0  # how many are in the context: NumPy has one switch for all threads
+_before = False
+
+
 @contextmanager
 def plain_pages() -> Iterator[None]:
-    """Let arrays that are made in this context have pages of the ordinary size."""
+    """Let arrays that are made in this context have pages of the ordinary size; it may be entered by several threads."""
+    global _inside, _before
     if _switch is None:
         yield
         return
-    before = _switch(False)
+    with _LOCK:
+        if _inside == 0:
+            _before = _switch(False)
+        _inside += 1
     try:
         yield
     finally:
-        _switch(before)
+        with _LOCK:
+            _inside -= 1
+            if _inside == 0:
+                _switch(_before)

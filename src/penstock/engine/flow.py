@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
+from penstock.data.huge_pages import plain_pages
 from penstock.engine import definition, feed, feeder, read, registration
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
@@ -434,7 +435,8 @@ class IncrementalFlow:
 
     def _maintain(self) -> None:
         try:
-            self._graph.kernel.maintain(LIMITS.fuel)
+            with plain_pages():
+                self._graph.kernel.maintain(LIMITS.fuel)
         except Exception:
             # The tick is final, and what was left undone is done after a later one.
             LOG.warning("state could not be merged after tick %d", self._graph.state.ticks, exc_info=True)

@@ -32,3 +32,18 @@ def test_without_a_switch_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> No
         assert switch(True) is True
     finally:
         switch(before)
+
+
+def test_two_threads_that_overlap_leave_the_switch_as_it_was() -> None:
+    switch = huge_pages._switch
+    assert switch is not None
+    before = switch(True)
+    try:
+        first, second = huge_pages.plain_pages(), huge_pages.plain_pages()
+        with first:
+            second.__enter__()
+        assert switch(False) is False, "the second one is still inside"
+        second.__exit__(None, None, None)
+        assert switch(True) is True
+    finally:
+        switch(before)
