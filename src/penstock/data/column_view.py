@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
+from penstock.data.arrays import Bools, Positions
 
 # Arrow types whose values are one NumPy number each. Timestamps, dates, times and durations are their integers.
 _DTYPES: dict[int, np.dtype[Any]] = {

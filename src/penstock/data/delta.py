@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, join_pieces, view
+from penstock.data.arrays import Positions
+from penstock.data.column_view import gather, join_pieces, view
 
 Weights = npt.NDArray[np.int64]
 _MANY = 32_768

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Bools, ColumnView, Positions, gather, view, views
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import ColumnView, gather, view, views
 from penstock.data.hashing import Hashes, elements, expand, hash_rows, tells_apart
 from penstock.data.sorting import order_words
 

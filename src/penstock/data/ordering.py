@@ -17,11 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.arrays import Bools, Floats, Numbers, Positions, Words
 from penstock.data.column_view import PAIR
 from penstock.data.sorting import order_words
-
-Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
@@ -62,14 +60,14 @@ def word_count(kind: pa.DataType) -> int:
     return 1 if simple else 0
 
 
-def _raw(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def _raw(column: pa.Array, dtype: npt.DTypeLike) -> Numbers:
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), dtype)
     return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
 
 
-def _of_floats(values: npt.NDArray[np.float64], *, merge_zeros: bool) -> Words:
+def _of_floats(values: Floats, *, merge_zeros: bool) -> Words:
     if len(values) > _CHUNK:
         words = np.empty(len(values), np.uint64)
         for start in range(0, len(values), _CHUNK):
@@ -107,7 +105,7 @@ def encode(column: pa.Array, *, merge_zeros: bool = True) -> tuple[Words, ...]:
     return (values.view(np.uint64) ^ _SIGN,)
 
 
-def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def decode(words: Sequence[Words], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
     """Return the values of words made by `encode`; NULL where `valid` is false."""
     mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if pa.types.is_boolean(kind):
@@ -117,7 +115,7 @@ def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool
     return pa.Array.from_buffers(kind, len(words[0]), [mask, pa.py_buffer(data)])
 
 
-def decode_values(words: Sequence[Words], kind: pa.DataType) -> npt.NDArray[Any]:
+def decode_values(words: Sequence[Words], kind: pa.DataType) -> Numbers:
     """The same as NumPy values, for all types but booleans."""
     if pa.types.is_decimal128(kind):
         data = np.empty(len(words[0]), PAIR)
@@ -231,7 +229,7 @@ def _parts(column: pa.Array) -> list[tuple[Words, int]]:
     return [(word, min(bits, 64)) for word in words]
 
 
-def _put_bits(words: npt.NDArray[np.uint64], at: int, value: Words, bits: int) -> None:
+def _put_bits(words: Words, at: int, value: Words, bits: int) -> None:
     """Write the low `bits` bits of a value at a bit position counted from the most significant one; what does not fit is cut."""
     word, used = at >> 6, at & 63
     if word >= len(words):
@@ -307,7 +305,7 @@ def _directed(column: pa.Array, *, descending: bool, nulls_first: bool) -> list[
     return words
 
 
-def run_lengths(starts: Places, count: int) -> Places:
+def run_lengths(starts: Positions, count: int) -> Positions:
     """Return the lengths of consecutive runs that begin at `starts` and end at `count`; np.diff takes ten times as long."""
     lengths = np.empty(len(starts), np.int64)
     if len(starts):
@@ -316,7 +314,7 @@ def run_lengths(starts: Places, count: int) -> Places:
     return lengths
 
 
-def is_start(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def is_start(*columns: Numbers) -> Bools:
     """Return which rows of sorted columns of one length differ from the row before."""
     fresh = np.zeros(len(columns[0]), np.bool_)
     fresh[:1] = True
@@ -325,12 +323,22 @@ def is_start(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return fresh
 
 
-def run_starts(*columns: npt.NDArray[Any]) -> Places:
+def run_starts(*columns: Numbers) -> Positions:
     """Return where runs of equal rows begin in sorted columns of one length."""
     return is_start(*columns).nonzero()[0]
 
 
-def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> Places:
+def compare_words(left: Sequence[Numbers], right: Sequence[Numbers]) -> tuple[Bools, Bools]:
+    """Compare rows of words, the first word most significant: return where the left row is less, and where both are equal."""
+    less: Bools = left[0] < right[0]
+    equal: Bools = left[0] == right[0]
+    for one, other in zip(left[1:], right[1:], strict=True):
+        less |= equal & (one < other)
+        equal &= one == other
+    return less, equal
+
+
+def sort_places(keys: Sequence[Numbers], *, merging: bool = False) -> Positions:
     """Return the positions that sort rows by several integer columns, the first one most significant; it may not be negative.
 
     The first column and the leading bits of the second one that vary are packed into a word, and words are sorted; what else
@@ -369,7 +377,7 @@ def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> P
     return order
 
 
-def _break_ties(order: Places, same: npt.NDArray[np.bool_], keys: Sequence[npt.NDArray[Any]]) -> None:
+def _break_ties(order: Positions, same: Bools, keys: Sequence[Numbers]) -> None:
     """Sort again, in place, the rows that are the `same` as the row before them, by more columns."""
     tied = np.zeros(len(order), np.bool_)
     tied[1:] |= same
@@ -379,18 +387,15 @@ def _break_ties(order: Places, same: npt.NDArray[np.bool_], keys: Sequence[npt.N
     rows = order[places]
     chosen = [key[rows] for key in keys]
     # Most ties are of equal rows, or in order already: the place decides those.
-    fine = np.zeros(len(places) - 1, np.bool_)
-    equal = np.ones(len(places) - 1, np.bool_)
-    for key in (block, *chosen):
-        fine |= equal & (key[:-1] < key[1:])
-        equal &= key[:-1] == key[1:]
-    if not (fine | equal).all():
+    columns = (block, *chosen)
+    less, equal = compare_words([key[:-1] for key in columns], [key[1:] for key in columns])
+    if not (less | equal).all():
         order[places] = rows[np.lexsort((*reversed(chosen), block))]
 
 
 def _refine(
-    order: Places, classes: Places, column: pa.Array, *, descending: bool, nulls_first: bool
-) -> Places:
+    order: Positions, classes: Positions, column: pa.Array, *, descending: bool, nulls_first: bool
+) -> Positions:
     """Sort the places of every class by one more column, in place; return the finer classes."""
     count = len(order)
     starts = run_starts(classes)
@@ -413,18 +418,18 @@ def _refine(
     new = np.ones(count, np.bool_)
     new[places] = False
     new[places[run_starts(outer, *(word[inner] for word in words))]] = True
-    finer: Places = np.cumsum(new)
+    finer: Positions = np.cumsum(new)
     return finer
 
 
-def _classes(count: int, starts: Places) -> Places:
+def _classes(count: int, starts: Positions) -> Positions:
     """Number the runs that begin at `starts`."""
     return np.arange(len(starts)).repeat(run_lengths(starts, count))
 
 
 def rank_rows(
-    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
-) -> tuple[Places, Places]:
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Positions | None = None
+) -> tuple[Positions, Positions]:
     """Sort rows by group and keys, the whole row breaking ties; return positions, and for each place its peer class.
 
     Rows are peers when they have the same group (a number that is not negative) and equal keys. Among rows that are equal in
@@ -435,8 +440,8 @@ def rank_rows(
 
 
 def rank_classes(
-    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
-) -> tuple[Places, Places, Places]:
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Positions | None = None
+) -> tuple[Positions, Positions, Positions]:
     """The same with a third class: rows of one group that are equal in every column, as rows of a multiset are."""
     count = len(columns[0]) if columns else len(groups) if groups is not None else 0
     order = np.arange(count)
@@ -473,6 +478,6 @@ def _zeros_apart(column: pa.Array) -> pa.Array:
     return pa.array(words.view(np.int64), mask=missing)
 
 
-def sort_rows(columns: Sequence[pa.Array], keys: Sequence[Key]) -> Places:
+def sort_rows(columns: Sequence[pa.Array], keys: Sequence[Key]) -> Positions:
     """Return the positions of rows in the order of the keys, the whole row breaking ties."""
     return rank_rows(columns, keys)[0]

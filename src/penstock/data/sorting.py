@@ -8,10 +8,8 @@ parted by their highest bits: positions within a part are short, more bits of th
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
-Positions = npt.NDArray[np.int64]
+from penstock.data.arrays import Positions, Words
 
 _PACK_FROM = 2_048
 _PART_FROM = 524_288

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Bools, Floats, Ints, Positions
 from penstock.errors import DataError
 from penstock.functions.rounding import ratio
 from penstock.state.slot_array import SlotArray
 from penstock.state.slot_numbers import SlotNumbers
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _MASK = np.int64(0xFFFFFFFF)
 _BITS = np.int64(32)
@@ -102,7 +98,7 @@ def integers_of(block: Ints) -> list[int]:
     return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
 
 
-def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
+def magnitude(block: Ints) -> tuple[Ints, Bools, int]:
     """Split settled sums into limbs of their absolute value (one row per limb, lowest first), their sign, and the first limb.
 
     Limbs that are zero in all sums are left out: numbers of one kind use few of them.
@@ -126,7 +122,7 @@ def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
     return parts[used[0] : used[-1] + 1], negative, int(used[0])
 
 
-def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, Bools]:
     """Divide by positive integers below 2**31: quotient limbs, with `extra` more limbs below, and whether a rest remains."""
     count, width = parts.shape
     quotient = np.zeros((count + extra, width), np.int64)
@@ -140,9 +136,7 @@ def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArra
     return quotient, rest != 0
 
 
-def nearest(
-    parts: Ints, negative: npt.NDArray[np.bool_], base: int, inexact: npt.NDArray[np.bool_] | None = None
-) -> Floats:
+def nearest(parts: Ints, negative: Bools, base: int, inexact: Bools | None = None) -> Floats:
     """Return the doubles nearest to the limbs times 2**base; `inexact` says that something below was cut off."""
     count, width = parts.shape
     filled = np.zeros((count + 2, width), np.int64)
@@ -167,7 +161,7 @@ def nearest(
     return np.where(negative, -result, result) if negative.any() else result
 
 
-def split_doubles(values: Floats) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def split_doubles(values: Floats) -> tuple[Ints, Ints, Bools]:
     """Return mantissas, exponents of their lowest bits and signs of finite doubles."""
     bits = values.view(np.int64)
     exponent = (bits >> np.int64(52)) & np.int64(0x7FF)
@@ -415,7 +409,7 @@ class IntegerSums(Composite):
         """Add the sums of other slots to those at slots, pairwise; slots differ."""
         self.sums.merge(other.sums, slots, others)
 
-    def words(self, slots: Positions) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def words(self, slots: Positions) -> tuple[Ints, Bools]:
         """Return the sums modulo 2**64, and where they do not fit into 64 bits."""
         block = self.sums.rows.data[slots]
         high = block[:, 1]
@@ -479,7 +473,7 @@ class DecimalSums(Composite):
     def integers(self, slots: Positions) -> list[int]:
         return self.sums.integers(slots)
 
-    def words(self, slots: Positions, precision: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def words(self, slots: Positions, precision: int) -> tuple[Ints, Bools]:
         """Return the sums as rows of two 64-bit words, and where they have more than `precision` digits."""
         block = self.sums.rows.data[slots]
         words = np.empty((len(block), 2), np.int64)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather, null_mask
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import normalized
 from penstock.data.tick import Tick

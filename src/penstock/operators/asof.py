@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, null_mask
+from penstock.data.arrays import Bools, Ints, Positions, Words
+from penstock.data.column_view import null_mask
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.ordering import Words, encode
+from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
-from penstock.state.history import History, Ids
+from penstock.state.history import History
 from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
@@ -111,9 +111,9 @@ class Asof(Operator):
         (words,) = encode(delta.columns[self._times[side]])
         return words
 
-    def _matches(self, groups: Positions, times: Words, *, committed: bool = False) -> Ids:
+    def _matches(self, groups: Positions, times: Words, *, committed: bool = False) -> Ints:
         """The id of the right row that each left row has, -1 for none."""
-        found: list[tuple[Ids, Words]] = []
+        found: list[tuple[Ints, Words]] = []
         for direction, later in (("backward", False), ("forward", True)):
             if self._direction in (direction, "nearest"):
                 ids, at = self._right.nearest(groups, times, later=later, committed=committed)
@@ -159,7 +159,7 @@ class Asof(Operator):
         edge = _LAST if later else np.uint64(0)
         one = np.uint64(1)
         inner = np.flatnonzero(times != edge)
-        reach: npt.NDArray[np.uint64] = np.full(len(times), edge)
+        reach: Words = np.full(len(times), edge)
         start = times[inner] + one if later else times[inner] - one
         ids, at = self._right.nearest(groups[inner], start, later=later, committed=False)
         there = np.flatnonzero(ids >= 0)
@@ -170,7 +170,7 @@ class Asof(Operator):
         step = np.minimum(room, self._tolerance)
         return np.minimum(reach, times + step) if later else np.maximum(reach, times - step)
 
-    def _joined(self, ids: Ids, matches: Ids, weights: npt.NDArray[np.int64]) -> Delta:
+    def _joined(self, ids: Ints, matches: Ints, weights: Ints) -> Delta:
         """Left rows by id with their matches by id."""
         if not self._outer:
             kept = np.flatnonzero(matches >= 0)

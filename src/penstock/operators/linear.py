@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, true_mask
+from penstock.data.arrays import Positions
+from penstock.data.column_view import gather, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator

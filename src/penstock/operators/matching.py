@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, gather, join_pieces, null_mask, true_mask
+from penstock.data.arrays import Bools
+from penstock.data.column_view import gather, join_pieces, null_mask, true_mask
 from penstock.data.delta import Delta, Weights
 from penstock.data.hashing import Hashes
 from penstock.data.tick import Tick

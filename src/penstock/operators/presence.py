@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Positions
 from penstock.data.delta import Delta, Weights
 from penstock.data.tick import Tick
 from penstock.operators.matching import Matcher

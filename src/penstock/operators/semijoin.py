@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, null_mask, true_mask
+from penstock.data.arrays import Bools
+from penstock.data.column_view import null_mask, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows
 from penstock.data.tick import Tick

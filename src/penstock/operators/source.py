@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather, null_mask
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows

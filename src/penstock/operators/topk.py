@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Ints, Positions, Words
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
-from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
+from penstock.data.ordering import Key, compare_words, run_lengths, run_starts, sort_places
 from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.operators.base import Operator
@@ -32,21 +31,15 @@ from penstock.state.slots import Resolved, Slots
 from penstock.state.state import State
 from penstock.state.top_ids import TopIds
 
-Ints = npt.NDArray[np.int64]
-
 _MOST_KEPT = 32  # places up to which the rows at them are kept per partition
 _SPARE = 2  # rows more that are kept at least
 _ONLY = np.zeros(1, np.int64)
 _LARGE = 50_000  # changed rows from which reading partitions in order is cheaper than arranging them anew
 
 
-def _not_after(left: Sequence[Words], right: Sequence[Words]) -> npt.NDArray[np.bool_]:
+def _not_after(left: Sequence[Words], right: Sequence[Words]) -> Bools:
     """Where rows of words come before others or equal them."""
-    less = np.zeros(len(left[0]), np.bool_)
-    equal = np.ones(len(left[0]), np.bool_)
-    for mine, other in zip(left, right, strict=True):
-        less |= equal & (mine < other)
-        equal &= mine == other
+    less, equal = compare_words(left, right)
     return less | equal
 
 
@@ -202,9 +195,7 @@ class TopK(Operator):
         known = new.take((~search[new.groups]).nonzero()[0])
         return _together(known, Ordered(places[read.groups], read.ids, read.counts, read.words))
 
-    def _starts(
-        self, run: Run, affected: Positions, first: Sequence[Words], was_empty: npt.NDArray[np.bool_]
-    ) -> list[Words]:
+    def _starts(self, run: Run, affected: Positions, first: Sequence[Words], was_empty: Bools) -> list[Words]:
         """Words before which nothing is alive after the tick: those of the first row, or of a changed row before it."""
         nearest = np.searchsorted(run.keys[0], affected)
         changed = [word[nearest] for word in run.keys[1 : 1 + len(first)]]

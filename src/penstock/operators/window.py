@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions
+from penstock.data.column_view import gather
 from penstock.data.delta import Delta, concat, concat_columns, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_rows
@@ -29,8 +29,6 @@ from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
 from penstock.state.state import State
-
-Ints = npt.NDArray[np.int64]
 
 
 class Window(Operator):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.column_view import gather
 from penstock.data.delta import Weights
-from penstock.data.ordering import Words, rank_rows
+from penstock.data.ordering import rank_rows
 from penstock.state.cell import Cell
 from penstock.state.ordered import Entries, OrderedCounts
 from penstock.state.run import Run
@@ -22,7 +22,6 @@ from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import Composite, State
 
-Ids = npt.NDArray[np.int64]
 _PIECE = 65_536  # look-ups at a time: each reads several entries of every run
 
 
@@ -48,7 +47,7 @@ class History(Composite):
 
     def stage(
         self, groups: Positions, times: Words, columns: Sequence[pa.Array], weights: Weights
-    ) -> tuple[Ids, Run]:
+    ) -> tuple[Ints, Run]:
         """Add rows with weights: the id of each row, and the changed entries (group, time, id) in order."""
         resolved = self._rows.resolve(columns, len(weights))
         self._total.stage(self._total.staged + int(weights.sum()))
@@ -57,7 +56,7 @@ class History(Composite):
         self._rows.release(resolved.touched[copies == 0])
         return resolved.slots, self._counts.stage((groups, times, resolved.slots), weights)
 
-    def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ids, Words]:
+    def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ints, Words]:
         """For each group and time the row at that time or, of those before it (`later`: behind it), the nearest; id -1 for none.
 
         Of several rows of one time it is the first in the order of their columns, NULL first. Cost: the rows of that time.
@@ -98,7 +97,7 @@ class History(Composite):
         """The committed rows of each group with low <= time <= high: (asked group, (time, id), count)."""
         return self._counts.between(groups, low, high, committed=True)
 
-    def columns(self, ids: Ids) -> tuple[pa.Array, ...]:
+    def columns(self, ids: Ints) -> tuple[pa.Array, ...]:
         """The rows with these ids; an id of -1 is a row of NULLs."""
         lacking = ids < 0
         if not lacking.any():

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Bools, Positions, null_mask, view
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import null_mask, view
 from penstock.data.equality import equal_rows
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State

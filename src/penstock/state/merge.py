@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, ColumnView, Positions, null_mask, view, views
+from penstock.data.arrays import Bools, Numbers, Positions
+from penstock.data.column_view import ColumnView, null_mask, view, views
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.ordering import is_start, sort_places
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
-from penstock.state.run import Numbers, Run, TableBuilder, has_table, ones, table_of
+from penstock.state.run import Run, TableBuilder, has_table, ones, table_of
 
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.column_view import gather
 from penstock.data.ordering import (
     Key,
-    Words,
     decode,
     encode,
     is_fixed,
@@ -33,8 +32,6 @@ from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Ints, Numbers, Positions, Words
 from penstock.data.hashing import expand
-from penstock.data.ordering import Words, is_start, sort_places
+from penstock.data.ordering import compare_words, is_start, sort_places
 from penstock.errors import InternalError
 from penstock.state.narrow import all_one
-from penstock.state.run import Numbers, Run
+from penstock.state.run import Run
 from penstock.state.runs import Runs, narrowed
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
 
 _READ = 2048  # entries that are not worth a search
 
@@ -209,26 +207,20 @@ class OrderedCounts(Composite):
         (groups, *keys), counts = sum_equal(joined[:-1], joined[-1])
         return Entries(groups, tuple(keys), counts), limit, limited
 
+    @staticmethod
     def _lower_limit(
-        self, limit: tuple[Words, ...], limited: Bools, rows: Positions, words: Sequence[Words]
+        limit: tuple[Words, ...], limited: Bools, rows: Positions, words: Sequence[Words]
     ) -> None:
-        less = np.zeros(len(rows), np.bool_)
-        equal = np.ones(len(rows), np.bool_)
-        for mine, other in zip(limit, words, strict=True):
-            less |= equal & (other < mine[rows])
-            equal &= other == mine[rows]
+        """Lower the limits of some slots to these words, where they have none or a greater one."""
+        less, _ = compare_words(words, [word[rows] for word in limit])
         less |= ~limited[rows]
         for mine, other in zip(limit, words, strict=True):
             mine[rows[less]] = other[less]
         limited[rows] = True
 
     def _before(self, found: Entries, limit: tuple[Words, ...], limited: Bools) -> Bools:
-        less = np.zeros(len(found), np.bool_)
-        equal = np.ones(len(found), np.bool_)
-        for word, end in zip(found.keys[: self.words], limit, strict=True):
-            mine = end[found.groups]
-            less |= equal & (word < mine)
-            equal &= word == mine
+        """Which entries lie before the limit of their slot, if it has one."""
+        less, _ = compare_words(found.keys[: self.words], [word[found.groups] for word in limit])
         less |= ~limited[found.groups]
         return less
 
@@ -268,11 +260,9 @@ def lower_bounds(
     return low
 
 
-def _precedes(
-    columns: Sequence[Numbers], keys: Sequence[Numbers], places: Positions, after: bool
-) -> npt.NDArray[np.bool_]:
+def _precedes(columns: Sequence[Numbers], keys: Sequence[Numbers], places: Positions, after: bool) -> Bools:
     here = columns[-1][places]
-    before: npt.NDArray[np.bool_] = here <= keys[-1] if after else here < keys[-1]
+    before: Bools = here <= keys[-1] if after else here < keys[-1]
     for column, key in zip(columns[-2::-1], keys[-2::-1], strict=True):
         here = column[places]
         before = (here < key) | ((here == key) & before)

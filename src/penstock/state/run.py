@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import ColumnView, Positions, gather, views
+from penstock.data.arrays import Numbers, Positions
+from penstock.data.column_view import ColumnView, gather, views
 from penstock.data.delta import Delta
 from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
@@ -27,8 +28,6 @@ from penstock.data.sorting import order_words
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, all_one, narrow
 from penstock.state.state import Image, numpy_array
-
-Numbers = npt.NDArray[Any]
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)

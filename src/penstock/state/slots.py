@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather
+from penstock.data.arrays import Bools, Numbers, Positions
+from penstock.data.column_view import gather
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes, hash_rows, tells_apart
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.data.sorting import order_words
 from penstock.state.key_column import key_column
-from penstock.state.run import Numbers, Run, lookup
+from penstock.state.run import Run, lookup
 from penstock.state.runs import Runs, index_run
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State, numpy_array

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import ColumnView, Positions, views
+from penstock.data.arrays import Positions
+from penstock.data.column_view import ColumnView, views
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Ints, Positions
 from penstock.data.hashing import expand
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
 
 
 class TopIds(Composite):

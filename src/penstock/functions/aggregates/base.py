@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, null_mask, view
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.data.column_view import null_mask, view
 from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.state import State
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def eval_mode(call: AggregateCall) -> str:
     return next((mode for mode in ("TRY", "LEGACY") if mode in given), "ANSI")
 
 
-def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
+def doubles(column: pa.Array) -> Floats:
     """Return the values of a number column without NULL as doubles."""
     values = view(column).values
     assert values is not None

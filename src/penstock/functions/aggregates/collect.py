@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Positions, gather
-from penstock.functions.aggregates.base import Function, Ints, Parts, doubles, selection
+from penstock.data.arrays import Ints, Positions
+from penstock.data.column_view import gather
+from penstock.functions.aggregates.base import Function, Parts, doubles, selection
 from penstock.functions.aggregates.parts import multiset_of
 from penstock.plan.node import AggregateCall, SortKey
 

@@ -19,10 +19,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions
-from penstock.data.ordering import Words, decode, decode_values, is_start, run_lengths, run_starts
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.ordering import compare_words, decode, decode_values, is_start, run_lengths, run_starts
 from penstock.errors import InternalError
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
+from penstock.functions.aggregates.base import Function, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.functions.aggregates.result import Numbers, Result
 from penstock.plan.node import AggregateCall, SortKey
@@ -34,16 +34,6 @@ from penstock.state.state import Composite, State
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MANY = 4_096  # entries from which it pays to look whether all groups are new
-
-
-def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
-    """Where rows of words are smaller, and where they are equal."""
-    less = np.zeros(len(left[0]), np.bool_)
-    equal = np.ones(len(left[0]), np.bool_)
-    for mine, other in zip(left, right, strict=True):
-        less |= equal & (mine < other)
-        equal &= mine == other
-    return less, equal
 
 
 class Searches(Composite):
@@ -135,7 +125,7 @@ class ValueExtreme(Composite):
         words = [word ^ self._flip for word in words]
         owner = fresh.cumsum() - 1  # the group of each entry, as an index of `touched`
         there = counts.take(owner) > 0
-        less, equal = _less(words, [array.data[slots] for array in self._words])
+        less, equal = compare_words(words, [array.data[slots] for array in self._words])
         better, same = less | ~there, equal & there
         if (better & (weights < 0)).any():
             raise InternalError("a value is retracted that is not there")
@@ -225,7 +215,7 @@ class RowExtreme(Composite):
             return
         slots, words = run.keys[0], run.keys[1 : 1 + len(self._words)]
         cached = [array.data[slots] for array in self._words]
-        worse, _ = _less(words, cached) if self._last else _less(cached, words)
+        worse, _ = compare_words(words, cached) if self._last else compare_words(cached, words)
         concerned = ~worse | (self._row.data[slots] == 0)
         if not concerned.any():
             return
@@ -245,7 +235,7 @@ class RowExtreme(Composite):
         nearest = slots.searchsorted(touched, "right") - 1 if self._last else slots.searchsorted(touched)
         cached = [array.data[touched] for array in self._words]
         new = [word[nearest] for word in run.keys[1 : 1 + len(self._words)]]
-        better, _ = _less(cached, new) if self._last else _less(new, cached)
+        better, _ = compare_words(cached, new) if self._last else compare_words(new, cached)
         better |= self._row.data[touched] == 0
         return [np.where(better, one, other) for one, other in zip(new, cached, strict=True)]
 

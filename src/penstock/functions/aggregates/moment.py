@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.functions.aggregates.base import Function, Parts, Rows, doubles, selection
 from penstock.functions.aggregates.parts import CountPart, FloatSumPart, count_of, float_sum_of
 from penstock.functions.exact import split_doubles

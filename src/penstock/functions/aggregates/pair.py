@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import count_of, float_sum_of

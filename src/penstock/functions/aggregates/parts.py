@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.data.column_view import Positions
-from penstock.functions.aggregates.base import Ints, Parts, Rows, Selection, doubles, integers
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
 from penstock.plan.node import SortKey
 from penstock.state.multiset import Multiset, Read, multiset
@@ -91,7 +90,7 @@ class FloatSumPart(Composite):
         if len(factors) == 1:
             self._count_odd(rows, factors[0], ~finite)
 
-    def _count_odd(self, rows: Rows, values: npt.NDArray[np.float64], odd: npt.NDArray[np.bool_]) -> None:
+    def _count_odd(self, rows: Rows, values: Floats, odd: Bools) -> None:
         self._odd.reserve(self.sums.sums.rows.size)
         values = values[odd]
         which = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
@@ -131,12 +130,12 @@ class FloatSumPart(Composite):
     def memory(self) -> int:
         return super().memory() + self._cache.memory()
 
-    def doubles(self, slots: Positions) -> npt.NDArray[np.float64]:
+    def doubles(self, slots: Positions) -> Floats:
         """The sums at slots, rounded once; `ask_sums` comes first."""
         self._refresh(slots)
         return self._cache.at("sums", slots)
 
-    def means(self, slots: Positions) -> npt.NDArray[np.float64]:
+    def means(self, slots: Positions) -> Floats:
         """The sums over the counts at slots, rounded once; `ask_means` comes first."""
         self._refresh(slots)
         return self._cache.at("means", slots)
@@ -159,7 +158,7 @@ class FloatSumPart(Composite):
             rounded[:, odd[:, 0] | (odd[:, 1] & odd[:, 2])] = np.nan
         self._cache.put(slots, rounded)
 
-    def odd(self, slots: Positions) -> npt.NDArray[np.bool_]:
+    def odd(self, slots: Positions) -> Bools:
         """Where a value is NaN or infinite."""
         if not self._odd.size:
             return np.zeros(len(slots), np.bool_)
@@ -172,7 +171,7 @@ class _Rounded:
     __slots__ = ("_columns", "_known")
 
     def __init__(self) -> None:
-        self._columns: dict[str, npt.NDArray[np.float64]] = {}  # sums before means
+        self._columns: dict[str, Floats] = {}  # sums before means
         self._known = np.zeros(0, np.bool_)
 
     def ask(self, name: str) -> None:
@@ -207,13 +206,13 @@ class _Rounded:
         unknown = (~self._known[slots]).nonzero()[0]
         return slots if len(unknown) == len(slots) else slots[unknown]
 
-    def put(self, slots: Positions, values: npt.NDArray[np.float64]) -> None:
+    def put(self, slots: Positions, values: Floats) -> None:
         """Know a row of values for each column."""
         for column, row in zip(self._columns.values(), values, strict=True):
             column[slots] = row
         self._known[slots] = True
 
-    def at(self, name: str, slots: Positions) -> npt.NDArray[np.float64]:
+    def at(self, name: str, slots: Positions) -> Floats:
         """Sums or means at slots."""
         return self._columns[name][slots]
 

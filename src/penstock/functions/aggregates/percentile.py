@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, view
+from penstock.data.arrays import Floats, Ints, Positions
+from penstock.data.column_view import gather, view
 from penstock.errors import DataError
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
+from penstock.functions.aggregates.base import Function, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.multiset import Read, multiset
-
-Floats = npt.NDArray[np.float64]
 
 
 def _as_doubles(column: pa.Array) -> Floats:

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import PAIR, Bools, Positions, gather
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import PAIR, gather
 from penstock.data.equality import equal_rows
 
 

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, null_mask, view
-from penstock.data.ordering import Words, encode
+from penstock.data.arrays import Bools, Positions, Words
+from penstock.data.column_view import null_mask, view
+from penstock.data.ordering import encode
 from penstock.errors import DataError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame
@@ -68,9 +68,7 @@ def _search(bound: Any, rows: Layout, *, after: bool) -> Positions:
     return found
 
 
-def _shifted(
-    column: pa.Array, bound: Any, *, descending: bool, nulls: npt.NDArray[np.bool_] | None
-) -> tuple[Words, ...]:
+def _shifted(column: pa.Array, bound: Any, *, descending: bool, nulls: Bools | None) -> tuple[Words, ...]:
     """The order words of each value plus (minus, when descending) an offset."""
     kind = column.type
     if pa.types.is_decimal(kind) and kind.precision > 18:

@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, null_mask
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.hashing import expand
 from penstock.data.ordering import rank_rows
 from penstock.functions.aggregates import AGGREGATES
@@ -28,9 +28,6 @@ from penstock.functions.exact import FloatSums, decimal_words, settle
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import AggregateCall, SortKey, WindowCall
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _MASK, _BITS = np.int64(0xFFFFFFFF), np.int64(32)
 
@@ -61,7 +58,7 @@ def _used(call: WindowCall, rows: Layout) -> Bools:
     return used
 
 
-def _between(values: npt.NDArray[np.int64], low: Positions, high: Positions) -> Ints:
+def _between(values: Ints, low: Positions, high: Positions) -> Ints:
     """Sums of ranges, by running totals (of rows, when there are several columns)."""
     totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
     np.cumsum(values, axis=0, out=totals[1:])
@@ -108,9 +105,7 @@ def _limbs(column: pa.Array, count: int) -> Ints:
     return np.stack([low & _MASK, low >> _BITS], axis=1)
 
 
-def _fill_floats(
-    part: FloatSumPart, values: npt.NDArray[np.float64], low: Positions, high: Positions
-) -> None:
+def _fill_floats(part: FloatSumPart, values: Floats, low: Positions, high: Positions) -> None:
     odd = ~np.isfinite(values)
     every = np.arange(len(values))
     single = FloatSums()

@@ -6,17 +6,17 @@ Cost: the partition.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Positions, null_mask
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import null_mask
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import WindowCall
 
 
-def _pick(column: pa.Array, places: Positions, there: npt.NDArray[np.bool_]) -> pa.Array:
+def _pick(column: pa.Array, places: Positions, there: Bools) -> pa.Array:
     """The values at places, NULL where there is none."""
     return column.take(pa.array(places, mask=None if there.all() else ~there))
 
@@ -27,9 +27,7 @@ def _filled(column: pa.Array) -> Positions:
     return np.arange(len(column)) if nulls is None else np.flatnonzero(~nulls)
 
 
-def _nth(
-    filled: Positions, index: Positions, low: Positions, high: Positions
-) -> tuple[Positions, npt.NDArray[np.bool_]]:
+def _nth(filled: Positions, index: Positions, low: Positions, high: Positions) -> tuple[Positions, Bools]:
     """The filled place of an index, and whether it lies within [low, high)."""
     inside = (index >= 0) & (index < len(filled))
     places = filled[np.where(inside, index, 0)] if len(filled) else np.zeros(len(index), np.int64)
