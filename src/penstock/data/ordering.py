@@ -338,7 +338,7 @@ def compare_words(left: Sequence[Numbers], right: Sequence[Numbers]) -> tuple[Bo
     return less, equal
 
 
-def sort_places(keys: Sequence[Numbers], *, merging: bool = False) -> Positions:
+def sort_positions(keys: Sequence[Numbers], *, merging: bool = False) -> Positions:
     """Return the positions that sort rows by several integer columns, the first one most significant; it may not be negative.
 
     The first column and the leading bits of the second one that vary are packed into a word, and words are sorted; what else
@@ -411,7 +411,7 @@ def _refine(
     if len(starts) == 1 and len(words) == 1:
         inner = np.argsort(words[0], kind="stable")
     else:
-        inner = sort_places((outer, *words))
+        inner = sort_positions((outer, *words))
     order[places] = rows[inner]
     outer = outer[inner]
     # Classes of one row, which lie between the others, start anew as they did before.
@@ -454,7 +454,7 @@ def rank_classes(
         if first:
             key = first.pop(0)
             words = _directed(columns[key.column], descending=key.descending, nulls_first=key.nulls_first)
-        order = sort_places((groups, *words))
+        order = sort_positions((groups, *words))
         classes = _classes(count, run_starts(groups[order], *(word[order] for word in words)))
     for key in first:
         classes = _refine(

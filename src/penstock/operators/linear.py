@@ -62,8 +62,8 @@ class Union(Operator):
     """All rows of all inputs: the weights of equal rows add up."""
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        some = [delta for delta in inputs if len(delta)]
-        return concat(some or inputs[:1])
+        filled = [delta for delta in inputs if len(delta)]
+        return concat(filled or inputs[:1])
 
 
 class Expand(Operator):
@@ -89,8 +89,8 @@ class Generate(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         parents, generated = self._generator(delta.columns, len(delta), tick)
-        kept = gather([delta.columns[column] for column in self._required], parents)
-        return Delta((*kept, *generated), delta.weights[parents])
+        required = gather([delta.columns[column] for column in self._required], parents)
+        return Delta((*required, *generated), delta.weights[parents])
 
 
 class Feed(Operator):
@@ -101,7 +101,7 @@ class Feed(Operator):
 
 
 class Values(Operator):
-    """Constant rows, given at registration."""
+    """Constant rows, which enter at registration."""
 
     def __init__(self, rows: Delta) -> None:
         self._rows = rows

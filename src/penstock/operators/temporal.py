@@ -97,9 +97,9 @@ class TemporalFilter(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         self._last.stage(tick)
-        keys, there = self._key(delta.columns, len(delta), tick)
-        held = np.flatnonzero(there)
-        self._rows.stage(keys[held], delta.take(held))
+        keys, has_key = self._key(delta.columns, len(delta), tick)
+        keyed = np.flatnonzero(has_key)
+        self._rows.stage(keys[keyed], delta.take(keyed))
         changed = delta.take(np.flatnonzero(self._mask(delta, tick)))
         moved = self._moved(tick)
         return changed if moved is None else concat([changed, moved])

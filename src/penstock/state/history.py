@@ -1,6 +1,6 @@
 """A history: counted rows per group in the order of their times, to find the ones at, before, after or between times.
 
-Each distinct row has an id and is kept once; an index of (group, time, id) finds it. Times are words: unsigned integers in the
+The state stores each distinct row once, by an id; an index of (group, time, id) leads to it. Times are words: unsigned integers in the
 order of the times. A tick stages its changes once, reads the rows before and after them, and commits or rolls back.
 """
 
@@ -26,7 +26,7 @@ _PIECE = 65_536  # look-ups at a time: each reads several entries of every run
 
 
 class History(Composite):
-    """Rows of the given types by group and time."""
+    """Rows of these types by group and time."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._rows = Slots(types, as_rows=True)
@@ -74,12 +74,12 @@ class History(Composite):
         at = np.zeros(len(groups), np.uint64)
         if len(groups) == 0:
             return ids, at
-        found = self._counts.scan(
+        entries = self._counts.scan(
             groups, 1, reverse=not later, starts=[times], committed=committed, seek=True
         )
-        if len(found) == 0:
+        if len(entries) == 0:
             return ids, at
-        owner, (words, rows) = found.groups, found.keys
+        owner, (words, rows) = entries.groups, entries.keys
         first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
         nearest = np.repeat(words[first], np.diff(first, append=len(owner)))
         tied = np.flatnonzero(words == nearest)
@@ -102,8 +102,8 @@ class History(Composite):
         lacking = ids < 0
         if not lacking.any():
             return self._rows.keys(ids)
-        there = np.flatnonzero(~lacking)
-        place = np.where(lacking, -1, np.cumsum(~lacking) - 1)
-        found = self._rows.keys(ids[there])
-        padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in found]
-        return gather(padded, np.where(place < 0, len(there), place))
+        present = np.flatnonzero(~lacking)
+        position = np.where(lacking, -1, np.cumsum(~lacking) - 1)
+        columns = self._rows.keys(ids[present])
+        padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
+        return gather(padded, np.where(position < 0, len(present), position))

@@ -74,7 +74,7 @@ class Runs:
         self._reset()
 
     def memory(self) -> int:
-        """Bytes held, with half-done merges."""
+        """Bytes of memory, with half-done merges."""
         return sum(run.memory() for run in self.before) + self._compaction.merge_memory()
 
     def save(self) -> Image:

@@ -114,7 +114,7 @@ class SlotArray(Leaf):
         self._versions = tuple(other for other in self._versions if other is not version)
 
     def track(self) -> None:
-        """Remember from now on which slots are written: a checkpoint has all rows up to here."""
+        """Remember from now on which slots are written: a checkpoint has all rows as they are now."""
         self._changed = ChangedSlots()
 
     def changed(self) -> Positions | None:
@@ -158,11 +158,11 @@ class Version:
     def rows(self, begin: int, end: int) -> Numbers:
         """The rows of the slots from `begin` to `end`."""
         # An image is there before its slot is written, so whatever was written before this copy is put right after it.
-        found = self._array.data[begin:end].copy()
+        rows = self._array.data[begin:end].copy()
         for slots, old in reversed(tuple(self.images)):
             inside = (slots >= begin) & (slots < end)
-            found[slots[inside] - begin] = old[inside]
-        return found
+            rows[slots[inside] - begin] = old[inside]
+        return rows
 
     def close(self) -> None:
         """The version is not read any more."""
