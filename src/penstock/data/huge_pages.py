@@ -17,7 +17,7 @@ _switch: Callable[[bool], bool] | None = getattr(multiarray, "_set_madvise_hugep
 
 @contextmanager
 def plain_pages() -> Iterator[None]:
-    """Let arrays that are made in this context have pages of the ordinary size."""
+    """Let arrays that are allocated in this context have pages of the ordinary size."""
     if _switch is None:
         yield
         return

@@ -106,7 +106,7 @@ def encode(column: pa.Array, *, merge_zeros: bool = True) -> tuple[Words, ...]:
 
 
 def decode(words: Sequence[Words], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
-    """Return the values of words made by `encode`; NULL where `valid` is false."""
+    """Return the values of words that `encode` gave; NULL where `valid` is false."""
     mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if pa.types.is_boolean(kind):
         data = np.packbits(words[0] != 0, bitorder="little")
@@ -175,9 +175,9 @@ def _chosen(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> list[tuple[int
     wanted = [(key.column, key.descending, key.nulls_first) for key in keys] + [
         (at, False, True) for at in rest
     ]
-    for place, (index, _, _) in enumerate(wanted):
+    for last, (index, _, _) in enumerate(wanted):
         if not is_fixed(kinds[index]):
-            return wanted[: place + 1]
+            return wanted[: last + 1]
     return wanted
 
 
@@ -253,9 +253,9 @@ def _compare(left: Any, right: Any) -> int:
         return _compare(list(left.values()), list(right.values()))
     if isinstance(left, list | tuple):
         for one, other in zip(left, right, strict=False):
-            found = _compare(one, other)
-            if found:
-                return found
+            sign = _compare(one, other)
+            if sign:
+                return sign
         return (len(left) > len(right)) - (len(left) < len(right))
     if isinstance(left, str):
         left, right = left.encode(), right.encode()
@@ -277,9 +277,9 @@ def _rank_slowly(column: pa.Array) -> Words:
     order = sorted(range(len(values)), key=functools.cmp_to_key(lambda a, b: _compare(values[a], values[b])))
     ranks = np.zeros(len(values), np.uint64)
     rank = 0
-    for before, here in itertools.pairwise(order):
-        rank += _compare(values[before], values[here]) != 0
-        ranks[here] = rank
+    for previous, row in itertools.pairwise(order):
+        rank += _compare(values[previous], values[row]) != 0
+        ranks[row] = rank
     return ranks
 
 
@@ -360,11 +360,11 @@ def sort_positions(keys: Sequence[Numbers], *, merging: bool = False) -> Positio
     word = np.empty(len(first), np.uint64)
     for start in range(0, len(first), _CHUNK):
         part = slice(start, start + _CHUNK)
-        here = np.subtract(second[part], lowest, out=word[part])
+        packed = np.subtract(second[part], lowest, out=word[part])
         if span > room:
-            here >>= np.uint64(span - room)
+            packed >>= np.uint64(span - room)
         if room < 64:
-            here |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
+            packed |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
     if merging:
         order = word.argsort(kind="stable")
         word = word.take(order)
@@ -382,42 +382,42 @@ def _break_ties(order: Positions, same: Bools, keys: Sequence[Numbers]) -> None:
     tied = np.zeros(len(order), np.bool_)
     tied[1:] |= same
     tied[:-1] |= same
-    places = tied.nonzero()[0]
-    block = np.cumsum(~np.concatenate(([False], same)))[places]
-    rows = order[places]
+    positions = tied.nonzero()[0]
+    block = np.cumsum(~np.concatenate(([False], same)))[positions]
+    rows = order[positions]
     chosen = [key[rows] for key in keys]
-    # Most ties are of equal rows, or in order already: the place decides those.
+    # Most ties are of equal rows, or in order already: the position decides those.
     columns = (block, *chosen)
     less, equal = compare_words([key[:-1] for key in columns], [key[1:] for key in columns])
     if not (less | equal).all():
-        order[places] = rows[np.lexsort((*reversed(chosen), block))]
+        order[positions] = rows[np.lexsort((*reversed(chosen), block))]
 
 
 def _refine(
     order: Positions, classes: Positions, column: pa.Array, *, descending: bool, nulls_first: bool
 ) -> Positions:
-    """Sort the places of every class by one more column, in place; return the finer classes."""
+    """Sort the positions of every class by one more column, in place; return the finer classes."""
     count = len(order)
     starts = run_starts(classes)
     if len(starts) == count:
         return classes
     sizes = run_lengths(starts, count)
-    places = (sizes > 1).repeat(sizes).nonzero()[0]
-    rows, outer = order[places], classes[places]
-    whole = len(places) == len(column) and len(starts) == 1 and bool((rows == np.arange(count)).all())
+    positions = (sizes > 1).repeat(sizes).nonzero()[0]
+    rows, outer = order[positions], classes[positions]
+    all_rows = len(positions) == len(column) and len(starts) == 1 and bool((rows == np.arange(count)).all())
     words = _directed(
-        column if whole else column.take(pa.array(rows)), descending=descending, nulls_first=nulls_first
+        column if all_rows else column.take(pa.array(rows)), descending=descending, nulls_first=nulls_first
     )
     if len(starts) == 1 and len(words) == 1:
         inner = np.argsort(words[0], kind="stable")
     else:
         inner = sort_positions((outer, *words))
-    order[places] = rows[inner]
+    order[positions] = rows[inner]
     outer = outer[inner]
     # Classes of one row, which lie between the others, start anew as they did before.
     new = np.ones(count, np.bool_)
-    new[places] = False
-    new[places[run_starts(outer, *(word[inner] for word in words))]] = True
+    new[positions] = False
+    new[positions[run_starts(outer, *(word[inner] for word in words))]] = True
     finer: Positions = np.cumsum(new)
     return finer
 
@@ -430,7 +430,7 @@ def _classes(count: int, starts: Positions) -> Positions:
 def rank_rows(
     columns: Sequence[pa.Array], keys: Sequence[Key], groups: Positions | None = None
 ) -> tuple[Positions, Positions]:
-    """Sort rows by group and keys, the whole row breaking ties; return positions, and for each place its peer class.
+    """Sort rows by group and keys, the whole row breaking ties; return positions, and for each position its peer class.
 
     Rows are peers when they have the same group (a number that is not negative) and equal keys. Among rows that are equal in
     every column -0.0 comes before 0.0.

@@ -1,8 +1,8 @@
 """Exact sums by slot: the order of additions never matters, and taking a value out gives the previous bits back.
 
-A sum is a wide integer in limbs of 32 bits, each held in an int64, the highest one signed. Within a tick limbs may run
+A sum is a wide integer in limbs of 32 bits, each in an int64, the highest one signed. Within a tick limbs may run
 over their 32 bits; `settle` carries. Floating-point numbers are integers times a power of two, so their sum is a wide
-integer too: those within the window of the limbs go there, the rare others are kept as Python integers, and NaN and the
+integer too: those within the window of the limbs go there, the rare others are Python integers, and NaN and the
 infinities are counted. A result is rounded once, when it is read.
 """
 
@@ -141,11 +141,11 @@ def nearest(parts: Ints, negative: Bools, base: int, inexact: Bools | None = Non
     count, width = parts.shape
     filled = np.zeros((count + 2, width), np.int64)
     filled[2:] = parts
-    some = filled != 0
-    high = count + 1 - np.argmax(some[::-1], axis=0)
+    nonzero = filled != 0
+    high = count + 1 - np.argmax(nonzero[::-1], axis=0)
     columns = np.arange(width)
     top = filled[high, columns]
-    sticky = (np.argmax(some, axis=0) < high - 2) & (top != 0)
+    sticky = (np.argmax(nonzero, axis=0) < high - 2) & (top != 0)
     if inexact is not None:
         sticky |= inexact
     # 64 significant bits with the highest one set, the last one sticky: the conversion to double then rounds correctly.
@@ -176,7 +176,7 @@ def _is_heavy(weights: Ints) -> bool:
 
 
 def _in_chunks(compute: Callable[[slice], Floats], count: int) -> Floats:
-    """Put the results of a computation together that is made for some rows at a time."""
+    """Put the results of a computation together that takes a bounded number of rows at a time."""
     if count <= _CHUNK:
         return compute(slice(0, count))
     pieces = [compute(slice(at, min(at + _CHUNK, count))) for at in range(0, count, _CHUNK)]
@@ -265,11 +265,11 @@ class FloatSums(Composite):
             pieces = [(piece[inside], shift) for piece, shift in pieces]
         flat = block.reshape(-1)
         for piece, shift in pieces:
-            place = start + shift if shift else start
-            offset = place & np.int64(31)
+            bit = start + shift if shift else start
+            offset = bit & np.int64(31)
             low = (piece & _MASK) << offset
             high = (piece >> _BITS) << offset
-            index = groups * limbs + (place >> np.int64(5))
+            index = groups * limbs + (bit >> np.int64(5))
             np.add.at(flat, index, (low & _MASK) * weights)
             np.add.at(flat, index + 1, ((low >> _BITS) + (high & _MASK)) * weights)
             np.add.at(flat, index + 2, (high >> _BITS) * weights)
@@ -292,16 +292,16 @@ class FloatSums(Composite):
         """Add the sums of other slots to those at slots, pairwise; slots differ."""
         self.sums.merge(other.sums, slots, others)
         if other.crowded:
-            for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
-                self._outside.put(slot, (self.outside(slot) + other.outside(there),))
+            for slot, other_slot in zip(slots.tolist(), others.tolist(), strict=True):
+                self._outside.put(slot, (self.outside(slot) + other.outside(other_slot),))
 
     def outside(self, slot: int) -> int:
-        """What is held of a slot outside of its limbs, in units of 2**-unit."""
+        """The part of the sum of a slot outside of its limbs, in units of 2**-unit."""
         return self._outside.at(slot)[0]
 
     @property
     def crowded(self) -> bool:
-        """Whether numbers outside of the window are held."""
+        """Whether there are numbers outside of the window."""
         return len(self._outside) > 0
 
     def integers(self, slots: Positions, *, fine: bool = True) -> list[int]:

@@ -21,7 +21,7 @@ from penstock.data.hashing import expand, hash_rows
 from penstock.data.ordering import Key, rank_classes, rank_rows, run_starts
 from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.functions.windows import PLACES_ONLY, WINDOWS
+from penstock.functions.windows import RANKING, WINDOWS
 from penstock.functions.windows.layout import lay_out
 from penstock.operators.base import Operator
 from penstock.operators.sample import with_sample
@@ -51,7 +51,7 @@ class Window(Operator):
         self._partition = tuple(partition)
         self._order = tuple(order)
         self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
-        self._reads_columns = not all(call.function in PLACES_ONLY for call in calls)
+        self._reads_columns = not all(call.function in RANKING for call in calls)
         self._owned = arrangement is None
         self._filling = False
         self._rows = Arrangement(types, partition) if arrangement is None else arrangement

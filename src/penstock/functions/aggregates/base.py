@@ -1,4 +1,4 @@
-"""What an aggregate function is made of: parts that hold state by slot, and a result read from them.
+"""What an aggregate function consists of: parts that hold state by slot, and a result read from them.
 
 Calls over the same argument share their parts: SUM(x), AVG(x) and COUNT(x) keep one sum and one count.
 """
@@ -96,7 +96,7 @@ class Parts:
         self._parts: dict[str, tuple[Selection, Part]] = {}
 
     def share(self, selection: Selection, make: Callable[[], AnyPart], *name: PartName) -> AnyPart:
-        """Return the part of this name over this selection, made if there is none yet."""
+        """Return the part of this name over this selection; make it if there is none yet."""
         role = f"{' '.join(map(_text, name))} {selection.text()}"
         entry = self._parts.get(role)
         if entry is None:
@@ -131,7 +131,7 @@ def _text(name: PartName) -> str:
 def selection(
     call: AggregateCall, *, args: int | None = None, required: tuple[int, ...] | None = None
 ) -> Selection:
-    """Return the rows that a call reads: all its arguments, none of them NULL, unless told otherwise."""
+    """Return the rows that a call reads: all its arguments, none of them NULL, unless `required` names others."""
     chosen = call.args if args is None else call.args[:args]
     needed = tuple(range(len(chosen))) if required is None else required
     return Selection(chosen, call.filter, call.distinct, needed)
@@ -139,8 +139,8 @@ def selection(
 
 def eval_mode(call: AggregateCall) -> str:
     """What an overflow or a division by zero means: "ANSI" (an error), "TRY" (NULL) or "LEGACY"."""
-    given = str(call.option("evalMode", "ANSI")).upper()
-    return next((mode for mode in ("TRY", "LEGACY") if mode in given), "ANSI")
+    option = str(call.option("evalMode", "ANSI")).upper()
+    return next((mode for mode in ("TRY", "LEGACY") if mode in option), "ANSI")
 
 
 def doubles(column: pa.Array) -> Floats:

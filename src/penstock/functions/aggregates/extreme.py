@@ -1,7 +1,7 @@
 """MIN and MAX, and the functions that give the first or last row of a group in some order.
 
-All values of a group are kept in order with their counts, shared by every function over the same arguments; the current extreme is
-cached. -0.0 and 0.0 are equal to Spark, which returns either; here -0.0 is the smaller one. NaN is the greatest value.
+The state has all values of a group in order with their counts, once for all functions over the same arguments; the current extreme is
+cached. -0.0 and 0.0 are equal to Spark, which returns either; in the kernel -0.0 is the smaller one. NaN is the greatest value.
 
 - MIN, MAX (and BOOL_AND, BOOL_OR, which Catalyst turns into them): NULL is ignored.
 - MIN_BY(x, y), MAX_BY(x, y): rows where y is NULL are ignored. Among equal y, MIN_BY takes the smallest x and MAX_BY the greatest
@@ -37,7 +37,7 @@ _MANY = 4_096  # entries from which it pays to look whether all groups are new
 
 
 class Searches(Composite):
-    """Groups whose extreme is gone, until it is asked for: the first and the last values of short groups are found in one reading."""
+    """Groups whose extreme is gone, until it is asked for: one scan reads both the first and the last values of short groups."""
 
     def __init__(self, counts: OrderedCounts) -> None:
         self._counts = counts
@@ -52,17 +52,17 @@ class Searches(Composite):
         """Search what waits."""
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 2:
-            every = np.unique(np.concatenate([slots for _, slots in waiting]))
-            found = self._counts.read_short(every)
-            if found is not None:
+            groups = np.unique(np.concatenate([slots for _, slots in waiting]))
+            entries = self._counts.read_short(groups)
+            if entries is not None:
                 for extreme, slots in waiting:
-                    extreme.choose(slots, every, found)
+                    extreme.choose(slots, groups, entries)
                 return
         for extreme, slots in waiting:
             extreme.search(slots)
 
     def reserve(self, size: int) -> None:
-        """Nothing is kept by slot."""
+        """Nothing is stored by slot."""
 
     def update(self, rows: Rows) -> None:
         """Groups are named by the extremes."""
@@ -89,7 +89,7 @@ class ValueExtreme(Composite):
         self._searches = searches
         self._flip = _ALL if last else np.uint64(0)
         self._last = last
-        # Words of the last value are kept complemented, so that better always means smaller.
+        # Words of the last value are stored complemented, so that better always means smaller.
         self._words = [SlotArray(np.uint64) for _ in range(values.counts.words)]
         self._count = SlotArray(np.int64)
 
@@ -124,9 +124,9 @@ class ValueExtreme(Composite):
             return
         words = [word ^ self._flip for word in words]
         owner = fresh.cumsum() - 1  # the group of each entry, as an index of `touched`
-        there = counts.take(owner) > 0
+        filled = counts.take(owner) > 0
         less, equal = compare_words(words, [array.data[slots] for array in self._words])
-        better, same = less | ~there, equal & there
+        better, same = less | ~filled, equal & filled
         if (better & (weights < 0)).any():
             raise InternalError("a value is retracted that is not there")
         left = counts.copy()
@@ -152,26 +152,26 @@ class ValueExtreme(Composite):
             array.put(slots, word ^ self._flip)
         self._count.put(slots, weights[starts])
 
-    def choose(self, slots: Positions, every: Positions, found: Entries) -> None:
-        """Take the extremes of slots from all entries of the groups `every`, which ascend."""
-        first = run_starts(found.groups)
-        place = np.full(len(every), -1)
-        place[found.groups[first]] = first + run_lengths(first, len(found)) - 1 if self._last else first
-        at = place[every.searchsorted(slots)]
-        there = at >= 0
-        self._put(slots[there], found, at[there])
+    def choose(self, slots: Positions, groups: Positions, entries: Entries) -> None:
+        """Take the extremes of slots from all entries of these groups, which ascend."""
+        first = run_starts(entries.groups)
+        chosen = np.full(len(groups), -1)
+        chosen[entries.groups[first]] = first + run_lengths(first, len(entries)) - 1 if self._last else first
+        at = chosen[groups.searchsorted(slots)]
+        filled = at >= 0
+        self._put(slots[filled], entries, at[filled])
 
     def search(self, slots: Positions) -> None:
         """Read the groups at slots from where their extreme was."""
         starts = [array.data[slots] ^ self._flip for array in self._words]
-        found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
-        first = run_starts(found.groups)
-        self._put(slots[found.groups[first]], found, first)
+        entries = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
+        first = run_starts(entries.groups)
+        self._put(slots[entries.groups[first]], entries, first)
 
-    def _put(self, slots: Positions, found: Entries, places: Positions) -> None:
-        for array, word in zip(self._words, found.keys, strict=True):
-            array.put(slots, word[places] ^ self._flip)
-        self._count.put(slots, found.counts[places])
+    def _put(self, slots: Positions, entries: Entries, positions: Positions) -> None:
+        for array, word in zip(self._words, entries.keys, strict=True):
+            array.put(slots, word[positions] ^ self._flip)
+        self._count.put(slots, entries.counts[positions])
 
     def values(self, slots: Positions) -> Result:
         """The extreme of each group, NULL where there is no value."""
@@ -242,12 +242,12 @@ class RowExtreme(Composite):
     def values(self, slots: Positions, column: int) -> pa.Array:
         """One column of the extreme row of each group, NULL where there is no row."""
         rows = self._row.data[slots]
-        there = rows > 0
-        values = self._rows.rows.key(column, rows[there] - 1)
-        if there.all():
+        filled = rows > 0
+        values = self._rows.rows.key(column, rows[filled] - 1)
+        if filled.all():
             return values
-        places = np.cumsum(there) - 1
-        return values.take(pa.array(places, mask=~there))
+        positions = np.cumsum(filled) - 1
+        return values.take(pa.array(positions, mask=~filled))
 
 
 class _ExtremeValue:
@@ -274,7 +274,7 @@ def _extreme(
     chosen = selection(call, required=(1,) if by else () if nulls else None)
     keys = (SortKey(1), SortKey(0)) if by else (SortKey(0),)
     if nulls:
-        # NULL needs a place in the order, which plain values do not have.
+        # NULL needs a position in the order, which plain values do not have.
         source = parts.share(
             chosen, lambda: MultisetPart(OrderedRows(parts.kinds(chosen), keys)), "rows", keys
         )

@@ -143,8 +143,8 @@ class PowerPart(Composite):
             )
 
     def merge(self, other: Self, slots: Positions, others: Positions) -> None:
-        for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
-            pairs = zip(self._sums.at(slot), other._sums.at(there), strict=True)
+        for slot, other_slot in zip(slots.tolist(), others.tolist(), strict=True):
+            pairs = zip(self._sums.at(slot), other._sums.at(other_slot), strict=True)
             self._sums.put(slot, tuple(mine + more for mine, more in pairs))
 
     def at(self, slot: int) -> tuple[int, int, int, int]:

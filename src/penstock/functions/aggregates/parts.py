@@ -141,7 +141,7 @@ class FloatSumPart(Composite):
         return self._cache.at("means", slots)
 
     def _refresh(self, slots: Positions) -> None:
-        """Compute what is asked for at slots where it is not known."""
+        """Compute what is asked for at slots where there is no valid value yet."""
         slots = self._cache.missing(slots)
         if len(slots) == 0:
             return
@@ -168,16 +168,16 @@ class FloatSumPart(Composite):
 class _Rounded:
     """Sums and means that were read since they last changed: a tick reads every touched group twice. It is no state."""
 
-    __slots__ = ("_columns", "_known")
+    __slots__ = ("_columns", "_valid")
 
     def __init__(self) -> None:
         self._columns: dict[str, Floats] = {}  # sums before means
-        self._known = np.zeros(0, np.bool_)
+        self._valid = np.zeros(0, np.bool_)
 
     def ask(self, name: str) -> None:
         """Hold sums, or means."""
         names = [other for other in ("sums", "means") if other == name or other in self._columns]
-        self._columns = {other: np.zeros(len(self._known)) for other in names}
+        self._columns = {other: np.zeros(len(self._valid)) for other in names}
 
     def asked(self, name: str) -> bool:
         """Whether it holds sums, or means."""
@@ -185,39 +185,39 @@ class _Rounded:
 
     def reserve(self, size: int) -> None:
         """Make room for slots below `size`."""
-        have = len(self._known)
+        have = len(self._valid)
         if self._columns and size > have:
             room = max(size, 2 * have if have < 1 << 16 else have + have // 8)
-            self._known.resize(room, refcheck=False)
+            self._valid.resize(room, refcheck=False)
             for column in self._columns.values():
                 column.resize(room, refcheck=False)
 
     def forget(self, slots: Positions) -> None:
-        """What is known of slots is old."""
+        """The values of slots are old."""
         if self._columns:
-            self._known[slots] = False
+            self._valid[slots] = False
 
     def clear(self) -> None:
-        """Know nothing."""
-        self._known[:] = False
+        """Let no value be valid."""
+        self._valid[:] = False
 
     def missing(self, slots: Positions) -> Positions:
-        """The slots of which nothing is known."""
-        unknown = (~self._known[slots]).nonzero()[0]
-        return slots if len(unknown) == len(slots) else slots[unknown]
+        """The slots that have no valid values."""
+        stale = (~self._valid[slots]).nonzero()[0]
+        return slots if len(stale) == len(slots) else slots[stale]
 
     def put(self, slots: Positions, values: Floats) -> None:
-        """Know a row of values for each column."""
+        """Store a row of values for each column."""
         for column, row in zip(self._columns.values(), values, strict=True):
             column[slots] = row
-        self._known[slots] = True
+        self._valid[slots] = True
 
     def at(self, name: str, slots: Positions) -> Floats:
         """Sums or means at slots."""
         return self._columns[name][slots]
 
     def memory(self) -> int:
-        return int(self._known.nbytes + sum(column.nbytes for column in self._columns.values()))
+        return int(self._valid.nbytes + sum(column.nbytes for column in self._columns.values()))
 
 
 class IntegerSumPart(IntegerSums):
@@ -251,7 +251,7 @@ class MultisetPart(Composite):
         yield "values", self.values
 
     def reserve(self, size: int) -> None:
-        """Nothing is kept by slot."""
+        """Nothing is stored by slot."""
 
     def update(self, rows: Rows) -> None:
         self.changed = self.values.stage(rows.slots, rows.columns, rows.weights)
