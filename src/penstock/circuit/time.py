@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.arrays import Bools, Ints
 from penstock.data.tick import Tick
 from penstock.functions import evaluate
 from penstock.operators.base import Operator
@@ -16,8 +15,6 @@ from penstock.operators.linear import Filter, Project
 from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.plan import node as plan
 from penstock.plan.expression import Expression, conjunction, conjuncts, time_bound, uses_time
-
-Keys = npt.NDArray[np.int64]
 
 
 def depends_on_time(node: plan.Node) -> bool:
@@ -72,10 +69,10 @@ def _temporal(condition: Expression, types: Sequence[pa.DataType]) -> Operator |
 
 def _key(
     expression: Expression,
-) -> Callable[[Sequence[pa.Array], int, Tick], tuple[Keys, npt.NDArray[np.bool_]]]:
+) -> Callable[[Sequence[pa.Array], int, Tick], tuple[Ints, Bools]]:
     value = evaluate.compile(expression)
 
-    def key(columns: Sequence[pa.Array], rows: int, tick: Tick) -> tuple[Keys, npt.NDArray[np.bool_]]:
+    def key(columns: Sequence[pa.Array], rows: int, tick: Tick) -> tuple[Ints, Bools]:
         column = value(columns, rows, tick)
         return _integers(column), column.is_valid().to_numpy(zero_copy_only=False)
 
@@ -92,9 +89,9 @@ def _bound(expression: Expression) -> Callable[[Tick], int | None]:
     return bound
 
 
-def _integers(column: pa.Array) -> Keys:
+def _integers(column: pa.Array) -> Ints:
     """Times, dates and integers as 64-bit integers in the same order; NULL is 0."""
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
-    numbers: Keys = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    numbers: Ints = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     return numbers

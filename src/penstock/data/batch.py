@@ -97,10 +97,10 @@ class DeltaBatch:
             )
         weights = (column if column.type == pa.int64() else column.cast(pa.int64())).to_numpy()
         present = weights != 0
-        kept = table.remove_column(names.index(WEIGHT))
+        unweighted = table.remove_column(names.index(WEIGHT))
         if present.all():
-            return cls(kept, np.ascontiguousarray(weights))
-        return cls(kept.filter(pa.array(present)), weights[present])
+            return cls(unweighted, np.ascontiguousarray(weights))
+        return cls(unweighted.filter(pa.array(present)), weights[present])
 
     @classmethod
     def from_cdc(cls, rows: Any, *, op: str = "op", keys: Sequence[str]) -> DeltaBatch:
@@ -124,9 +124,9 @@ class DeltaBatch:
                 code="DELTA_CDC_OP",
                 hint=f"known are {', '.join(sorted(INSERT_OPS | DELETE_OPS | SKIPPED_OPS))}",
             )
-        kept = [position for position, word in enumerate(words) if word not in SKIPPED_OPS]
-        table = table.drop_columns([op]).take(pa.array(kept, pa.int64()))
-        weights = np.array([-1 if words[position] in DELETE_OPS else 1 for position in kept], np.int64)
+        positions = [position for position, word in enumerate(words) if word not in SKIPPED_OPS]
+        table = table.drop_columns([op]).take(pa.array(positions, pa.int64()))
+        weights = np.array([-1 if words[position] in DELETE_OPS else 1 for position in positions], np.int64)
         return cls(table, weights, keys=_checked_keys(keys, table))
 
     @classmethod
@@ -180,8 +180,8 @@ class DeltaBatch:
                 "a batch of changes by key has an order and cannot be consolidated",
                 code="DELTA_KEYS_CONSOLIDATE",
             )
-        whole = consolidate(Delta(tuple(contiguous(column) for column in self.table.columns), self.weights))
-        return DeltaBatch(pa.table(list(whole.columns), schema=self.table.schema), whole.weights)
+        delta = consolidate(Delta(tuple(contiguous(column) for column in self.table.columns), self.weights))
+        return DeltaBatch(pa.table(list(delta.columns), schema=self.table.schema), delta.weights)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows with their weights in the last column, `_weight`."""
@@ -209,8 +209,8 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _checked_keys(keys: Sequence[str], table: pa.Table) -> tuple[str, ...]:

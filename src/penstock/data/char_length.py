@@ -17,10 +17,10 @@ def fit_length(column: pa.Array, kind: str, *, name: str, where: str) -> pa.Arra
 
     Blanks beyond the length are cut off. Anything else beyond it is an error.
     """
-    found = _SIZED.fullmatch(kind)
-    if found is None:
+    match = _SIZED.fullmatch(kind)
+    if match is None:
         return column
-    limit = int(found[2])
+    limit = int(match[2])
     beyond = pc.utf8_rtrim(pc.utf8_slice_codeunits(column, limit), " ")
     wrong = column.filter(pc.not_equal(beyond, pa.scalar("", beyond.type)))
     if len(wrong):
@@ -31,4 +31,4 @@ def fit_length(column: pa.Array, kind: str, *, name: str, where: str) -> pa.Arra
             hint="cut the text before it is fed, or declare the column as STRING",
         )
     column = pc.utf8_slice_codeunits(column, 0, limit)
-    return pc.utf8_rpad(column, limit, " ") if found[1] == "char" else column
+    return pc.utf8_rpad(column, limit, " ") if match[1] == "char" else column

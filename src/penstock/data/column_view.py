@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
+from penstock.data.arrays import Bools, Positions
 
 # Arrow types whose values are one NumPy number each. Timestamps, dates, times and durations are their integers.
 _DTYPES: dict[int, np.dtype[Any]] = {
@@ -116,11 +115,11 @@ def join_pieces(pieces: Sequence[tuple[ColumnView, Positions | None]]) -> pa.Arr
     out = np.empty(total, numbers[0].dtype)
     end = 0
     for values, (_, at), count in zip(numbers, pieces, counts, strict=True):
-        here = out[end : end + count]
+        target = out[end : end + count]
         if at is None:
-            here[:] = values
+            target[:] = values
         else:
-            values.take(at, out=here, mode="clip")
+            values.take(at, out=target, mode="clip")
         end += count
     return pa.Array.from_buffers(pieces[0][0].array.type, total, [None, pa.py_buffer(out)], 0)
 
@@ -140,10 +139,10 @@ def true_mask(array: pa.Array) -> Bools:
     if len(array) == 0:
         return np.zeros(0, np.bool_)
     validity, bits = array.buffers()
-    found = unpack_bits(np.frombuffer(bits, np.uint8), array.offset, len(array))
+    mask = unpack_bits(np.frombuffer(bits, np.uint8), array.offset, len(array))
     if validity is not None:
-        found &= unpack_bits(np.frombuffer(validity, np.uint8), array.offset, len(array))
-    return found
+        mask &= unpack_bits(np.frombuffer(validity, np.uint8), array.offset, len(array))
+    return mask
 
 
 def unpack_bits(bits: npt.NDArray[np.uint8], offset: int, length: int) -> Bools:
@@ -155,9 +154,11 @@ def unpack_bits(bits: npt.NDArray[np.uint8], offset: int, length: int) -> Bools:
 
 
 def _bits_at(bits: npt.NDArray[np.uint8], positions: Positions, offset: int) -> Bools:
-    places = positions + offset if offset else positions
-    found: Bools = ((bits.take(places >> 3) >> (places & 7).astype(np.uint8)) & np.uint8(1)).view(np.bool_)
-    return found
+    bit_positions = positions + offset if offset else positions
+    valid: Bools = (
+        (bits.take(bit_positions >> 3) >> (bit_positions & 7).astype(np.uint8)) & np.uint8(1)
+    ).view(np.bool_)
+    return valid
 
 
 def _is_null(array: pa.Array) -> bool:

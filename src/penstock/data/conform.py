@@ -1,4 +1,4 @@
-"""Rows as they come, made to fit a declared schema without losing anything.
+"""Rows as they come, cast to a declared schema without losing anything.
 
 Widening is fine (INT into BIGINT, BIGINT into DECIMAL), and so is narrowing when every value fits. Text becomes a date or a
 timestamp, because JSON and YAML have no other way to write one. Anything else is refused with the column and a sample.
@@ -22,8 +22,8 @@ def conform(
     """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type."""
     names = [name for name, _, _ in fields]
     table = _as_declared(table, names)
-    given = table.schema.names
-    unknown = [name for name in given if name not in names]
+    actual = table.schema.names
+    unknown = [name for name in actual if name not in names]
     if unknown:
         raise DataError(
             f"unknown column '{unknown[0]}'",
@@ -33,14 +33,14 @@ def conform(
         )
     columns = []
     for name, kind, nullable in fields:
-        if name not in given:
+        if name not in actual:
             raise DataError(
                 f"column '{name}' is missing",
                 code="DATA_MISSING_COLUMN",
                 where=where,
-                hint=f"the rows have {', '.join(given) or 'no columns'}; needed are {', '.join(names)}",
+                hint=f"the rows have {', '.join(actual) or 'no columns'}; needed are {', '.join(names)}",
             )
-        column = _whole(table.column(name))
+        column = _contiguous(table.column(name))
         columns.append(_cast(column, kind, name, where) if column.type != kind else column)
         if not nullable and column.null_count:
             raise DataError(
@@ -53,23 +53,23 @@ def conform(
 
 def _as_declared(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Spell columns as they were declared, where only the case differs and leaves no doubt."""
-    given = table.schema.names
-    if all(name in names for name in given):
+    actual = table.schema.names
+    if all(name in names for name in actual):
         return table
     folded: dict[str, list[str]] = {}
     for name in names:
         folded.setdefault(name.casefold(), []).append(name)
 
-    same = [name.casefold() for name in given]
+    same = [name.casefold() for name in actual]
 
     def spelled(name: str) -> str:
         meant = folded.get(name.casefold(), [])
         return meant[0] if len(meant) == 1 and same.count(name.casefold()) == 1 else name
 
-    return table.rename_columns([spelled(name) for name in given])
+    return table.rename_columns([spelled(name) for name in actual])
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _contiguous(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     if column.num_chunks == 0:
@@ -104,44 +104,48 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, where: str) -> pa.Arra
         ) from error
 
 
-def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _compatible(actual: pa.DataType, wanted: pa.DataType) -> bool:
     kinds = pa.types
-    if kinds.is_null(given) or given == wanted:
+    if kinds.is_null(actual) or actual == wanted:
         return True
-    if kinds.is_nested(given) or kinds.is_nested(wanted):
-        return _nested_compatible(given, wanted)
+    if kinds.is_nested(actual) or kinds.is_nested(wanted):
+        return _nested_compatible(actual, wanted)
     if kinds.is_integer(wanted):
-        return bool(kinds.is_integer(given) or kinds.is_decimal(given))
+        return bool(kinds.is_integer(actual) or kinds.is_decimal(actual))
     if kinds.is_floating(wanted):
-        return bool(kinds.is_integer(given) or kinds.is_floating(given))
+        return bool(kinds.is_integer(actual) or kinds.is_floating(actual))
     if kinds.is_decimal(wanted):
-        return bool(kinds.is_integer(given) or kinds.is_decimal(given))
+        return bool(kinds.is_integer(actual) or kinds.is_decimal(actual))
     if kinds.is_timestamp(wanted):
-        if kinds.is_timestamp(given):
+        if kinds.is_timestamp(actual):
             # A wall-clock time is not a moment: which zone would it be in?
-            return (given.tz is None) == (wanted.tz is None)
-        return _is_text(given)
+            return (actual.tz is None) == (wanted.tz is None)
+        return _is_text(actual)
     if kinds.is_date(wanted):
-        return bool(kinds.is_date(given)) or _is_text(given)
+        return bool(kinds.is_date(actual)) or _is_text(actual)
     if _is_text(wanted):
-        return _is_text(given)
+        return _is_text(actual)
     if _is_bytes(wanted):
-        return _is_bytes(given)
+        return _is_bytes(actual)
     if kinds.is_duration(wanted):
-        return bool(kinds.is_duration(given))
+        return bool(kinds.is_duration(actual))
     return False
 
 
-def _nested_compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _nested_compatible(actual: pa.DataType, wanted: pa.DataType) -> bool:
     kinds = pa.types
-    if _is_list(given) and _is_list(wanted):
-        return _compatible(given.value_type, wanted.value_type)
-    if kinds.is_map(given) and kinds.is_map(wanted):
-        return _compatible(given.key_type, wanted.key_type) and _compatible(given.item_type, wanted.item_type)
-    if kinds.is_struct(given) and kinds.is_struct(wanted):
-        there = {given.field(index).name: given.field(index).type for index in range(given.num_fields)}
-        return there.keys() == {field.name for field in wanted} and all(
-            _compatible(there[field.name], field.type) for field in wanted
+    if _is_list(actual) and _is_list(wanted):
+        return _compatible(actual.value_type, wanted.value_type)
+    if kinds.is_map(actual) and kinds.is_map(wanted):
+        return _compatible(actual.key_type, wanted.key_type) and _compatible(
+            actual.item_type, wanted.item_type
+        )
+    if kinds.is_struct(actual) and kinds.is_struct(wanted):
+        actual_fields = {
+            actual.field(index).name: actual.field(index).type for index in range(actual.num_fields)
+        }
+        return actual_fields.keys() == {field.name for field in wanted} and all(
+            _compatible(actual_fields[field.name], field.type) for field in wanted
         )
     return False
 
@@ -170,17 +174,17 @@ def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _sample(column: pa.Array, kind: pa.DataType) -> str:
-    """Up to three values that do not fit, found one by one, because this is the error path."""
-    found: list[Any] = []
+    """Up to three values that do not fit; one at a time is fast enough on the error path."""
+    misfits: list[Any] = []
     for value in column.slice(0, 10_000):
-        if len(found) == 3:
+        if len(misfits) == 3:
             break
         if not value.is_valid:
             continue
         try:
             one = pa.array([value.as_py()], column.type)
             if not _compatible(column.type, kind) or pc.cast(one, kind, safe=True).null_count:
-                found.append(value.as_py())
+                misfits.append(value.as_py())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found.append(value.as_py())
-    return ", ".join(repr(value) for value in found)
+            misfits.append(value.as_py())
+    return ", ".join(repr(value) for value in misfits)

@@ -32,8 +32,8 @@ def consolidate(delta: Delta, hashes: Hashes | None = None) -> Delta:
     if len(starts) == len(order):
         return delta if delta.weights.all() else delta.take(np.flatnonzero(delta.weights))
     sums = np.add.reduceat(delta.weights[order], starts)
-    kept = sums != 0
-    positions, weights = order[starts][kept], sums[kept]
-    in_place = np.argsort(positions)
-    positions = positions[in_place]
-    return Delta(delta.take(positions).columns, weights[in_place])
+    remaining = sums != 0
+    positions, weights = order[starts][remaining], sums[remaining]
+    by_position = np.argsort(positions)
+    positions = positions[by_position]
+    return Delta(delta.take(positions).columns, weights[by_position])

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, join_pieces, view
+from penstock.data.arrays import Positions
+from penstock.data.column_view import gather, join_pieces, view
 
 Weights = npt.NDArray[np.int64]
 _MANY = 32_768
@@ -30,7 +31,7 @@ class Delta:
         return len(self.weights)
 
     def take(self, positions: Positions) -> Delta:
-        """Return the rows at the given positions."""
+        """Return the rows at these positions."""
         return Delta(gather(self.columns, positions), self.weights.take(positions))
 
     def select(self, columns: Sequence[int]) -> Delta:
@@ -58,5 +59,5 @@ def concat(deltas: Sequence[Delta]) -> Delta:
 
 
 def empty(types: Sequence[pa.DataType]) -> Delta:
-    """Return no rows of the given column types."""
+    """Return no rows, of these column types."""
     return Delta(tuple(pa.array([], kind) for kind in types), np.zeros(0, np.int64))

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Bools, ColumnView, Positions, gather, view, views
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import ColumnView, gather, view, views
 from penstock.data.hashing import Hashes, elements, expand, hash_rows, tells_apart
 from penstock.data.sorting import order_words
 
@@ -40,7 +41,7 @@ def group_rows(
 ) -> tuple[Positions, Positions]:
     """Group equal rows: (order, starts), where `order[starts[i] : starts[i + 1]]` are the positions of group i, ascending.
 
-    Groups come in the order of their hash; rows that share a hash without being equal are told apart by comparing them.
+    Groups come in the order of their hash; a comparison tells rows apart that share a hash without being equal.
     """
     order, ordered = order_words(hashes)
     return order, np.flatnonzero(group_ordered(order, ordered, columns, as_rows=as_rows))
@@ -49,9 +50,9 @@ def group_rows(
 def group_ordered(
     order: Positions, ordered: Hashes, columns: Sequence[pa.Array], *, as_rows: bool = False
 ) -> Bools:
-    """Which places begin a group, for rows in the order of their hashes; `ordered` are the hashes.
+    """Which positions begin a group, for rows in the order of their hashes; `ordered` are the hashes.
 
-    Rows that share a hash without being equal change their places, in `order`.
+    Rows that share a hash without being equal change their positions in `order`.
     """
     fresh = np.ones(len(order), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
@@ -65,8 +66,8 @@ def group_ordered(
     mixed = np.unique(ordered[rest[~same]])
     begin = np.searchsorted(ordered, mixed)
     lengths = np.searchsorted(ordered, mixed, "right") - begin
-    place, _ = expand(lengths)
-    at = np.repeat(begin, lengths) + place
+    offset, _ = expand(lengths)
+    at = np.repeat(begin, lengths) + offset
     block = np.repeat(np.arange(len(mixed)), lengths)
     leader = _leaders(order[at], block, columns, as_rows)
     resort = np.lexsort((order[at], leader, block))
@@ -77,7 +78,7 @@ def group_ordered(
 
 
 def _equal_neighbours(order: Positions, rest: Positions, columns: Sequence[pa.Array], as_rows: bool) -> Bools:
-    """Which rows, at places of an order, equal the row at the place before."""
+    """Which rows, at positions of an order, equal the row before them."""
     if 2 * len(rest) < len(order):
         return equal_rows(columns, order[rest], columns, order[rest - 1], as_rows=as_rows)
     # Where most rows have an equal neighbour, each is fetched once.
@@ -86,7 +87,7 @@ def _equal_neighbours(order: Positions, rest: Positions, columns: Sequence[pa.Ar
 
 
 def _leaders(rows: Positions, block: Positions, columns: Sequence[pa.Array], as_rows: bool) -> Positions:
-    """For rows of ascending blocks, the place of the first row of the block that each equals."""
+    """For rows of ascending blocks, the position of the first row of the block that each equals."""
     leader = np.empty(len(rows), np.int64)
     rest = np.arange(len(rows))
     while len(rest):
@@ -147,8 +148,8 @@ def _equal_values(left: npt.NDArray[Any], right: npt.NDArray[Any], as_rows: bool
 def _equal_nested(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:
     """Compare structs, lists and maps of two arrays of one length, row by row."""
     if pa.types.is_struct(left.type):
-        every = np.arange(len(left))
-        equal = equal_rows(left.flatten(), every, right.flatten(), every, as_rows=as_rows)
+        positions = np.arange(len(left))
+        equal = equal_rows(left.flatten(), positions, right.flatten(), positions, as_rows=as_rows)
     else:
         if not pa.types.is_map(left.type):
             left, right = (side.cast(pa.large_list(side.type.value_field)) for side in (left, right))
@@ -161,11 +162,11 @@ def _equal_lists(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:
     counts = left_bounds[1:] - left_bounds[:-1]
     equal: Bools = counts == right_bounds[1:] - right_bounds[:-1]
     rows = np.flatnonzero(equal & (counts > 0))
-    place, first = expand(counts[rows])
-    if len(place) == 0:
+    offset, first = expand(counts[rows])
+    if len(offset) == 0:
         return equal
-    left_at = np.repeat(left_bounds[rows], counts[rows]) + place
-    right_at = np.repeat(right_bounds[rows], counts[rows]) + place
+    left_at = np.repeat(left_bounds[rows], counts[rows]) + offset
+    right_at = np.repeat(right_bounds[rows], counts[rows]) + offset
     if pa.types.is_map(left.type):
         owner = np.repeat(rows, counts[rows])
         same = _same_entries(owner, left_items, left_at, right_items, right_at, as_rows)
@@ -185,5 +186,5 @@ def _same_entries(
     sides = np.add.reduceat(np.where(order < len(owner), 1, -1), starts)
     same = np.empty(len(order), np.bool_)
     same[order] = np.repeat(sides == 0, np.diff(np.append(starts, len(order))))
-    kept: Bools = same[: len(owner)]
-    return kept
+    result: Bools = same[: len(owner)]
+    return result

@@ -34,7 +34,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Positions, null_mask, unpack_bits, view
+from penstock.data.arrays import Positions
+from penstock.data.column_view import null_mask, unpack_bits, view
 
 Hashes = npt.NDArray[np.uint64]
 

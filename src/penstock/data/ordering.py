@@ -17,11 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.arrays import Bools, Floats, Numbers, Positions, Words
 from penstock.data.column_view import PAIR
 from penstock.data.sorting import order_words
-
-Words = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
@@ -62,14 +60,14 @@ def word_count(kind: pa.DataType) -> int:
     return 1 if simple else 0
 
 
-def _raw(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def _raw(column: pa.Array, dtype: npt.DTypeLike) -> Numbers:
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), dtype)
     return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
 
 
-def _of_floats(values: npt.NDArray[np.float64], *, merge_zeros: bool) -> Words:
+def _of_floats(values: Floats, *, merge_zeros: bool) -> Words:
     if len(values) > _CHUNK:
         words = np.empty(len(values), np.uint64)
         for start in range(0, len(values), _CHUNK):
@@ -107,8 +105,8 @@ def encode(column: pa.Array, *, merge_zeros: bool = True) -> tuple[Words, ...]:
     return (values.view(np.uint64) ^ _SIGN,)
 
 
-def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return the values of words made by `encode`; NULL where `valid` is false."""
+def decode(words: Sequence[Words], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
+    """Return the values of words that `encode` gave; NULL where `valid` is false."""
     mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if pa.types.is_boolean(kind):
         data = np.packbits(words[0] != 0, bitorder="little")
@@ -117,7 +115,7 @@ def decode(words: Sequence[Words], kind: pa.DataType, valid: npt.NDArray[np.bool
     return pa.Array.from_buffers(kind, len(words[0]), [mask, pa.py_buffer(data)])
 
 
-def decode_values(words: Sequence[Words], kind: pa.DataType) -> npt.NDArray[Any]:
+def decode_values(words: Sequence[Words], kind: pa.DataType) -> Numbers:
     """The same as NumPy values, for all types but booleans."""
     if pa.types.is_decimal128(kind):
         data = np.empty(len(words[0]), PAIR)
@@ -177,9 +175,9 @@ def _chosen(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> list[tuple[int
     wanted = [(key.column, key.descending, key.nulls_first) for key in keys] + [
         (at, False, True) for at in rest
     ]
-    for place, (index, _, _) in enumerate(wanted):
+    for last, (index, _, _) in enumerate(wanted):
         if not is_fixed(kinds[index]):
-            return wanted[: place + 1]
+            return wanted[: last + 1]
     return wanted
 
 
@@ -231,7 +229,7 @@ def _parts(column: pa.Array) -> list[tuple[Words, int]]:
     return [(word, min(bits, 64)) for word in words]
 
 
-def _put_bits(words: npt.NDArray[np.uint64], at: int, value: Words, bits: int) -> None:
+def _put_bits(words: Words, at: int, value: Words, bits: int) -> None:
     """Write the low `bits` bits of a value at a bit position counted from the most significant one; what does not fit is cut."""
     word, used = at >> 6, at & 63
     if word >= len(words):
@@ -255,9 +253,9 @@ def _compare(left: Any, right: Any) -> int:
         return _compare(list(left.values()), list(right.values()))
     if isinstance(left, list | tuple):
         for one, other in zip(left, right, strict=False):
-            found = _compare(one, other)
-            if found:
-                return found
+            sign = _compare(one, other)
+            if sign:
+                return sign
         return (len(left) > len(right)) - (len(left) < len(right))
     if isinstance(left, str):
         left, right = left.encode(), right.encode()
@@ -279,9 +277,9 @@ def _rank_slowly(column: pa.Array) -> Words:
     order = sorted(range(len(values)), key=functools.cmp_to_key(lambda a, b: _compare(values[a], values[b])))
     ranks = np.zeros(len(values), np.uint64)
     rank = 0
-    for before, here in itertools.pairwise(order):
-        rank += _compare(values[before], values[here]) != 0
-        ranks[here] = rank
+    for previous, row in itertools.pairwise(order):
+        rank += _compare(values[previous], values[row]) != 0
+        ranks[row] = rank
     return ranks
 
 
@@ -307,7 +305,7 @@ def _directed(column: pa.Array, *, descending: bool, nulls_first: bool) -> list[
     return words
 
 
-def run_lengths(starts: Places, count: int) -> Places:
+def run_lengths(starts: Positions, count: int) -> Positions:
     """Return the lengths of consecutive runs that begin at `starts` and end at `count`; np.diff takes ten times as long."""
     lengths = np.empty(len(starts), np.int64)
     if len(starts):
@@ -316,7 +314,7 @@ def run_lengths(starts: Places, count: int) -> Places:
     return lengths
 
 
-def is_start(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def is_start(*columns: Numbers) -> Bools:
     """Return which rows of sorted columns of one length differ from the row before."""
     fresh = np.zeros(len(columns[0]), np.bool_)
     fresh[:1] = True
@@ -325,12 +323,22 @@ def is_start(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return fresh
 
 
-def run_starts(*columns: npt.NDArray[Any]) -> Places:
+def run_starts(*columns: Numbers) -> Positions:
     """Return where runs of equal rows begin in sorted columns of one length."""
     return is_start(*columns).nonzero()[0]
 
 
-def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> Places:
+def compare_words(left: Sequence[Numbers], right: Sequence[Numbers]) -> tuple[Bools, Bools]:
+    """Compare rows of words, the first word most significant: return where the left row is less, and where both are equal."""
+    less: Bools = left[0] < right[0]
+    equal: Bools = left[0] == right[0]
+    for one, other in zip(left[1:], right[1:], strict=True):
+        less |= equal & (one < other)
+        equal &= one == other
+    return less, equal
+
+
+def sort_positions(keys: Sequence[Numbers], *, merging: bool = False) -> Positions:
     """Return the positions that sort rows by several integer columns, the first one most significant; it may not be negative.
 
     The first column and the leading bits of the second one that vary are packed into a word, and words are sorted; what else
@@ -352,11 +360,11 @@ def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> P
     word = np.empty(len(first), np.uint64)
     for start in range(0, len(first), _CHUNK):
         part = slice(start, start + _CHUNK)
-        here = np.subtract(second[part], lowest, out=word[part])
+        packed = np.subtract(second[part], lowest, out=word[part])
         if span > room:
-            here >>= np.uint64(span - room)
+            packed >>= np.uint64(span - room)
         if room < 64:
-            here |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
+            packed |= (first[part] - first.dtype.type(least)).astype(np.uint64) << np.uint64(room)
     if merging:
         order = word.argsort(kind="stable")
         word = word.take(order)
@@ -369,63 +377,60 @@ def sort_places(keys: Sequence[npt.NDArray[Any]], *, merging: bool = False) -> P
     return order
 
 
-def _break_ties(order: Places, same: npt.NDArray[np.bool_], keys: Sequence[npt.NDArray[Any]]) -> None:
+def _break_ties(order: Positions, same: Bools, keys: Sequence[Numbers]) -> None:
     """Sort again, in place, the rows that are the `same` as the row before them, by more columns."""
     tied = np.zeros(len(order), np.bool_)
     tied[1:] |= same
     tied[:-1] |= same
-    places = tied.nonzero()[0]
-    block = np.cumsum(~np.concatenate(([False], same)))[places]
-    rows = order[places]
+    positions = tied.nonzero()[0]
+    block = np.cumsum(~np.concatenate(([False], same)))[positions]
+    rows = order[positions]
     chosen = [key[rows] for key in keys]
-    # Most ties are of equal rows, or in order already: the place decides those.
-    fine = np.zeros(len(places) - 1, np.bool_)
-    equal = np.ones(len(places) - 1, np.bool_)
-    for key in (block, *chosen):
-        fine |= equal & (key[:-1] < key[1:])
-        equal &= key[:-1] == key[1:]
-    if not (fine | equal).all():
-        order[places] = rows[np.lexsort((*reversed(chosen), block))]
+    # Most ties are of equal rows, or in order already: the position decides those.
+    columns = (block, *chosen)
+    less, equal = compare_words([key[:-1] for key in columns], [key[1:] for key in columns])
+    if not (less | equal).all():
+        order[positions] = rows[np.lexsort((*reversed(chosen), block))]
 
 
 def _refine(
-    order: Places, classes: Places, column: pa.Array, *, descending: bool, nulls_first: bool
-) -> Places:
-    """Sort the places of every class by one more column, in place; return the finer classes."""
+    order: Positions, classes: Positions, column: pa.Array, *, descending: bool, nulls_first: bool
+) -> Positions:
+    """Sort the positions of every class by one more column, in place; return the finer classes."""
     count = len(order)
     starts = run_starts(classes)
     if len(starts) == count:
         return classes
     sizes = run_lengths(starts, count)
-    places = (sizes > 1).repeat(sizes).nonzero()[0]
-    rows, outer = order[places], classes[places]
-    whole = len(places) == len(column) and len(starts) == 1 and bool((rows == np.arange(count)).all())
+    positions = (sizes > 1).repeat(sizes).nonzero()[0]
+    rows, outer = order[positions], classes[positions]
+    all_rows = len(positions) == len(column) and len(starts) == 1 and bool((rows == np.arange(count)).all())
     words = _directed(
-        column if whole else column.take(pa.array(rows)), descending=descending, nulls_first=nulls_first
+        column if all_rows else column.take(pa.array(rows)), descending=descending, nulls_first=nulls_first
     )
     if len(starts) == 1 and len(words) == 1:
         inner = np.argsort(words[0], kind="stable")
     else:
-        inner = sort_places((outer, *words))
-    order[places] = rows[inner]
+        inner = sort_positions((outer, *words))
+    order[positions] = rows[inner]
     outer = outer[inner]
     # Classes of one row, which lie between the others, start anew as they did before.
     new = np.ones(count, np.bool_)
-    new[places] = False
-    new[places[run_starts(outer, *(word[inner] for word in words))]] = True
-    finer: Places = np.cumsum(new)
+    new[positions] = False
+    new[positions[run_starts(outer, *(word[inner] for word in words))]] = True
+    finer: Positions = np.cumsum(new)
     return finer
 
 
-def _classes(count: int, starts: Places) -> Places:
+def _classes(count: int, starts: Positions) -> Positions:
     """Number the runs that begin at `starts`."""
     return np.arange(len(starts)).repeat(run_lengths(starts, count))
 
 
 def rank_rows(
-    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
-) -> tuple[Places, Places]:
-    """Sort rows by group and keys, the whole row breaking ties; return positions, and for each place its peer class.
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Positions | None = None
+) -> tuple[Positions, Positions]:
+    """Sort rows by group and keys, the whole row breaking ties; return positions, and for each position its peer class.
 
     Rows are peers when they have the same group (a number that is not negative) and equal keys. Among rows that are equal in
     every column -0.0 comes before 0.0.
@@ -435,8 +440,8 @@ def rank_rows(
 
 
 def rank_classes(
-    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Places | None = None
-) -> tuple[Places, Places, Places]:
+    columns: Sequence[pa.Array], keys: Sequence[Key], groups: Positions | None = None
+) -> tuple[Positions, Positions, Positions]:
     """The same with a third class: rows of one group that are equal in every column, as rows of a multiset are."""
     count = len(columns[0]) if columns else len(groups) if groups is not None else 0
     order = np.arange(count)
@@ -449,7 +454,7 @@ def rank_classes(
         if first:
             key = first.pop(0)
             words = _directed(columns[key.column], descending=key.descending, nulls_first=key.nulls_first)
-        order = sort_places((groups, *words))
+        order = sort_positions((groups, *words))
         classes = _classes(count, run_starts(groups[order], *(word[order] for word in words)))
     for key in first:
         classes = _refine(
@@ -473,6 +478,6 @@ def _zeros_apart(column: pa.Array) -> pa.Array:
     return pa.array(words.view(np.int64), mask=missing)
 
 
-def sort_rows(columns: Sequence[pa.Array], keys: Sequence[Key]) -> Places:
+def sort_rows(columns: Sequence[pa.Array], keys: Sequence[Key]) -> Positions:
     """Return the positions of rows in the order of the keys, the whole row breaking ties."""
     return rank_rows(columns, keys)[0]

@@ -19,7 +19,7 @@ TAKEN = (
 
 
 def to_arrow(rows: Any, schema: Any = None) -> pa.Table:
-    """Return rows as an Arrow table, in the given schema when there is one.
+    """Return rows as an Arrow table, in `schema` when there is one.
 
     With a schema, columns go by name: a missing column is NULL, an unknown one is refused, and values are cast when nothing
     is lost. Naive times in a zoned column count as UTC. Dictionary and view columns become plain ones.

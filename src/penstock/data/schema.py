@@ -333,7 +333,7 @@ class _Ddl:
             raise ConfigError(
                 f"unknown type '{word}'",
                 code="CONFIG_UNKNOWN_TYPE",
-                where=self._place(at),
+                where=self._location(at),
                 hint=suggest(word, TYPE_NAMES, what="type"),
             )
         return self._plain(name)
@@ -417,14 +417,14 @@ class _Ddl:
         return self.tokens[at][1] if at < len(self.tokens) else ""
 
     def _take(self, mark: str) -> bool:
-        found = self._peek() == mark
-        self.next += found
-        return found
+        taken = self._peek() == mark
+        self.next += taken
+        return taken
 
     def _words(self, *words: str) -> bool:
-        found = all(self._peek(ahead).lower() == word for ahead, word in enumerate(words))
-        self.next += len(words) if found else 0
-        return found
+        taken = all(self._peek(ahead).lower() == word for ahead, word in enumerate(words))
+        self.next += len(words) if taken else 0
+        return taken
 
     def _expect(self, mark: str) -> None:
         if not self._take(mark):
@@ -452,9 +452,9 @@ class _Ddl:
         return ConfigError(
             f"the schema cannot be read: {message}",
             code="CONFIG_SCHEMA_SYNTAX",
-            where=self._place(at),
+            where=self._location(at),
             hint="write columns as in 'id BIGINT NOT NULL, amount DECIMAL(10,2), tags ARRAY<STRING>'",
         )
 
-    def _place(self, at: int) -> str:
+    def _location(self, at: int) -> str:
         return f"column {at + 1} of {self.text.strip()!r}"

@@ -8,10 +8,8 @@ parted by their highest bits: positions within a part are short, more bits of th
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
-Positions = npt.NDArray[np.int64]
+from penstock.data.arrays import Positions, Words
 
 _PACK_FROM = 2_048
 _PART_FROM = 524_288
@@ -51,7 +49,7 @@ def _packed(words: Words, shared: np.uint64) -> tuple[Positions, Words]:
 
 
 def _repair(order: Positions, ordered: Words, high: Words, descents: Positions) -> None:
-    """Sort the words again, in place, whose high bits are those of a place where words descend."""
+    """Sort the words again, in place, whose high bits are those of a position where words descend."""
     wrong = np.unique(high[descents])
     if 4 * len(descents) > len(order):
         at = np.arange(len(order))
@@ -68,9 +66,9 @@ def _parted(words: Words, shared: np.uint64) -> tuple[Positions, Words]:
     part = np.empty(len(words), np.uint8)
     sizes = np.zeros(1 << _PART_BITS, np.int64)
     for start in range(0, len(words), _CHUNK):
-        here = slice(start, start + _CHUNK)
-        part[here] = (words[here] << shared) >> np.uint64(64 - _PART_BITS)
-        sizes += np.bincount(part[here], minlength=len(sizes))
+        chunk = slice(start, start + _CHUNK)
+        part[chunk] = (words[chunk] << shared) >> np.uint64(64 - _PART_BITS)
+        sizes += np.bincount(part[chunk], minlength=len(sizes))
     order = np.argsort(part, kind="stable")
     ordered = words.take(order)
     begin = 0

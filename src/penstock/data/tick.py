@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What may be known of a tick: its number and its time (microseconds since the epoch, UTC)."""
+    """What an operator may know of a tick: its number and its time (microseconds since the epoch, UTC)."""
 
     number: int
     micros: int

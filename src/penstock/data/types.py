@@ -52,8 +52,8 @@ class Parsed:
 
 def decimal_parts(name: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal type, None for another type."""
-    found = _DECIMAL.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DECIMAL.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _split(text: str) -> list[str]:
@@ -90,11 +90,11 @@ def parse(name: str) -> Parsed:
 
 @lru_cache(maxsize=4096)
 def kernel_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a column of the given Spark type."""
+    """Return the Arrow type of a column of a Spark type."""
     text = name.strip()
-    found = _SIMPLE.get(text.lower())
-    if found is not None:
-        return found
+    simple = _SIMPLE.get(text.lower())
+    if simple is not None:
+        return simple
     decimal = decimal_parts(text.lower())
     if decimal is not None:
         return pa.decimal128(*decimal)

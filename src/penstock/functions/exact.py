@@ -1,8 +1,8 @@
 """Exact sums by slot: the order of additions never matters, and taking a value out gives the previous bits back.
 
-A sum is a wide integer in limbs of 32 bits, each held in an int64, the highest one signed. Within a tick limbs may run
+A sum is a wide integer in limbs of 32 bits, each in an int64, the highest one signed. Within a tick limbs may run
 over their 32 bits; `settle` carries. Floating-point numbers are integers times a power of two, so their sum is a wide
-integer too: those within the window of the limbs go there, the rare others are kept as Python integers, and NaN and the
+integer too: those within the window of the limbs go there, the rare others are Python integers, and NaN and the
 infinities are counted. A result is rounded once, when it is read.
 """
 
@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Bools, Floats, Ints, Positions
 from penstock.errors import DataError
 from penstock.functions.rounding import ratio
 from penstock.state.slot_array import SlotArray
 from penstock.state.slot_numbers import SlotNumbers
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _MASK = np.int64(0xFFFFFFFF)
 _BITS = np.int64(32)
@@ -102,7 +98,7 @@ def integers_of(block: Ints) -> list[int]:
     return [int.from_bytes(raw[at : at + step], "little", signed=True) for at in range(0, len(raw), step)]
 
 
-def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
+def magnitude(block: Ints) -> tuple[Ints, Bools, int]:
     """Split settled sums into limbs of their absolute value (one row per limb, lowest first), their sign, and the first limb.
 
     Limbs that are zero in all sums are left out: numbers of one kind use few of them.
@@ -126,7 +122,7 @@ def magnitude(block: Ints) -> tuple[Ints, npt.NDArray[np.bool_], int]:
     return parts[used[0] : used[-1] + 1], negative, int(used[0])
 
 
-def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, Bools]:
     """Divide by positive integers below 2**31: quotient limbs, with `extra` more limbs below, and whether a rest remains."""
     count, width = parts.shape
     quotient = np.zeros((count + extra, width), np.int64)
@@ -140,18 +136,16 @@ def divide(parts: Ints, divisors: Ints, *, extra: int) -> tuple[Ints, npt.NDArra
     return quotient, rest != 0
 
 
-def nearest(
-    parts: Ints, negative: npt.NDArray[np.bool_], base: int, inexact: npt.NDArray[np.bool_] | None = None
-) -> Floats:
+def nearest(parts: Ints, negative: Bools, base: int, inexact: Bools | None = None) -> Floats:
     """Return the doubles nearest to the limbs times 2**base; `inexact` says that something below was cut off."""
     count, width = parts.shape
     filled = np.zeros((count + 2, width), np.int64)
     filled[2:] = parts
-    some = filled != 0
-    high = count + 1 - np.argmax(some[::-1], axis=0)
+    nonzero = filled != 0
+    high = count + 1 - np.argmax(nonzero[::-1], axis=0)
     columns = np.arange(width)
     top = filled[high, columns]
-    sticky = (np.argmax(some, axis=0) < high - 2) & (top != 0)
+    sticky = (np.argmax(nonzero, axis=0) < high - 2) & (top != 0)
     if inexact is not None:
         sticky |= inexact
     # 64 significant bits with the highest one set, the last one sticky: the conversion to double then rounds correctly.
@@ -167,7 +161,7 @@ def nearest(
     return np.where(negative, -result, result) if negative.any() else result
 
 
-def split_doubles(values: Floats) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def split_doubles(values: Floats) -> tuple[Ints, Ints, Bools]:
     """Return mantissas, exponents of their lowest bits and signs of finite doubles."""
     bits = values.view(np.int64)
     exponent = (bits >> np.int64(52)) & np.int64(0x7FF)
@@ -182,7 +176,7 @@ def _is_heavy(weights: Ints) -> bool:
 
 
 def _in_chunks(compute: Callable[[slice], Floats], count: int) -> Floats:
-    """Put the results of a computation together that is made for some rows at a time."""
+    """Put the results of a computation together that takes a bounded number of rows at a time."""
     if count <= _CHUNK:
         return compute(slice(0, count))
     pieces = [compute(slice(at, min(at + _CHUNK, count))) for at in range(0, count, _CHUNK)]
@@ -271,11 +265,11 @@ class FloatSums(Composite):
             pieces = [(piece[inside], shift) for piece, shift in pieces]
         flat = block.reshape(-1)
         for piece, shift in pieces:
-            place = start + shift if shift else start
-            offset = place & np.int64(31)
+            bit = start + shift if shift else start
+            offset = bit & np.int64(31)
             low = (piece & _MASK) << offset
             high = (piece >> _BITS) << offset
-            index = groups * limbs + (place >> np.int64(5))
+            index = groups * limbs + (bit >> np.int64(5))
             np.add.at(flat, index, (low & _MASK) * weights)
             np.add.at(flat, index + 1, ((low >> _BITS) + (high & _MASK)) * weights)
             np.add.at(flat, index + 2, (high >> _BITS) * weights)
@@ -298,16 +292,16 @@ class FloatSums(Composite):
         """Add the sums of other slots to those at slots, pairwise; slots differ."""
         self.sums.merge(other.sums, slots, others)
         if other.crowded:
-            for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
-                self._outside.put(slot, (self.outside(slot) + other.outside(there),))
+            for slot, other_slot in zip(slots.tolist(), others.tolist(), strict=True):
+                self._outside.put(slot, (self.outside(slot) + other.outside(other_slot),))
 
     def outside(self, slot: int) -> int:
-        """What is held of a slot outside of its limbs, in units of 2**-unit."""
+        """The part of the sum of a slot outside of its limbs, in units of 2**-unit."""
         return self._outside.at(slot)[0]
 
     @property
     def crowded(self) -> bool:
-        """Whether numbers outside of the window are held."""
+        """Whether there are numbers outside of the window."""
         return len(self._outside) > 0
 
     def integers(self, slots: Positions, *, fine: bool = True) -> list[int]:
@@ -415,7 +409,7 @@ class IntegerSums(Composite):
         """Add the sums of other slots to those at slots, pairwise; slots differ."""
         self.sums.merge(other.sums, slots, others)
 
-    def words(self, slots: Positions) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def words(self, slots: Positions) -> tuple[Ints, Bools]:
         """Return the sums modulo 2**64, and where they do not fit into 64 bits."""
         block = self.sums.rows.data[slots]
         high = block[:, 1]
@@ -479,7 +473,7 @@ class DecimalSums(Composite):
     def integers(self, slots: Positions) -> list[int]:
         return self.sums.integers(slots)
 
-    def words(self, slots: Positions, precision: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def words(self, slots: Positions, precision: int) -> tuple[Ints, Bools]:
         """Return the sums as rows of two 64-bit words, and where they have more than `precision` digits."""
         block = self.sums.rows.data[slots]
         words = np.empty((len(block), 2), np.int64)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.data.arrays import Positions
 from penstock.errors import InternalError
 from penstock.functions import evaluate
 from penstock.functions.scalars.base import TickLike
 from penstock.plan.expression import Call, Expression, Literal
 
-Positions = npt.NDArray[np.int64]
 Generated = tuple[Positions, tuple[pa.Array, ...]]
 Generator = Callable[[Sequence[pa.Array], int, TickLike], Generated]
 

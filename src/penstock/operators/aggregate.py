@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather, null_mask
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import normalized
 from penstock.data.tick import Tick
@@ -24,7 +25,7 @@ from penstock.functions.aggregates.base import Function, Parts, Rows, Selection,
 from penstock.functions.aggregates.distinct import DistinctRows
 from penstock.functions.aggregates.result import Result, equal, picked, shown
 from penstock.operators.base import Operator
-from penstock.operators.sample import blamed
+from penstock.operators.sample import with_sample
 from penstock.plan.node import AggregateCall
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Resolved, Slots
@@ -100,15 +101,15 @@ class Aggregate(Operator):
         try:
             new = self._results(touched)
         except DataError as error:
-            raise self._blamed(error, delta, groups) from None
+            raise self._with_sample(error, delta, groups) from None
         if self._index is not None:
             self._index.release(touched[left == 0])
         return self._change(delta, groups, _Groups(had, old), _Groups(has, new))
 
-    def _blamed(self, error: DataError, delta: Delta, groups: Resolved) -> DataError:
+    def _with_sample(self, error: DataError, delta: Delta, groups: Resolved) -> DataError:
         """The error of an aggregate, with the changed rows of the first group that it concerns."""
         group = next(slot for slot in groups.touched if self._fails(slot))
-        return blamed(error, delta.take(np.flatnonzero(groups.slots == group)), self._names, of="group")
+        return with_sample(error, delta.take(np.flatnonzero(groups.slots == group)), self._names, of="group")
 
     def _fails(self, slot: int) -> bool:
         try:
@@ -118,7 +119,7 @@ class Aggregate(Operator):
         return False
 
     def contents(self) -> Delta:
-        """All rows that the operator has given and not taken back."""
+        """All rows of the operator's output."""
         slots = _ONLY if self._index is None else self._index.live()
         keys = () if self._index is None else self._index.keys(slots)
         return Delta(self._rows(keys, slots), np.ones(len(slots), np.int64))
@@ -158,8 +159,10 @@ class Aggregate(Operator):
         if passes is None or passes.all():
             rows = Rows(groups.touched, groups.groups, delta.weights, columns)
         else:
-            places = passes.nonzero()[0]
-            rows = Rows(groups.touched, groups.groups[places], delta.weights[places], gather(columns, places))
+            passing = passes.nonzero()[0]
+            rows = Rows(
+                groups.touched, groups.groups[passing], delta.weights[passing], gather(columns, passing)
+            )
         return self._distinct[chosen].change(rows) if chosen.distinct else rows
 
     def _results(self, slots: Positions) -> tuple[Result, ...]:

@@ -15,7 +15,7 @@ from penstock.state.state import State
 
 
 class Arrange(Operator):
-    """The one place that steps an arrangement; joins that read it come behind."""
+    """The one operator that steps an arrangement; joins that read it come behind."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement

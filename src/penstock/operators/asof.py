@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, null_mask
+from penstock.data.arrays import Bools, Ints, Positions, Words
+from penstock.data.column_view import null_mask
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.ordering import Words, encode
+from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
-from penstock.state.history import History, Ids
+from penstock.state.history import History
 from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
@@ -70,7 +70,9 @@ class Asof(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         sides = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
-        left, right = (delta.take(np.flatnonzero(known)) for delta, known in zip(inputs, sides, strict=True))
+        left, right = (
+            delta.take(np.flatnonzero(matchable)) for delta, matchable in zip(inputs, sides, strict=True)
+        )
         groups = self._resolve(left, right)
         left_times, right_times = self._words(left, 0), self._words(right, 1)
         left_ids, _ = self._left.stage(groups[: len(left)], left_times, left.columns, left.weights)
@@ -87,12 +89,12 @@ class Asof(Operator):
 
     def _matchable(self, delta: Delta, side: int) -> Bools:
         """Which rows have neither a NULL key nor a NULL time."""
-        known = np.ones(len(delta), np.bool_)
+        valid = np.ones(len(delta), np.bool_)
         for column in (*self._keys[side], self._times[side]):
             nulls = null_mask(delta.columns[column])
             if nulls is not None:
-                known &= ~nulls
-        return known
+                valid &= ~nulls
+        return valid
 
     def _resolve(self, left: Delta, right: Delta) -> Positions:
         """The groups of the left rows, then of the right rows; a group lives while it has rows on any side."""
@@ -111,19 +113,19 @@ class Asof(Operator):
         (words,) = encode(delta.columns[self._times[side]])
         return words
 
-    def _matches(self, groups: Positions, times: Words, *, committed: bool = False) -> Ids:
+    def _matches(self, groups: Positions, times: Words, *, committed: bool = False) -> Ints:
         """The id of the right row that each left row has, -1 for none."""
-        found: list[tuple[Ids, Words]] = []
+        nearest: list[tuple[Ints, Words]] = []
         for direction, later in (("backward", False), ("forward", True)):
             if self._direction in (direction, "nearest"):
                 ids, at = self._right.nearest(groups, times, later=later, committed=committed)
                 apart = at - times if later else times - at
                 if self._tolerance is not None:
                     ids = np.where(apart <= self._tolerance, ids, -1)
-                found.append((ids, apart))
-        if len(found) == 1:
-            return found[0][0]
-        (before, back), (behind, ahead) = found
+                nearest.append((ids, apart))
+        if len(nearest) == 1:
+            return nearest[0][0]
+        (before, back), (behind, ahead) = nearest
         return np.where((before >= 0) & ((behind < 0) | (back <= ahead)), before, behind)
 
     def _moved(self, changed: Run) -> list[Delta]:
@@ -159,20 +161,20 @@ class Asof(Operator):
         edge = _LAST if later else np.uint64(0)
         one = np.uint64(1)
         inner = np.flatnonzero(times != edge)
-        reach: npt.NDArray[np.uint64] = np.full(len(times), edge)
+        reach: Words = np.full(len(times), edge)
         start = times[inner] + one if later else times[inner] - one
         ids, at = self._right.nearest(groups[inner], start, later=later, committed=False)
-        there = np.flatnonzero(ids >= 0)
-        reach[inner[there]] = at[there] - one if later else at[there] + one
+        bounded = np.flatnonzero(ids >= 0)
+        reach[inner[bounded]] = at[bounded] - one if later else at[bounded] + one
         if self._tolerance is None:
             return reach
         room = edge - times if later else times
         step = np.minimum(room, self._tolerance)
         return np.minimum(reach, times + step) if later else np.maximum(reach, times - step)
 
-    def _joined(self, ids: Ids, matches: Ids, weights: npt.NDArray[np.int64]) -> Delta:
+    def _joined(self, ids: Ints, matches: Ints, weights: Ints) -> Delta:
         """Left rows by id with their matches by id."""
         if not self._outer:
-            kept = np.flatnonzero(matches >= 0)
-            ids, matches, weights = ids[kept], matches[kept], weights[kept]
+            matched = np.flatnonzero(matches >= 0)
+            ids, matches, weights = ids[matched], matches[matched], weights[matched]
         return Delta((*self._left.columns(ids), *self._right.columns(matches)), weights)

@@ -27,7 +27,7 @@ class Operator(Composite, ABC):
 
         Called once, in the tick that registers the operator, before its only `step` of that tick (which sees the initial
         rows of its inputs, and all data that is already there); its rows and those of the step together are the first
-        output. A global aggregate gives its row over nothing here, constant rows are given here. State that it changes is
+        output. A global aggregate gives its row over nothing here, and constant rows enter here. State that it changes is
         final or forgotten with that of the step, by the same `commit` or `rollback`; after a rollback it may be called
         again.
         """

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, true_mask
+from penstock.data.arrays import Positions
+from penstock.data.column_view import gather, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
@@ -61,8 +62,8 @@ class Union(Operator):
     """All rows of all inputs: the weights of equal rows add up."""
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        some = [delta for delta in inputs if len(delta)]
-        return concat(some or inputs[:1])
+        filled = [delta for delta in inputs if len(delta)]
+        return concat(filled or inputs[:1])
 
 
 class Expand(Operator):
@@ -88,8 +89,8 @@ class Generate(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         parents, generated = self._generator(delta.columns, len(delta), tick)
-        kept = gather([delta.columns[column] for column in self._required], parents)
-        return Delta((*kept, *generated), delta.weights[parents])
+        required = gather([delta.columns[column] for column in self._required], parents)
+        return Delta((*required, *generated), delta.weights[parents])
 
 
 class Feed(Operator):
@@ -100,7 +101,7 @@ class Feed(Operator):
 
 
 class Values(Operator):
-    """Constant rows, given at registration."""
+    """Constant rows, which enter at registration."""
 
     def __init__(self, rows: Delta) -> None:
         self._rows = rows

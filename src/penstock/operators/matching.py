@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, gather, join_pieces, null_mask, true_mask
+from penstock.data.arrays import Bools
+from penstock.data.column_view import gather, join_pieces, null_mask, true_mask
 from penstock.data.delta import Delta, Weights
 from penstock.data.hashing import Hashes
 from penstock.data.tick import Tick
@@ -48,12 +49,12 @@ class Matcher:
 
     def matchable(self, keys: Sequence[pa.Array]) -> Bools | None:
         """Which keys can match at all: those without NULL where it matters; None means all of them."""
-        found: Bools | None = None
+        valid: Bools | None = None
         for key, safe in zip(keys, self.null_safe, strict=True):
             nulls = None if safe or self.crossing else null_mask(key)
             if nulls is not None:
-                found = ~nulls if found is None else found & ~nulls
-        return found
+                valid = ~nulls if valid is None else valid & ~nulls
+        return valid
 
     def matches(
         self, delta: Delta, reader: Reader, tick: Tick, words: Hashes | None = None
@@ -81,24 +82,24 @@ class Matcher:
         matches = list(self.matches(own, reader, tick, run.words))
         if matches and len(own) >= _MANY:
             return self._many(run, matches)
-        at, found = collect(matches, self.other.types)
+        at, matched = collect(matches, self.other.types)
         rows = own.take(at)
-        columns = (rows.columns, found.columns) if self.own_is_left else (found.columns, rows.columns)
-        return Delta((*columns[0], *columns[1]), rows.weights * found.weights)
+        columns = (rows.columns, matched.columns) if self.own_is_left else (matched.columns, rows.columns)
+        return Delta((*columns[0], *columns[1]), rows.weights * matched.weights)
 
     def _many(self, run: Run, matches: Sequence[Match]) -> Delta:
         """The same for many pairs, each written where it stays."""
         own = [join_pieces([(column, match.left) for match in matches]) for column in run.views]
         width = range(len(self.other.types))
-        found = [join_pieces([(match.run.views[at], match.right) for match in matches]) for at in width]
+        matched = [join_pieces([(match.run.views[at], match.right) for match in matches]) for at in width]
         weights = np.empty(sum(len(match.left) for match in matches), np.int64)
         end = 0
         for match in matches:
-            here = weights[end : end + len(match.left)]
-            here[:] = run.weights.take(match.left)
-            here *= match.run.weights.take(match.right)
+            piece = weights[end : end + len(match.left)]
+            piece[:] = run.weights.take(match.left)
+            piece *= match.run.weights.take(match.right)
             end += len(match.left)
-        columns = (own, found) if self.own_is_left else (found, own)
+        columns = (own, matched) if self.own_is_left else (matched, own)
         return Delta((*columns[0], *columns[1]), weights)
 
     def counts(self, delta: Delta, reader: Reader, tick: Tick) -> Weights:
@@ -118,6 +119,6 @@ class Matcher:
             yield from reader.probe(keys, len(delta), words)
             return
         chosen = np.flatnonzero(possible)
-        some = None if words is None else words[chosen]
-        for match in reader.probe(gather(keys, chosen), len(chosen), some):
+        chosen_words = None if words is None else words[chosen]
+        for match in reader.probe(gather(keys, chosen), len(chosen), chosen_words):
             yield Match(chosen[match.left], match.run, match.right)

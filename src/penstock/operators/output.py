@@ -1,4 +1,4 @@
-"""The result of a view: kept row by row, or read from the operator that has it anyway."""
+"""The result of a view: stored row by row, or read from the operator that has it anyway."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.data.arrays import Bools
 from penstock.data.column_view import gather
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
@@ -25,7 +26,7 @@ class Output(Operator):
 
     Rule: V+ = V- + consolidate(dV); a row that would be there less than zero times is a fault of ours and rejects the tick.
     Cost: delta. `arrangement` holds the rows, by the whole row or by key columns, and may be shared with the view's readers.
-    Columns behind the `visible` ones are there for the order only: they are kept, and never given.
+    Columns behind the `visible` ones are there for the order only: they are stored, and never shown.
 
     An operator `below` that can give all of its rows (`contents`) makes it needless to keep them once more: a tick then costs
     no more than to consolidate its delta.
@@ -51,8 +52,8 @@ class Output(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         if self._contents is not None:
-            known = self._below is not None and self._below.consolidated
-            return self._shown(delta if known else consolidate(delta))
+            is_consolidated = self._below is not None and self._below.consolidated
+            return self._shown(delta if is_consolidated else consolidate(delta))
         # A run is consolidated: the change is hashed and sorted once.
         run = self.arrangement.sorted(delta)
         self._check(run)
@@ -89,15 +90,15 @@ class Output(Operator):
         return expanded(self.rows())
 
     def lookup(self, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
-        """The committed rows whose `columns` equal any of the given rows of values.
+        """The committed rows whose `columns` equal any of the rows of `values`.
 
-        Cost: the rows found when the arrangement is keyed by these columns, otherwise data.
+        Cost: the matching rows when the arrangement is keyed by these columns, otherwise data.
         """
         reader = self.arrangement.before()
         if reader.keys is not None and sorted(reader.keys) == sorted(columns):
             by_column = dict(zip(columns, values, strict=True))
-            _, found = reader.lookup([by_column[key] for key in reader.keys], len(values[0]))
-            return expanded(consolidate(found))
+            _, rows = reader.lookup([by_column[key] for key in reader.keys], len(values[0]))
+            return expanded(consolidate(rows))
         parts = [
             run.delta().take(np.flatnonzero(chosen))
             for run in reader.runs
@@ -109,8 +110,8 @@ class Output(Operator):
         retracted = np.flatnonzero(run.weights < 0)
         if len(retracted) == 0:
             return
-        there = self.arrangement.before().held_of(run, retracted)
-        wrong = retracted[there + run.weights[retracted] < 0]
+        multiplicity = self.arrangement.before().multiplicity_of(run, retracted)
+        wrong = retracted[multiplicity + run.weights[retracted] < 0]
         if len(wrong):
             raise InternalError(
                 f"view {self._name!r} retracts {len(wrong)} rows that it never gave, for example "
@@ -128,11 +129,9 @@ def expanded(rows: Delta) -> tuple[pa.Array, ...]:
     return gather(rows.columns, np.repeat(np.arange(len(rows)), rows.weights))
 
 
-def _matches(
-    columns: Sequence[pa.Array], values: Sequence[pa.Array], rows: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    found = np.zeros(rows, np.bool_)
-    every = np.arange(rows)
+def _matches(columns: Sequence[pa.Array], values: Sequence[pa.Array], rows: int) -> Bools:
+    matched = np.zeros(rows, np.bool_)
+    positions = np.arange(rows)
     for at in range(len(values[0])):
-        found |= equal_rows(columns, every, values, np.full(rows, at))
-    return found
+        matched |= equal_rows(columns, positions, values, np.full(rows, at))
+    return matched

@@ -5,7 +5,7 @@ Rule, with m(a) the number of matches of row a on the other side, and [m] whethe
     d = dA * [m+] + A- * ([m+] - [m-])
 
 Only rows of A- whose m goes from zero to positive or back are read. Without a residual condition m depends on the key alone and
-is kept as a count per key, so the cost is the delta plus the rows of keys that appear or disappear. With a residual condition
+is stored as a count per key, so the cost is the delta plus the rows of keys that appear or disappear. With a residual condition
 m is counted for the touched rows: the cost is the delta times the rows per key.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Positions
 from penstock.data.delta import Delta, Weights
 from penstock.data.tick import Tick
 from penstock.operators.matching import Matcher
@@ -43,8 +43,8 @@ class Presence:
     def _has_match(self, own: Delta, tick: Tick) -> Bools:
         matcher = self.matcher
         if matcher.residual:
-            found: Bools = matcher.counts(own, matcher.other.after(), tick) > 0
-            return found
+            matched: Bools = matcher.counts(own, matcher.other.after(), tick) > 0
+            return matched
         keys = matcher.own.key_of(own)
         has = matcher.other.count_keys().after(keys, len(own)) > 0
         possible = matcher.matchable(keys)
@@ -72,9 +72,9 @@ class Presence:
             weights.append(other.weights[match.left])
         parts = []
         for run, rows, weights in changes.values():
-            at, place = np.unique(np.concatenate(rows), return_inverse=True)
+            at, inverse = np.unique(np.concatenate(rows), return_inverse=True)
             change = np.zeros(len(at), np.int64)
-            np.add.at(change, place, np.concatenate(weights))
+            np.add.at(change, inverse, np.concatenate(weights))
             touched = np.flatnonzero(change)
             at, change = at[touched], change[touched]
             columns = tuple(view.gather(at) for view in run.views)

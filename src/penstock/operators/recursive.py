@@ -1,6 +1,6 @@
 """WITH RECURSIVE, unrolled: one small circuit per level of the recursion, each fed with the rows of the level below.
 
-Rule: L0 = anchor, L(k+1) = step(Lk, everything found up to Lk), result = L0 + L1 + ... A level is an ordinary incremental circuit, so
+Rule: L0 = anchor, L(k+1) = step(Lk, everything up to Lk), result = L0 + L1 + ... A level is an ordinary incremental circuit, so
 a delete takes back exactly what it had led to, and a cycle cannot support itself: every row of a level rests on the levels below.
 
 Cost: the delta and what it leads to, per level. Levels come and go with the depth of the data.
@@ -101,7 +101,7 @@ class Levels:
             level.maintain(fuel)
 
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return sum(state.memory() for level in self.committed for _, state in level.states())
 
     def save(self) -> Image:

@@ -23,7 +23,7 @@ def sample(rows: Delta, names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def blamed(error: DataError, rows: Delta, names: Sequence[str], *, of: str) -> DataError:
+def with_sample(error: DataError, rows: Delta, names: Sequence[str], *, of: str) -> DataError:
     """Return the error with the changed rows that it concerns: those `of` a group, a partition or an input."""
     message = f"{error.message}; changed rows of the {of}: {sample(rows, names)}"
     return DataError(message, code=error.code, hint=error.hint, where=error.where)

@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, null_mask, true_mask
+from penstock.data.arrays import Bools
+from penstock.data.column_view import null_mask, true_mask
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows
 from penstock.data.tick import Tick
@@ -99,8 +100,8 @@ class NotIn(SemiJoin):
             return gone + self._alive(concat([rows, left]), after, after=True)
         if after != "values":
             return [left] if after == "empty" else []
-        known = _without_nulls(left, self._left)
-        return self._presence.change(known, right, tick, filling=False)
+        without_nulls = _without_nulls(left, self._left)
+        return self._presence.change(without_nulls, right, tick, filling=False)
 
     def _regime(self, *, after: bool) -> _Regime:
         counts = self._right.count_keys()
@@ -116,8 +117,8 @@ class NotIn(SemiJoin):
         rows = _without_nulls(rows, self._left)
         counts = self._right.count_keys()
         keys = self._left.key_of(rows)
-        there = counts.after(keys, len(rows)) if after else counts.before(keys, len(rows))
-        return [rows.take(np.flatnonzero(there <= 0))]
+        matches = counts.after(keys, len(rows)) if after else counts.before(keys, len(rows))
+        return [rows.take(np.flatnonzero(matches <= 0))]
 
 
 def _equal_or_unknown(
@@ -127,10 +128,10 @@ def _equal_or_unknown(
 
     def condition(columns: Sequence[pa.Array], tick: Tick) -> pa.Array:
         result: Bools = np.ones(len(columns[0]), np.bool_)
-        every = np.arange(len(result))
+        positions = np.arange(len(result))
         for left, right in keys:
             a, b = columns[left], columns[left_width + right]
-            pair = equal_rows([a], every, [b], every)
+            pair = equal_rows([a], positions, [b], positions)
             for nulls in (null_mask(a), null_mask(b)):
                 if nulls is not None:
                     pair |= nulls
@@ -150,5 +151,5 @@ def _without_nulls(rows: Delta, side: Arrangement) -> Delta:
 
 
 def _sum(parts: Sequence[Delta], types: Sequence[pa.DataType]) -> Delta:
-    some = [part for part in parts if len(part)]
-    return concat(some) if some else empty(types)
+    filled = [part for part in parts if len(part)]
+    return concat(filled) if filled else empty(types)

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather, null_mask
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
@@ -30,15 +31,15 @@ class Source(Operator):
     """The rows of a source, with or without a primary key.
 
     Rule without a key: S+ = S- + consolidate(dS). A retraction of a row that is not there (or not so often) rejects the tick, or
-    is left out and kept in `missing` with `on_missing="quarantine"`.
+    is left out and goes to `missing` with `on_missing="quarantine"`.
 
     Rule with a key: rows of the delta are events in the order of their positions. An insert replaces the row of its key, the
     last insert of a key wins, a retraction removes the row of its key whatever its other columns say; it must find one, stored
     or inserted before it, and several retractions of a key count as one. One exception makes a delta and its negative inverse of each other: a retraction of exactly the
     stored row comes before the inserts of other rows with that key, wherever it stands. The output is -old +new per changed key.
 
-    With `retained` only those columns are kept and given on (the primary key must be among them); rows are then told apart by a
-    128-bit hash of all columns. Cost: delta.
+    With `retained` the source stores and passes on only those columns (the primary key must be among them); a 128-bit hash of all columns
+    then tells rows apart. Cost: delta.
     """
 
     def __init__(
@@ -59,17 +60,17 @@ class Source(Operator):
         self.columns = tuple(range(len(types))) if self._retained is None else self._retained
         self._nothing = empty(types)
         self.missing = self._nothing
-        kept = [types[column] for column in self.columns]
+        stored_types = [types[column] for column in self.columns]
         keys = None if self._key is None else [self.columns.index(column) for column in self._key]
         if self._retained is not None:
-            kept += [pa.uint64(), pa.uint64()]
-            keys = [len(kept) - 2, len(kept) - 1] if keys is None else keys
-        self.arrangement = Arrangement(kept, keys)
+            stored_types += [pa.uint64(), pa.uint64()]
+            keys = [len(stored_types) - 2, len(stored_types) - 1] if keys is None else keys
+        self.arrangement = Arrangement(stored_types, keys)
 
     def indexed_by(self, columns: Sequence[int]) -> Arrangement | None:
         """The arrangement of whole rows when it is, or can be, one by these columns; None when it cannot.
 
-        Rows are found by a key and a hash of the row as well as by a hash of the row alone, so a source without a primary key
+        An index by a key and a hash of the row serves as well as one by a hash of the row alone, so a source without a primary key
         takes the first key that is asked for, whether or not it has rows. Cost, when it has: data, once.
         """
         if self._retained is not None:
@@ -127,11 +128,11 @@ class Source(Operator):
     def lookup(self, keys: Sequence[pa.Array]) -> Delta:
         """The committed rows with these primary keys. Cost: the keys."""
         assert self._key is not None, "only sources with a primary key can be looked up"
-        _, found = self.arrangement.before().lookup(keys, len(keys[0]))
-        return consolidate(found).select(range(len(self.columns)))
+        _, rows = self.arrangement.before().lookup(keys, len(keys[0]))
+        return consolidate(rows).select(range(len(self.columns)))
 
     def _stored(self, delta: Delta) -> Delta:
-        """The rows as they are kept."""
+        """The rows as the arrangement stores them."""
         if self._retained is None:
             return delta
         low, high = hash_wide(delta.columns, len(delta))
@@ -146,8 +147,8 @@ class Source(Operator):
             return None
         retracted = (run.weights < 0).nonzero()[0]
         if len(retracted):
-            there = self.arrangement.before().held_of(run, retracted)
-            if (there + run.weights[retracted] < 0).any():
+            multiplicity = self.arrangement.before().multiplicity_of(run, retracted)
+            if (multiplicity + run.weights[retracted] < 0).any():
                 return None
         self.arrangement.apply_run(run)
         # Many rows go on in the order of the index, which keeps equal keys together; a few as they came.
@@ -161,8 +162,8 @@ class Source(Operator):
         retracted = np.flatnonzero(delta.weights < 0)
         if len(retracted) == 0:
             return stored, self._nothing
-        there = self.arrangement.before().multiplicity(stored.take(retracted))
-        lacking = np.minimum(there + delta.weights[retracted], 0)
+        multiplicity = self.arrangement.before().multiplicity(stored.take(retracted))
+        lacking = np.minimum(multiplicity + delta.weights[retracted], 0)
         short = np.flatnonzero(lacking)
         if len(short) == 0:
             return stored, self._nothing
@@ -187,8 +188,10 @@ class Source(Operator):
         old, has_old = self._old_rows(gather(keys, first), len(starts))
         events = _Events(delta.weights > 0, group, len(starts), has_old)
         same = np.zeros(len(delta), np.bool_)
-        known = np.flatnonzero(has_old[group] >= 0)
-        same[known] = equal_rows(stored.columns, known, old.columns, has_old[group[known]], as_rows=True)
+        with_old = np.flatnonzero(has_old[group] >= 0)
+        same[with_old] = equal_rows(
+            stored.columns, with_old, old.columns, has_old[group[with_old]], as_rows=True
+        )
         winner, missing = events.settle(same)
         changed = np.flatnonzero((winner >= 0) | events.removed)
         inserts = stored.take(winner[changed][winner[changed] >= 0])
@@ -199,10 +202,10 @@ class Source(Operator):
 
     def _old_rows(self, keys: Sequence[pa.Array], count: int) -> tuple[Delta, Positions]:
         """The stored rows of these keys, and for every key the position of its row among them, or -1."""
-        left, found = self.arrangement.before().lookup(keys, count)
-        # A key may be found with retractions that have not met their row yet.
-        marked = consolidate(Delta((*found.columns, pa.array(left)), found.weights))
-        old = marked.select(range(len(found.columns)))
+        left, rows = self.arrangement.before().lookup(keys, count)
+        # A key may have retractions that have not met their row yet.
+        marked = consolidate(Delta((*rows.columns, pa.array(left)), rows.weights))
+        old = marked.select(range(len(rows.columns)))
         at = np.full(count, -1, np.int64)
         at[marked.columns[-1].to_numpy()] = np.arange(len(marked))
         return old, at

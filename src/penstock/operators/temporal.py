@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.arrays import Bools, Ints
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.tick import Tick
@@ -24,8 +24,6 @@ from penstock.state.cell import Cell
 from penstock.state.spine import Spine
 from penstock.state.state import Image, State
 from penstock.state.time_index import TimeIndex
-
-Keys = npt.NDArray[np.int64]
 
 
 class LastTick(Cell[Tick | None]):
@@ -82,7 +80,7 @@ class TemporalFilter(Operator):
         self,
         types: Sequence[pa.DataType],
         *,
-        key: Callable[[Sequence[pa.Array], int, Tick], tuple[Keys, npt.NDArray[np.bool_]]],
+        key: Callable[[Sequence[pa.Array], int, Tick], tuple[Ints, Bools]],
         bound: Callable[[Tick], int | None],
         passes: Callable[[Sequence[pa.Array], int, Tick], pa.Array],
     ) -> None:
@@ -99,9 +97,9 @@ class TemporalFilter(Operator):
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
         self._last.stage(tick)
-        keys, there = self._key(delta.columns, len(delta), tick)
-        held = np.flatnonzero(there)
-        self._rows.stage(keys[held], delta.take(held))
+        keys, has_key = self._key(delta.columns, len(delta), tick)
+        keyed = np.flatnonzero(has_key)
+        self._rows.stage(keys[keyed], delta.take(keyed))
         changed = delta.take(np.flatnonzero(self._mask(delta, tick)))
         moved = self._moved(tick)
         return changed if moved is None else concat([changed, moved])
@@ -122,7 +120,7 @@ class TemporalFilter(Operator):
         chosen = rows.take(crossing)
         return Delta(chosen.columns, chosen.weights * sides[crossing])
 
-    def _mask(self, rows: Delta, tick: Tick) -> npt.NDArray[np.bool_]:
+    def _mask(self, rows: Delta, tick: Tick) -> Bools:
         passed = self._passes(rows.columns, len(rows), tick)
-        mask: npt.NDArray[np.bool_] = pc.fill_null(passed, False).to_numpy(zero_copy_only=False)
+        mask: Bools = pc.fill_null(passed, False).to_numpy(zero_copy_only=False)
         return mask

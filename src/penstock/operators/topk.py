@@ -1,12 +1,12 @@
-"""ORDER BY ... LIMIT ... OFFSET: the rows at places `offset` .. `offset + limit` of each partition.
+"""ORDER BY ... LIMIT ... OFFSET: the rows of the ranks `offset` .. `offset + limit` of each partition.
 
-Rule: d(out) = the places after the tick minus the places before, for partitions in which a changed row lies at or before the last place.
-The whole row breaks ties, in ascending order of its columns with NULL first; so does a LIMIT without ORDER BY, which takes the smallest
-rows. A row of weight n takes n places. With `rank_field` the place (row_number, from 1) is the last column.
+Rule: d(out) = the ranked rows after the tick minus those before, for partitions in which a changed row lies at or before the last rank.
+The whole row breaks ties, in ascending order of its columns with NULL first; a LIMIT without ORDER BY takes the smallest rows in that
+order. A row of weight n takes n ranks. With `rank_field` the rank (row_number, from 1) is the last column.
 
-Cost: delta, and offset + limit rows of each partition whose places change. When these are few, the rows at them and some more are
-kept: a partition is then read in order only when so many of them have gone that others move up. What is deleted at the top is
-not read again.
+Cost: delta, and offset + limit rows of each partition whose ranked rows change. When these are few, the state caches the first rows
+of each partition and some more: the operator then reads a partition in order only when so many of them are gone that others move
+up. It does not read again what is deleted at the top.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Ints, Positions, Words
 from penstock.data.delta import Delta, empty
 from penstock.data.hashing import expand
-from penstock.data.ordering import Key, Words, run_lengths, run_starts, sort_places
+from penstock.data.ordering import Key, compare_words, run_lengths, run_starts, sort_positions
 from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.operators.base import Operator
@@ -32,21 +31,15 @@ from penstock.state.slots import Resolved, Slots
 from penstock.state.state import State
 from penstock.state.top_ids import TopIds
 
-Ints = npt.NDArray[np.int64]
-
-_MOST_KEPT = 32  # places up to which the rows at them are kept per partition
-_SPARE = 2  # rows more that are kept at least
+_MOST_CACHED = 32  # ranks up to which the first rows of each partition are cached
+_SPARE = 2  # rows that are cached beyond the last rank, at least
 _ONLY = np.zeros(1, np.int64)
 _LARGE = 50_000  # changed rows from which reading partitions in order is cheaper than arranging them anew
 
 
-def _not_after(left: Sequence[Words], right: Sequence[Words]) -> npt.NDArray[np.bool_]:
+def _not_after(left: Sequence[Words], right: Sequence[Words]) -> Bools:
     """Where rows of words come before others or equal them."""
-    less = np.zeros(len(left[0]), np.bool_)
-    equal = np.ones(len(left[0]), np.bool_)
-    for mine, other in zip(left, right, strict=True):
-        less |= equal & (mine < other)
-        equal &= mine == other
+    less, equal = compare_words(left, right)
     return less | equal
 
 
@@ -73,14 +66,14 @@ class TopK(Operator):
         self._rows = OrderedRows(types, order)
         self._total = SlotArray(np.int64)
         words = self._rows.counts.words
-        # Per partition: the words of its first row, those of the last row that was looked at, and the places up to that one.
+        # Per partition: the words of its first row, those of the last row that was read, and the ranks up to that one.
         self._first = [SlotArray(np.uint64) for _ in range(words)]
         self._last = [SlotArray(np.uint64) for _ in range(words)]
         self._seen = SlotArray(np.int64)
-        self._reach, self._kept = self._end, None
-        if self._end is not None and self._end <= _MOST_KEPT:
+        self._reach, self._top = self._end, None
+        if self._end is not None and self._end <= _MOST_CACHED:
             self._reach = self._end + _SPARE + self._end // 4
-            self._kept = TopIds(self._reach)
+            self._top = TopIds(self._reach)
         self.types = (*types, pa.int32()) if rank_field else tuple(types)
         self._reserve(1)
         self.commit()
@@ -94,8 +87,8 @@ class TopK(Operator):
         for at, (first, last) in enumerate(zip(self._first, self._last, strict=True)):
             yield f"first {at}", first
             yield f"last {at}", last
-        if self._kept is not None:
-            yield "top", self._kept
+        if self._top is not None:
+            yield "top", self._top
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
@@ -111,15 +104,15 @@ class TopK(Operator):
             self._index.release(touched[after == 0])
         if len(run) == 0:
             return empty(self.types)
-        affected, held = self._affected(run, touched, before)
+        affected, old_counts = self._affected(run, touched, before)
         if len(affected) == 0:
             return empty(self.types)
-        old, new = self._before_and_after(run, affected, held)
+        old, new = self._before_and_after(run, affected, old_counts)
         self._remember(affected, new)
         return self._difference(old, new)
 
     def contents(self) -> Delta:
-        """All rows that the operator has given and not taken back."""
+        """All rows of the operator's output."""
         slots = np.zeros(1, np.int64) if self._index is None else self._index.live()
         if self._end == self._offset:
             return empty(self.types)
@@ -128,8 +121,8 @@ class TopK(Operator):
     def _reserve(self, size: int) -> None:
         for array in (self._total, self._seen, *self._first, *self._last):
             array.reserve(size)
-        if self._kept is not None:
-            self._kept.reserve(size)
+        if self._top is not None:
+            self._top.reserve(size)
 
     def _resolve(self, delta: Delta) -> Resolved:
         if self._index is None:
@@ -139,7 +132,7 @@ class TopK(Operator):
         return partitions
 
     def _affected(self, run: Run, touched: Positions, before: Ints) -> tuple[Positions, Ints]:
-        """The partitions whose places may change, ascending, and how many rows they had."""
+        """The partitions whose ranked rows may change, ascending, and how many rows they had."""
         slots, words = run.keys[0], run.keys[1 : 1 + len(self._last)]
         if len(touched) * 8 > self._total.size:
             totals = np.zeros(self._total.size, np.int64)
@@ -155,56 +148,54 @@ class TopK(Operator):
         first = run_starts(slots)
         return slots[first], old[first]
 
-    def _before_and_after(self, run: Run, affected: Positions, held: Ints) -> tuple[Ordered, Ordered]:
+    def _before_and_after(self, run: Run, affected: Positions, old_counts: Ints) -> tuple[Ordered, Ordered]:
         """The first rows of partitions before and after the tick."""
         first = [array.data[affected] for array in self._first]
-        starts = self._starts(run, affected, first, held == 0)
-        if self._kept is None:
+        starts = self._starts(run, affected, first, old_counts == 0)
+        if self._top is None:
             old = self._rows.ordered(affected, self._reach, starts=first, committed=True)
             return old, self._rows.ordered(affected, self._reach, starts=starts)
         changed = _changed(run, affected)
-        groups, ids = self._kept.read(affected)
+        groups, ids = self._top.read(affected)
         at, hit = changed.find(ids)
-        counts = self._rows.copies(ids)
-        old = Ordered(groups, ids, counts - np.where(hit, changed.weights.take(at, mode="clip"), 0), ())
+        copies = self._rows.copies(ids)
+        old = Ordered(groups, ids, copies - np.where(hit, changed.weights.take(at, mode="clip"), 0), ())
         if len(run) > _LARGE:
             return old, self._rows.ordered(affected, self._reach, starts=starts)
         fresh = changed.weights > 0
         fresh[at[hit]] = False
-        alive = counts > 0
+        alive = copies > 0
         new = self._rows.arranged(
             np.concatenate((groups[alive], changed.groups[fresh])),
             np.concatenate((ids[alive], changed.ids[fresh])),
         )
         return old, self._completed(
-            affected, self._without_gaps(affected, held, new, changed.ids[fresh]), starts
+            affected, self._without_gaps(affected, old_counts, new, changed.ids[fresh]), starts
         )
 
-    def _without_gaps(self, affected: Positions, held: Ints, new: Ordered, fresh: Ints) -> Ordered:
-        """Leave out fresh rows behind the last kept one, unless all rows of the partition are kept: others may lie between."""
+    def _without_gaps(self, affected: Positions, old_counts: Ints, new: Ordered, fresh: Ints) -> Ordered:
+        """Leave out fresh rows behind the last cached one, unless all rows of the partition are cached: others may lie between."""
         at = fresh.searchsorted(new.ids)
-        known = fresh.take(at, mode="clip") != new.ids if len(fresh) else np.ones(len(new), np.bool_)
+        cached = fresh.take(at, mode="clip") != new.ids if len(fresh) else np.ones(len(new), np.bool_)
         last = np.full(len(affected), -1)
-        np.maximum.at(last, new.groups[known], known.nonzero()[0])
-        last[self._seen.data[affected] == held] = len(new)
+        np.maximum.at(last, new.groups[cached], cached.nonzero()[0])
+        last[self._seen.data[affected] == old_counts] = len(new)
         inside = (np.arange(len(new)) <= last[new.groups]).nonzero()[0]
         return new if len(inside) == len(new) else new.take(inside)
 
     def _completed(self, affected: Positions, new: Ordered, starts: Sequence[Words]) -> Ordered:
-        """Read partitions in order in which the rows that are known do not fill all places."""
+        """Read those partitions in order whose cached and fresh rows do not fill all ranks."""
         assert self._end is not None
         filled = np.bincount(new.groups, new.counts, len(affected))
         search = filled < np.minimum(self._total.data[affected], self._end)
-        places = search.nonzero()[0]
-        if len(places) == 0:
+        unfilled = search.nonzero()[0]
+        if len(unfilled) == 0:
             return new
-        read = self._rows.ordered(affected[places], self._reach, starts=[word[places] for word in starts])
-        known = new.take((~search[new.groups]).nonzero()[0])
-        return _together(known, Ordered(places[read.groups], read.ids, read.counts, read.words))
+        read = self._rows.ordered(affected[unfilled], self._reach, starts=[word[unfilled] for word in starts])
+        complete = new.take((~search[new.groups]).nonzero()[0])
+        return _together(complete, Ordered(unfilled[read.groups], read.ids, read.counts, read.words))
 
-    def _starts(
-        self, run: Run, affected: Positions, first: Sequence[Words], was_empty: npt.NDArray[np.bool_]
-    ) -> list[Words]:
+    def _starts(self, run: Run, affected: Positions, first: Sequence[Words], was_empty: Bools) -> list[Words]:
         """Words before which nothing is alive after the tick: those of the first row, or of a changed row before it."""
         nearest = np.searchsorted(run.keys[0], affected)
         changed = [word[nearest] for word in run.keys[1 : 1 + len(first)]]
@@ -212,13 +203,13 @@ class TopK(Operator):
         return [np.where(earlier, one, other) for one, other in zip(changed, first, strict=True)]
 
     def _remember(self, affected: Positions, new: Ordered) -> None:
-        """Note the first and the last row of partitions that was looked at, and those between them."""
-        begin, end = self._places(new)
+        """Store the first and the last row that was read of each partition, and those between them."""
+        begin, end = self._ranks(new)
         if self._reach is not None:
             near = (begin < self._reach).nonzero()[0]
             new, end = new.take(near), end[near]
-        if self._kept is not None:
-            self._kept.put(affected, new.groups, new.ids)
+        if self._top is not None:
+            self._top.put(affected, new.groups, new.ids)
         seen = np.zeros(len(affected), np.int64)
         if len(new) == 0:
             self._seen.put(affected, seen)
@@ -233,8 +224,8 @@ class TopK(Operator):
             first.put(owners, word[starts])
             last.put(owners, word[lasts])
 
-    def _places(self, read: Ordered) -> tuple[Ints, Ints]:
-        """The places, from 0, that each row takes in its partition: first, and one behind the last."""
+    def _ranks(self, read: Ordered) -> tuple[Ints, Ints]:
+        """The ranks, from 0, that each row takes in its partition: first, and one behind the last."""
         ends = np.cumsum(read.counts)
         starts = run_starts(read.groups)
         base = (ends - read.counts)[starts]
@@ -242,8 +233,8 @@ class TopK(Operator):
         return end - read.counts, end
 
     def _window(self, read: Ordered) -> tuple[Positions, Ints, Ints]:
-        """The rows within the window, how many places each takes there, and the first of them."""
-        begin, end = self._places(read)
+        """The rows within the window, how many ranks each takes in it, and the first of them."""
+        begin, end = self._ranks(read)
         begin = np.maximum(begin, self._offset)
         if self._end is not None:
             end = np.minimum(end, self._end)
@@ -251,7 +242,7 @@ class TopK(Operator):
         return rows, (end - begin)[rows], begin[rows]
 
     def _difference(self, old: Ordered, new: Ordered) -> Delta:
-        """The places of one reading instead of those of another."""
+        """The ranked rows of the new reading minus those of the old one."""
         sides = [(old, *self._window(old), -1), (new, *self._window(new), 1)]
         ids = np.concatenate([read.ids[chosen] for read, chosen, _, _, _ in sides])
         counts = np.concatenate([count * sign for _, _, count, _, sign in sides])
@@ -261,18 +252,18 @@ class TopK(Operator):
         if self._rank:
             begin = np.concatenate([first for _, _, _, first, _ in sides])
             times = np.abs(counts)
-            place, _ = expand(times)
-            keys = [ids.repeat(times), begin.repeat(times) + place + 1]
+            copy, _ = expand(times)
+            keys = [ids.repeat(times), begin.repeat(times) + copy + 1]
             counts = np.sign(counts).repeat(times)
-        order = sort_places(keys)
+        order = sort_positions(keys)
         starts = run_starts(*(key[order] for key in keys))
         weights = np.add.reduceat(counts[order], starts)
-        kept = weights != 0
-        chosen = order[starts[kept]]
+        changed = weights != 0
+        chosen = order[starts[changed]]
         columns = self._rows.rows.keys(keys[0][chosen])
         if self._rank:
             columns = (*columns, pa.array(keys[1][chosen].astype(np.int32)))
-        return Delta(columns, weights[kept])
+        return Delta(columns, weights[changed])
 
 
 @dataclass(frozen=True, slots=True)

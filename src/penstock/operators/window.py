@@ -11,26 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions
+from penstock.data.column_view import gather
 from penstock.data.delta import Delta, concat, concat_columns, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import expand, hash_rows
 from penstock.data.ordering import Key, rank_classes, rank_rows, run_starts
 from penstock.data.tick import Tick
 from penstock.errors import DataError
-from penstock.functions.windows import PLACES_ONLY, WINDOWS
+from penstock.functions.windows import RANKING, WINDOWS
 from penstock.functions.windows.layout import lay_out
 from penstock.operators.base import Operator
-from penstock.operators.sample import blamed
+from penstock.operators.sample import with_sample
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
 from penstock.state.state import State
-
-Ints = npt.NDArray[np.int64]
 
 
 class Window(Operator):
@@ -53,7 +51,7 @@ class Window(Operator):
         self._partition = tuple(partition)
         self._order = tuple(order)
         self._calls = [(call, WINDOWS.load(call.function)) for call in calls]
-        self._reads_columns = not all(call.function in PLACES_ONLY for call in calls)
+        self._reads_columns = not all(call.function in RANKING for call in calls)
         self._owned = arrangement is None
         self._filling = False
         self._rows = Arrangement(types, partition) if arrangement is None else arrangement
@@ -87,7 +85,7 @@ class Window(Operator):
             return self._difference(columns, partitions, peers, old, new)
         except DataError as error:
             first = self._first_failing(columns, partitions, peers, new)
-            raise blamed(
+            raise with_sample(
                 error, delta.take(np.flatnonzero(groups == first)), self._names, of="partition"
             ) from None
 
@@ -97,7 +95,7 @@ class Window(Operator):
         """The first partition whose rows after the tick a function refuses."""
         copies = np.repeat(np.arange(len(new)), new)
         ends = np.flatnonzero(np.diff(partitions[copies], append=-1)) + 1
-        # The rows up to a partition fail when it or one before it does, so the first one is found by halving.
+        # The rows up to a partition fail when it or one before it does, so halving finds the first one.
         low, high = 0, len(ends) - 1
         while low < high:
             middle = (low + high) // 2
@@ -111,7 +109,7 @@ class Window(Operator):
         return int(partitions[copies[ends[low] - 1]])
 
     def contents(self) -> Delta:
-        """All rows that the operator has given and not taken back. Cost: data, sorted."""
+        """All rows of the operator's output. Cost: data, sorted."""
         rows = self._rows.before().rows()
         if len(rows) == 0:
             return empty(self.types)
@@ -138,10 +136,10 @@ class Window(Operator):
         new = np.add.reduceat(both.weights.take(order), starts)
         if (new < 0).any() or (old < 0).any():
             raise DataError("rows are retracted that were never inserted", code="DATA_NEGATIVE_COUNT")
-        kept = ((old > 0) | (new > 0)).nonzero()[0]
-        places = starts[kept]
-        rows = order[places]
-        return gather(both.columns, rows), partitions[rows], peers[places], old[kept], new[kept]
+        present = ((old > 0) | (new > 0)).nonzero()[0]
+        first = starts[present]
+        rows = order[first]
+        return gather(both.columns, rows), partitions[rows], peers[first], old[present], new[present]
 
     def _computed(
         self, columns: Sequence[pa.Array], partitions: Positions, peers: Positions
@@ -157,31 +155,31 @@ class Window(Operator):
         for counts in (old, new):
             # Rows of weight n lie n times in a row.
             copies = np.repeat(np.arange(len(counts)), counts)
-            here = gather(columns, copies) if self._reads_columns else columns
-            results = self._computed(here, partitions[copies], peers[copies])
+            copied = gather(columns, copies) if self._reads_columns else columns
+            results = self._computed(copied, partitions[copies], peers[copies])
             sides.append((copies, results, np.cumsum(counts) - counts))
         (old_copies, old_results, old_first), (new_copies, new_results, new_first) = sides
-        # Only copies of one row can be given twice.
+        # Only copies of one row can be in the output twice.
         self.consolidated = bool(old.max(initial=0) <= 1 and new.max(initial=0) <= 1)
         # The n-th copy before meets the n-th copy after; where their results are the same nothing has changed.
         shared = np.minimum(old, new)
-        place, _ = expand(shared)
+        copy, _ = expand(shared)
         row = np.repeat(np.arange(len(shared)), shared)
-        one, other = old_first[row] + place, new_first[row] + place
+        one, other = old_first[row] + copy, new_first[row] + copy
         same = equal_rows(old_results, one, new_results, other, as_rows=True)
         gone, come = _others(len(old_copies), one[same]), _others(len(new_copies), other[same])
         shown = gather(columns, np.concatenate((old_copies[gone], new_copies[come])))
-        found = (
+        values = (
             concat_columns((*gather([before], gone), *gather([after], come)))
             for before, after in zip(old_results, new_results, strict=True)
         )
         weights = np.ones(len(gone) + len(come), np.int64)
         weights[: len(gone)] = -1
-        return Delta((*shown, *found), weights)
+        return Delta((*shown, *values), weights)
 
 
-def _others(count: int, places: Positions) -> Positions:
-    """The places below `count` that are not among the given ones."""
+def _others(count: int, positions: Positions) -> Positions:
+    """The positions below `count` that are not among these."""
     left = np.ones(count, np.bool_)
-    left[places] = False
+    left[positions] = False
     return left.nonzero()[0]

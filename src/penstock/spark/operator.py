@@ -14,7 +14,7 @@ from penstock.data.types import kernel_type
 from penstock.errors import DataError
 from penstock.operators.base import Operator
 from penstock.operators.output import expanded
-from penstock.operators.sample import blamed
+from penstock.operators.sample import with_sample
 from penstock.operators.temporal import Timed
 from penstock.plan import node as plan
 from penstock.spark.catalyst.planner import Planned
@@ -96,7 +96,7 @@ class Recomputed(Operator):
             for delta, child in zip(inputs, self._node.inputs, strict=True):
                 if len(delta):
                     names = [field.name for field in child.fields]
-                    raise blamed(error, delta, names, of="input") from None
+                    raise with_sample(error, delta, names, of="input") from None
             raise
         new = Delta(tuple(columns), np.ones(count, np.int64))
         change = consolidate(concat([new, -self._output.before().rows()]))

@@ -1,6 +1,6 @@
 """An index of one operator's output by some of its columns, shared by every reader that needs the same one.
 
-A reader that needs only some of the columns reads them from the index of all (`Selected`), so that rows are kept once.
+A reader that needs only some of the columns reads them from the index of all (`Selected`), so that rows are stored once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Arrangement(Composite):
 
     @property
     def keys(self) -> tuple[int, ...] | None:
-        """The columns that rows are found by; None for the whole row."""
+        """The columns of the key; None for the whole row."""
         return self._spine.keys
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """The columns that rows are found by."""
+        """The columns of the key, which may be all."""
         return tuple(range(len(self.types))) if self.keys is None else self.keys
 
     def key_of(self, delta: Delta) -> tuple[pa.Array, ...]:
@@ -71,7 +71,7 @@ class Arrangement(Composite):
         return self._counts
 
     def load(self, image: Image) -> None:
-        """Be what `save` gave; counts that were not saved are made from the rows."""
+        """Be what `save` gave; counts that were not saved are counted from the rows."""
         self._spine.load(image.parts["rows"])
         if self._counts is not None and "counts" in image.parts:
             self._counts.load(image.parts["counts"])
@@ -118,7 +118,7 @@ class Arrangement(Composite):
 
 
 class Selected(Arrangement):
-    """Some columns of another arrangement's rows, by the same key: nothing is kept, and nobody steps it.
+    """Some columns of another arrangement's rows, by the same key: it stores nothing, and nobody steps it.
 
     `columns` are positions in the other one; the columns of its key must be among them. A row may be there several times.
     """

@@ -4,7 +4,7 @@ Runs of similar size wait until there are four of them and are then merged in on
 fourfold growth of its run. What is smaller comes along. Only into a run that holds most of the rows are others merged when they are
 a quarter of it: dead rows never take more room than that.
 
-A merge of a few rows is made at once. A larger one stays open while its runs stay readable; every changed row pays for some of its rows,
+A merge of a few rows is done at once. A larger one stays open while its runs stay readable; every changed row pays for some of its rows,
 and it goes on when a whole chunk is paid for, since small chunks cost more calls than work. So most ticks merge nothing.
 """
 
@@ -113,9 +113,9 @@ class Compaction(Generic[R]):
 
     def _replace(self, names: Sequence[int], merged: R) -> None:
         """Let a merged run stand where the first of those that it replaces stood."""
-        place = next(at for at, run in enumerate(self.runs) if run.name in names)
+        position = next(at for at, run in enumerate(self.runs) if run.name in names)
         others = [run for run in self.runs if run.name not in names]
-        self.runs = (*others[:place], *((merged,) if len(merged) else ()), *others[place:])
+        self.runs = (*others[:position], *((merged,) if len(merged) else ()), *others[position:])
         self.next_name += 1
 
     def _start(self) -> bool:
@@ -147,12 +147,12 @@ def due(sizes: Sequence[int], total: int) -> int:
     0
     """
     below = sum(sizes)
-    for place in range(len(sizes) - 1, 1, -1):
-        size = sizes[place]
+    for last in range(len(sizes) - 1, 1, -1):
+        size = sizes[last]
         below -= size
         if 2 * size > total:
             if LIMITS.most_dead * below >= size:
-                return place + 1
-        elif place + 1 >= LIMITS.fan_in and (size < LIMITS.small or 2 * below >= 3 * size):
-            return place + 1
+                return last + 1
+        elif last + 1 >= LIMITS.fan_in and (size < LIMITS.small or 2 * below >= 3 * size):
+            return last + 1
     return 0

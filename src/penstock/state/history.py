@@ -1,6 +1,6 @@
 """A history: counted rows per group in the order of their times, to find the ones at, before, after or between times.
 
-Each distinct row has an id and is kept once; an index of (group, time, id) finds it. Times are words: unsigned integers in the
+The state stores each distinct row once, by an id; an index of (group, time, id) leads to it. Times are words: unsigned integers in the
 order of the times. A tick stages its changes once, reads the rows before and after them, and commits or rolls back.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.column_view import gather
 from penstock.data.delta import Weights
-from penstock.data.ordering import Words, rank_rows
+from penstock.data.ordering import rank_rows
 from penstock.state.cell import Cell
 from penstock.state.ordered import Entries, OrderedCounts
 from penstock.state.run import Run
@@ -22,12 +22,11 @@ from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import Composite, State
 
-Ids = npt.NDArray[np.int64]
 _PIECE = 65_536  # look-ups at a time: each reads several entries of every run
 
 
 class History(Composite):
-    """Rows of the given types by group and time."""
+    """Rows of these types by group and time."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._rows = Slots(types, as_rows=True)
@@ -48,7 +47,7 @@ class History(Composite):
 
     def stage(
         self, groups: Positions, times: Words, columns: Sequence[pa.Array], weights: Weights
-    ) -> tuple[Ids, Run]:
+    ) -> tuple[Ints, Run]:
         """Add rows with weights: the id of each row, and the changed entries (group, time, id) in order."""
         resolved = self._rows.resolve(columns, len(weights))
         self._total.stage(self._total.staged + int(weights.sum()))
@@ -57,7 +56,7 @@ class History(Composite):
         self._rows.release(resolved.touched[copies == 0])
         return resolved.slots, self._counts.stage((groups, times, resolved.slots), weights)
 
-    def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ids, Words]:
+    def nearest(self, groups: Positions, times: Words, *, later: bool, committed: bool) -> tuple[Ints, Words]:
         """For each group and time the row at that time or, of those before it (`later`: behind it), the nearest; id -1 for none.
 
         Of several rows of one time it is the first in the order of their columns, NULL first. Cost: the rows of that time.
@@ -75,12 +74,12 @@ class History(Composite):
         at = np.zeros(len(groups), np.uint64)
         if len(groups) == 0:
             return ids, at
-        found = self._counts.scan(
+        entries = self._counts.scan(
             groups, 1, reverse=not later, starts=[times], committed=committed, seek=True
         )
-        if len(found) == 0:
+        if len(entries) == 0:
             return ids, at
-        owner, (words, rows) = found.groups, found.keys
+        owner, (words, rows) = entries.groups, entries.keys
         first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
         nearest = np.repeat(words[first], np.diff(first, append=len(owner)))
         tied = np.flatnonzero(words == nearest)
@@ -98,13 +97,13 @@ class History(Composite):
         """The committed rows of each group with low <= time <= high: (asked group, (time, id), count)."""
         return self._counts.between(groups, low, high, committed=True)
 
-    def columns(self, ids: Ids) -> tuple[pa.Array, ...]:
+    def columns(self, ids: Ints) -> tuple[pa.Array, ...]:
         """The rows with these ids; an id of -1 is a row of NULLs."""
         lacking = ids < 0
         if not lacking.any():
             return self._rows.keys(ids)
-        there = np.flatnonzero(~lacking)
-        place = np.where(lacking, -1, np.cumsum(~lacking) - 1)
-        found = self._rows.keys(ids[there])
-        padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in found]
-        return gather(padded, np.where(place < 0, len(there), place))
+        present = np.flatnonzero(~lacking)
+        position = np.where(lacking, -1, np.cumsum(~lacking) - 1)
+        columns = self._rows.keys(ids[present])
+        padded = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
+        return gather(padded, np.where(position < 0, len(present), position))

@@ -1,4 +1,4 @@
-"""Columns of keys by slot: written when a slot is taken, compared when a hash is met again, read when rows are given out."""
+"""Columns of keys by slot: written when a slot is taken, compared when a hash comes again, read when rows leave the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Bools, Positions, null_mask, view
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import null_mask, view
 from penstock.data.equality import equal_rows
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State
@@ -63,9 +64,9 @@ class FixedColumn(Composite):
         if pa.types.is_boolean(self._kind):
             values: npt.NDArray[Any] = column.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False)
         else:
-            found = view(column).values
-            assert found is not None
-            values = found
+            fixed = view(column).values
+            assert fixed is not None
+            values = fixed
         if rows is not None:
             values = values.take(rows)
         # Adding 0.0 turns -0.0 into 0.0.
@@ -98,10 +99,10 @@ class FixedColumn(Composite):
         if nulls is None and not self._nulls.size:
             return equal
         none = np.zeros(len(rows), np.bool_)
-        here = self._nulls.data[slots] if self._nulls.size else none
-        there = none if nulls is None else nulls[rows]
-        both: Bools = (equal | here) & (here == there)
-        return both
+        my_nulls = self._nulls.data[slots] if self._nulls.size else none
+        other_nulls = none if nulls is None else nulls[rows]
+        result: Bools = (equal | my_nulls) & (my_nulls == other_nulls)
+        return result
 
     def take(self, slots: Positions) -> pa.Array:
         """Return the keys at slots."""
@@ -119,30 +120,30 @@ class FixedColumn(Composite):
 
 
 class HeapColumn(Composite):
-    """Keys of any width: a place by slot in a heap of Arrow arrays that only grows, until most of it is dead."""
+    """Keys of any width: a position by slot in a heap of Arrow arrays that only grows, until most of it is dead."""
 
-    __slots__ = ("_as_rows", "_heap", "_kind", "_places")
+    __slots__ = ("_as_rows", "_heap", "_kind", "_positions")
 
     def __init__(self, kind: pa.DataType, *, as_rows: bool) -> None:
         self._kind = kind
         self._as_rows = as_rows
-        self._places = SlotArray(np.int64)
+        self._positions = SlotArray(np.int64)
         self._heap = Heap(kind)
 
     def states(self) -> Iterator[tuple[str, State]]:
-        yield "places", self._places
+        yield "places", self._positions
         yield "heap", self._heap
 
     def reserve(self, size: int) -> None:
-        self._places.reserve(size)
+        self._positions.reserve(size)
 
     def put(self, slots: Positions, column: pa.Array, reused: int) -> None:
         if len(slots):
             start = self._heap.append(column)
-            self._places.assign(slots, np.arange(start, start + len(column)), reused)
+            self._positions.assign(slots, np.arange(start, start + len(column)), reused)
 
     def take(self, slots: Positions) -> pa.Array:
-        return self._heap.take(self._places.data[slots])
+        return self._heap.take(self._positions.data[slots])
 
     def equal(self, slots: Positions, column: pa.Array, rows: Positions) -> Bools:
         mine = self.take(slots)
@@ -161,8 +162,8 @@ class HeapColumn(Composite):
             slots = live()
             values = self.take(slots)
             self._heap.replace(values)
-            self._places.put(slots, np.arange(len(values)))
-            self._places.commit()
+            self._positions.put(slots, np.arange(len(values)))
+            self._positions.commit()
 
 
 class Heap:
@@ -178,23 +179,23 @@ class Heap:
         self._before: tuple[tuple[pa.Array, ...], tuple[int, ...], int] = ((), (), 0)
 
     def append(self, values: pa.Array) -> int:
-        """Put values behind the others, and return the place of the first one."""
+        """Put values behind the others, and return the position of the first one."""
         start = self.size
         self._chunks, self._starts = (*self._chunks, values), (*self._starts, start)
         self.size += len(values)
         return start
 
-    def take(self, places: Positions) -> pa.Array:
-        """The values at places."""
-        if len(places) == 0:
+    def take(self, positions: Positions) -> pa.Array:
+        """The values at these positions."""
+        if len(positions) == 0:
             return pa.array([], self._kind)
         if len(self._chunks) == 1:
-            return self._chunks[0].take(pa.array(places))
-        owner = np.searchsorted(np.array(self._starts), places, "right") - 1
+            return self._chunks[0].take(pa.array(positions))
+        owner = np.searchsorted(np.array(self._starts), positions, "right") - 1
         order = np.argsort(owner, kind="stable")
         bounds = np.searchsorted(owner[order], np.arange(len(self._chunks) + 1))
         parts = [
-            chunk.take(pa.array(places[order[low:high]] - start))
+            chunk.take(pa.array(positions[order[low:high]] - start))
             for chunk, start, low, high in zip(self._chunks, self._starts, bounds, bounds[1:], strict=False)
             if high > low
         ]
@@ -216,7 +217,7 @@ class Heap:
         self._chunks, self._starts, self.size = self._before
 
     def maintain(self, fuel: int) -> None:
-        """Join adjacent chunks of similar size, which moves no place: there are a logarithmic number of them."""
+        """Join adjacent chunks of similar size, which moves no value to another position: there are a logarithmic number of them."""
         chunks, starts = list(self._chunks), list(self._starts)
         while len(chunks) > 1 and len(chunks[-1]) * 8 >= len(chunks[-2]):
             newest = chunks.pop()

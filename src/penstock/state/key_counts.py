@@ -30,7 +30,7 @@ class KeyCounts(Composite):
         yield "keys", self._spine
 
     def stage(self, keys: Sequence[pa.Array], weights: Weights) -> None:
-        """Add rows of the given keys; called at most once per tick."""
+        """Add rows with these keys; called at most once per tick."""
         hashes = hash_rows(keys, len(weights))
         order, starts = group_rows(hashes, keys)
         if len(order) == 0:

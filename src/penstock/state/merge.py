@@ -1,7 +1,7 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
 Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values and text are written into memory
-reserved for the whole result, so that the last step copies nothing. Other types (booleans, nested values) are kept as pieces
+reserved for the whole result, so that the last step copies nothing. Other types (booleans, nested values) stay pieces
 and put together at the end.
 """
 
@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, ColumnView, Positions, null_mask, view, views
+from penstock.data.arrays import Bools, Numbers, Positions
+from penstock.data.column_view import ColumnView, null_mask, view, views
 from penstock.data.equality import equal_rows, group_rows
-from penstock.data.ordering import is_start, sort_places
+from penstock.data.ordering import is_start, sort_positions
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
-from penstock.state.run import Numbers, Run, TableBuilder, has_table, ones, table_of
+from penstock.state.run import Run, TableBuilder, has_table, ones, table_of
 
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
@@ -36,14 +37,14 @@ class _Rows:
     columns: Sequence[ColumnView]
     order: Positions  # where the rows are in the columns
 
-    def take(self, places: Positions | Bools, weights: Small) -> _Rows:
+    def take(self, rows: Positions | Bools, weights: Small) -> _Rows:
         """Some of the rows, with their weights."""
         return _Rows(
-            [key[places] for key in self.keys],
-            [number[places] for number in self.numbers],
+            [key[rows] for key in self.keys],
+            [number[rows] for number in self.numbers],
             weights,
             self.columns,
-            self.order[places],
+            self.order[rows],
         )
 
     def __len__(self) -> int:
@@ -52,13 +53,13 @@ class _Rows:
 
 def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -> Run:
     """Return runs, at least one, as one, at once."""
-    some = [run for run in runs if len(run)] or list(runs[:1])
-    total = sum(map(len, some))
+    filled = [run for run in runs if len(run)] or list(runs[:1])
+    total = sum(map(len, filled))
     if total > LIMITS.merge_chunk:
-        merge = Merge(some, alive)
+        merge = Merge(filled, alive)
         merge.advance(total)
         return merge.result(name)
-    rows = _in_order(some, [slice(0, len(run)) for run in some], alive)
+    rows = _in_order(filled, [slice(0, len(run)) for run in filled], alive)
     columns = tuple(column.gather(rows.order) for column in rows.columns)
     return Run(
         name,
@@ -88,7 +89,7 @@ class Merge:
         self._columns = [
             _writer(column, capacity) for column in zip(*(run.views for run in runs), strict=True)
         ]
-        # Many runs may become few: the table of the result is made while it is written.
+        # Many runs may become few: the table of the result grows while its rows are written.
         large = capacity >= LIMITS.table_from and len(runs[0].keys) == 1
         self._table = TableBuilder(capacity) if large else None
 
@@ -100,7 +101,7 @@ class Merge:
         return self.finished
 
     def advance_to(self, at: Sequence[int]) -> None:
-        """Merge just the rows before some places, at which a merge of the same runs has once paused."""
+        """Merge just the rows before these positions, at which a merge of the same runs has once paused."""
         while self.at != list(at):
             self._chunk(LIMITS.merge_chunk, at)
 
@@ -129,9 +130,9 @@ class Merge:
         ends = self._ends(size)
         if until is not None:
             ends = [min(end, last) for end, last in zip(ends, until, strict=True)]
-        here = zip(self._runs, self.at, ends, strict=True)
-        some = [(run, slice(at, end)) for run, at, end in here if end > at]
-        rows = _in_order([run for run, _ in some], [part for _, part in some], self._alive)
+        unread = zip(self._runs, self.at, ends, strict=True)
+        parts = [(run, slice(at, end)) for run, at, end in unread if end > at]
+        rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive)
         self._write(rows)
         taken = sum(ends) - sum(self.at)
         self.at = ends
@@ -139,12 +140,12 @@ class Merge:
 
     def _ends(self, size: int) -> list[int]:
         """Where the next chunk ends: behind the smallest of the keys a chunk away, so that equal keys are never parted."""
-        here = list(zip(self._runs, self.at, strict=True))
-        heads = [tuple(key[at + size - 1] for key in run.keys) for run, at in here if at + size <= len(run)]
+        unread = list(zip(self._runs, self.at, strict=True))
+        heads = [tuple(key[at + size - 1] for key in run.keys) for run, at in unread if at + size <= len(run)]
         if not heads:
             return [len(run) for run in self._runs]
         bound = min(heads)
-        return [behind(run.keys, bound, at) for run, at in here]
+        return [behind(run.keys, bound, at) for run, at in unread]
 
     def _write(self, rows: _Rows) -> None:
         start, self._done = self._done, self._done + len(rows)
@@ -160,7 +161,7 @@ class Merge:
 
 
 def behind(keys: Sequence[Numbers], bound: Sequence[Any], start: int = 0) -> int:
-    """The first place, from `start` on, whose keys are greater than the bound."""
+    """The first position, from `start` on, whose keys are greater than the bound."""
     low, high = start, len(keys[0])
     for key, value in zip(keys, bound, strict=True):
         part = key[low:high]
@@ -176,7 +177,7 @@ def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) 
         np.concatenate(pieces) for pieces in zip(*([k[p] for k in r.keys] for r, p in pairs), strict=True)
     ]
     # This sort merges what is in order already.
-    order = sort_places(keys, merging=True)
+    order = sort_positions(keys, merging=True)
     keys = [key.take(order) for key in keys]
     numbers = [
         np.concatenate(pieces).take(order)
@@ -211,7 +212,7 @@ def _cancelled(rows: _Rows) -> _Rows:
     same = rows.keys[0][1:] == rows.keys[0][:-1]
     for key in rows.keys[1:]:
         same &= key[1:] == key[:-1]
-    twins = same.nonzero()[0]  # places whose keys are those of the next one
+    twins = same.nonzero()[0]  # positions whose keys are those of the next one
     if len(twins) == 0:
         return rows
     columns, order = rows.columns, rows.order
@@ -226,15 +227,15 @@ def _cancelled(rows: _Rows) -> _Rows:
         near = np.zeros(len(order), np.bool_)
         near[twins] = True
         near[twins + 1] = True
-        places = near.nonzero()[0]
-        # Rows of different keys are told apart by the number of keys before them.
-        block = np.concatenate(([0], np.cumsum(~same))).astype(np.uint64)[places]
+        positions = near.nonzero()[0]
+        # The number of keys before a row tells rows of different keys apart.
+        block = np.concatenate(([0], np.cumsum(~same))).astype(np.uint64)[positions]
         grouped, starts = group_rows(
-            block, [column.gather(order[places]) for column in columns], as_rows=True
+            block, [column.gather(order[positions]) for column in columns], as_rows=True
         )
-        first = places[grouped[starts]]
-        sums[first] = np.add.reduceat(sums[places[grouped]], starts)
-        remains[places] = False
+        first = positions[grouped[starts]]
+        sums[first] = np.add.reduceat(sums[positions[grouped]], starts)
+        remains[positions] = False
         remains[first] = True
     remains[first] = sums[first] != 0
     return rows.take(remains, sums[remains])
@@ -276,7 +277,7 @@ class _NumberWriter:
         self._out[start : self._rows] = values
 
     def finish(self, rows: int) -> Numbers:
-        # The memory that was reserved for rows that are gone is given back.
+        # This frees the memory that was reserved for rows that are gone.
         self._out.resize(rows, refcheck=False)
         return self._out
 

@@ -1,7 +1,7 @@
 """Multisets of values or rows per group, read in Spark's order.
 
 `OrderedValues` holds one column of fixed width: the value is its order words. `OrderedRows` holds any columns: each distinct row has an
-id and is kept once; the order words are a prefix of it, and rows whose prefixes tie are compared in full when they are read.
+id and is stored once; the order words are a prefix of it, and rows whose prefixes tie are compared in full when they are read.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.column_view import gather
 from penstock.data.ordering import (
     Key,
-    Words,
     decode,
     encode,
     is_fixed,
     prefix,
     prefix_words,
     rank_rows,
-    sort_places,
+    sort_positions,
     word_count,
 )
 from penstock.errors import InternalError
@@ -33,8 +32,6 @@ from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +60,10 @@ class Ordered:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def take(self, places: Positions) -> Ordered:
-        """The rows at some places."""
-        words = tuple(word[places] for word in self.words)
-        return Ordered(self.groups[places], self.ids[places], self.counts[places], words)
+    def take(self, rows: Positions) -> Ordered:
+        """The rows at these positions."""
+        words = tuple(word[rows] for word in self.words)
+        return Ordered(self.groups[rows], self.ids[rows], self.counts[rows], words)
 
 
 class Multiset(State, Protocol):
@@ -81,13 +78,13 @@ class Multiset(State, Protocol):
     def read(
         self,
         slots: Positions,
-        places: int | None = None,
+        count: int | None = None,
         *,
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
     ) -> Read:
-        """Return the first rows of each slot, as `OrderedCounts.scan` does."""
+        """Return the first rows of each slot, at least `count` of them, as `OrderedCounts.scan` does."""
 
 
 def multiset(kinds: Sequence[pa.DataType], keys: Sequence[Key]) -> Multiset:
@@ -112,15 +109,15 @@ class OrderedValues(Composite):
     def read(
         self,
         slots: Positions,
-        places: int | None = None,
+        count: int | None = None,
         *,
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
     ) -> Read:
-        found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
-        words: tuple[Words, ...] = found.keys
-        return Read(found.groups, (decode(words, self.kind),), found.counts, words, np.zeros(0, np.int64))
+        entries = self.counts.scan(slots, count, reverse=reverse, starts=starts, committed=committed)
+        words: tuple[Words, ...] = entries.keys
+        return Read(entries.groups, (decode(words, self.kind),), entries.counts, words, np.zeros(0, np.int64))
 
 
 class OrderedRows(Composite):
@@ -151,57 +148,59 @@ class OrderedRows(Composite):
     def read(
         self,
         slots: Positions,
-        places: int | None = None,
+        count: int | None = None,
         *,
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
     ) -> Read:
-        found = self.ordered(slots, places, reverse=reverse, starts=starts, committed=committed)
-        return Read(found.groups, self.rows.keys(found.ids), found.counts, found.words, found.ids)
+        ordered = self.ordered(slots, count, reverse=reverse, starts=starts, committed=committed)
+        return Read(ordered.groups, self.rows.keys(ordered.ids), ordered.counts, ordered.words, ordered.ids)
 
     def ordered(
         self,
         slots: Positions,
-        places: int | None = None,
+        count: int | None = None,
         *,
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
         committed: bool = False,
     ) -> Ordered:
         """The same as `read`, by id."""
-        found = self.counts.scan(slots, places, reverse=reverse, starts=starts, committed=committed)
-        count = self.counts.words
-        words: tuple[Words, ...] = found.keys[:count]
-        return self._untied(Ordered(found.groups, found.keys[count], found.counts, words), reverse)
+        entries = self.counts.scan(slots, count, reverse=reverse, starts=starts, committed=committed)
+        words_per_row = self.counts.words
+        words: tuple[Words, ...] = entries.keys[:words_per_row]
+        return self._untied(
+            Ordered(entries.groups, entries.keys[words_per_row], entries.counts, words), reverse
+        )
 
     def arranged(self, groups: Positions, ids: Ints) -> Ordered:
         """Put rows of groups in order, as they are in this tick."""
         words = prefix(self.rows.keys(ids), self._order)
-        found = Ordered(groups, ids, self._copies.data[ids], words)
-        return self._untied(found.take(sort_places((groups, *words))), False)
+        rows = Ordered(groups, ids, self._copies.data[ids], words)
+        return self._untied(rows.take(sort_positions((groups, *words))), False)
 
     def copies(self, ids: Ints) -> Ints:
         """How often rows are there, with the change of this tick."""
         counts: Ints = self._copies.data[ids]
         return counts
 
-    def _untied(self, found: Ordered, reverse: bool) -> Ordered:
+    def _untied(self, rows: Ordered, reverse: bool) -> Ordered:
         """Put rows with equal words in their real order."""
-        if len(found) < 2:
-            return found
-        fresh = found.groups[1:] != found.groups[:-1]
-        for word in found.words:
+        if len(rows) < 2:
+            return rows
+        fresh = rows.groups[1:] != rows.groups[:-1]
+        for word in rows.words:
             fresh |= word[1:] != word[:-1]
         if fresh.all():
-            return found
-        tied = np.zeros(len(found), np.bool_)
+            return rows
+        tied = np.zeros(len(rows), np.bool_)
         tied[1:] |= ~fresh
         tied[:-1] |= ~fresh
-        places = tied.nonzero()[0]
-        block = np.concatenate(([0], np.cumsum(fresh)))[places]
-        columns = self.rows.keys(found.ids[places])
+        positions = tied.nonzero()[0]
+        block = np.concatenate(([0], np.cumsum(fresh)))[positions]
+        columns = self.rows.keys(rows.ids[positions])
         inner, _ = rank_rows(columns, self._order, block.max() - block if reverse else block)
-        order = np.arange(len(found))
-        order[places] = places[inner[::-1] if reverse else inner]
-        return Ordered(found.groups, found.ids[order], found.counts[order], found.words)
+        order = np.arange(len(rows))
+        order[positions] = positions[inner[::-1] if reverse else inner]
+        return Ordered(rows.groups, rows.ids[order], rows.counts[order], rows.words)

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Ints, Numbers, Positions, Words
 from penstock.data.hashing import expand
-from penstock.data.ordering import Words, is_start, sort_places
+from penstock.data.ordering import compare_words, is_start, sort_positions
 from penstock.errors import InternalError
 from penstock.state.narrow import all_one
-from penstock.state.run import Numbers, Run
+from penstock.state.run import Run
 from penstock.state.runs import Runs, narrowed
 from penstock.state.state import Composite, State
-
-Ints = npt.NDArray[np.int64]
 
 _READ = 2048  # entries that are not worth a search
 
@@ -50,10 +48,10 @@ class _Range:
     low: Positions
     high: Positions
 
-    def of(self, chosen: Bools, place: Positions) -> _Range:
-        """The chosen slots only; `place` is their position from now on."""
-        kept = chosen[self.owners]
-        return _Range(self.run, place[self.owners[kept]], self.low[kept], self.high[kept])
+    def of(self, chosen: Bools, position: Positions) -> _Range:
+        """The chosen slots only; `position` is their position from now on."""
+        inside = chosen[self.owners]
+        return _Range(self.run, position[self.owners[inside]], self.low[inside], self.high[inside])
 
 
 class OrderedCounts(Composite):
@@ -69,7 +67,7 @@ class OrderedCounts(Composite):
 
     def stage(self, columns: Sequence[npt.NDArray[Any]], weights: Ints) -> Run:
         """Add entries (slot, words..., [ids]) with weights; return them sorted and added up. `rollback` takes them back."""
-        order = sort_places(columns)
+        order = sort_positions(columns)
         sorted_weights = weights if all_one(weights) else weights.take(order)
         keys, counts = sum_equal([column.take(order) for column in columns], sorted_weights)
         changed = Run(self._runs.next_name, tuple(keys), counts)
@@ -79,7 +77,7 @@ class OrderedCounts(Composite):
     def scan(
         self,
         slots: Positions,
-        places: int | None = None,
+        count: int | None = None,
         *,
         reverse: bool = False,
         starts: Sequence[Words] | None = None,
@@ -88,7 +86,7 @@ class OrderedCounts(Composite):
     ) -> Entries:
         """Read the first live entries of each slot (the last ones, backwards, with `reverse`).
 
-        At least `places` of them, counted with their multiplicity, and all whose words equal the last one's; all when `places`
+        At least `count` of them, counted with their multiplicity, and all whose words equal the last one's; all when `count`
         is None. `starts` are words per slot before which (behind which, with `reverse`) nothing is alive, or, with `seek`, nothing is
         wanted. `committed` reads the state before this tick.
         """
@@ -100,26 +98,26 @@ class OrderedCounts(Composite):
             ranges = [self._narrow(part, starts, reverse) for part in ranges]
         parts: list[Entries] = []
         active = np.arange(len(slots))
-        wanted = np.full(len(slots), 0 if places is None else places)
-        window = None if places is None else max(2 * places + 8, _READ // max(1, len(slots)))
+        wanted = np.full(len(slots), 0 if count is None else count)
+        window = None if count is None else max(2 * count + 8, _READ // max(1, len(slots)))
         while True:
-            found, limit, limited = self._window(ranges, len(active), window, reverse)
+            entries, limit, limited = self._window(ranges, len(active), window, reverse)
             if limited.any():
-                inside = self._before(found, limit, limited)
-                found = Entries(
-                    found.groups[inside], tuple(key[inside] for key in found.keys), found.counts[inside]
+                inside = self._before(entries, limit, limited)
+                entries = Entries(
+                    entries.groups[inside], tuple(key[inside] for key in entries.keys), entries.counts[inside]
                 )
-            parts.append(Entries(active[found.groups], found.keys, found.counts))
-            got = np.bincount(found.groups, found.counts, len(active)).astype(np.int64)
-            wanted[active] -= got
+            parts.append(Entries(active[entries.groups], entries.keys, entries.counts))
+            read = np.bincount(entries.groups, entries.counts, len(active)).astype(np.int64)
+            wanted[active] -= read
             more = limited & (wanted[active] > 0)
             if not more.any():
                 break
             flip = np.uint64(0xFFFFFFFFFFFFFFFF if reverse else 0)
             limit = tuple(word[more] ^ flip for word in limit)
             active = active[more]
-            place = np.cumsum(more) - 1
-            ranges = [self._narrow(part.of(more, place), limit, reverse) for part in ranges]
+            position = np.cumsum(more) - 1
+            ranges = [self._narrow(part.of(more, position), limit, reverse) for part in ranges]
             assert window is not None
             window *= 4
         return self._join(parts, reverse)
@@ -130,16 +128,16 @@ class OrderedCounts(Composite):
             self._narrow(self._narrow(part, [low], False), [high], True)
             for part in self._ranges(slots, committed)
         ]
-        found, _, _ = self._window(ranges, len(slots), None, False)
-        return self._join([found], False)
+        entries, _, _ = self._window(ranges, len(slots), None, False)
+        return self._join([entries], False)
 
     def read_short(self, slots: Positions) -> Entries | None:
         """Read all live entries of each slot when they are so few that this costs no more than to read the first ones."""
         ranges = self._ranges(slots, False)
         if sum(int((part.high - part.low).sum()) for part in ranges) > _READ:
             return None
-        found, _, _ = self._window(ranges, len(slots), None, False)
-        return self._join([found], False)
+        entries, _, _ = self._window(ranges, len(slots), None, False)
+        return self._join([entries], False)
 
     def _ranges(self, slots: Positions, committed: bool) -> list[_Range]:
         """Where the entries of slots lie, in the runs that have any: most of the small ones have none."""
@@ -185,11 +183,11 @@ class OrderedCounts(Composite):
                 ends = [word[last] ^ flip for word in part.run.keys[1 : 1 + self.words]]
                 self._lower_limit(limit, limited, part.owners[cut], ends)
         # Runs differ only in where values are taken from: everything else is done once for all of them.
-        place, _ = expand(sizes)
+        offset, _ = expand(sizes)
         if reverse:
-            at = np.concatenate([part.high - 1 for part in ranges]).repeat(sizes) - place
+            at = np.concatenate([part.high - 1 for part in ranges]).repeat(sizes) - offset
         else:
-            at = np.concatenate([part.low for part in ranges]).repeat(sizes) + place
+            at = np.concatenate([part.low for part in ranges]).repeat(sizes) + offset
         groups = np.concatenate([part.owners for part in ranges]).repeat(sizes)
         pieces, done, entry = [], 0, 0
         for part in ranges:
@@ -204,57 +202,51 @@ class OrderedCounts(Composite):
         others = [column.astype(np.int64, copy=False) for column in columns[self.words :]]
         joined = (groups, *words, *others)
         if len(ranges) > 1:
-            order = sort_places(joined[: self._keys])
+            order = sort_positions(joined[: self._keys])
             joined = tuple(column[order] for column in joined)
         (groups, *keys), counts = sum_equal(joined[:-1], joined[-1])
         return Entries(groups, tuple(keys), counts), limit, limited
 
+    @staticmethod
     def _lower_limit(
-        self, limit: tuple[Words, ...], limited: Bools, rows: Positions, words: Sequence[Words]
+        limit: tuple[Words, ...], limited: Bools, rows: Positions, words: Sequence[Words]
     ) -> None:
-        less = np.zeros(len(rows), np.bool_)
-        equal = np.ones(len(rows), np.bool_)
-        for mine, other in zip(limit, words, strict=True):
-            less |= equal & (other < mine[rows])
-            equal &= other == mine[rows]
+        """Lower the limits of some slots to these words, where they have none or a greater one."""
+        less, _ = compare_words(words, [word[rows] for word in limit])
         less |= ~limited[rows]
         for mine, other in zip(limit, words, strict=True):
             mine[rows[less]] = other[less]
         limited[rows] = True
 
-    def _before(self, found: Entries, limit: tuple[Words, ...], limited: Bools) -> Bools:
-        less = np.zeros(len(found), np.bool_)
-        equal = np.ones(len(found), np.bool_)
-        for word, end in zip(found.keys[: self.words], limit, strict=True):
-            mine = end[found.groups]
-            less |= equal & (word < mine)
-            equal &= word == mine
-        less |= ~limited[found.groups]
+    def _before(self, entries: Entries, limit: tuple[Words, ...], limited: Bools) -> Bools:
+        """Which entries lie before the limit of their slot, if it has one."""
+        less, _ = compare_words(entries.keys[: self.words], [word[entries.groups] for word in limit])
+        less |= ~limited[entries.groups]
         return less
 
     def _join(self, parts: Sequence[Entries], reverse: bool) -> Entries:
         if len(parts) == 1:
-            whole = parts[0]
+            entries = parts[0]
         else:
             groups = np.concatenate([part.groups for part in parts])
             order = np.argsort(groups, kind="stable")
             keys = tuple(
                 np.concatenate(column)[order] for column in zip(*(part.keys for part in parts), strict=True)
             )
-            whole = Entries(groups[order], keys, np.concatenate([part.counts for part in parts])[order])
-        if (whole.counts < 0).any():
+            entries = Entries(groups[order], keys, np.concatenate([part.counts for part in parts])[order])
+        if (entries.counts < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
         if reverse:
-            every = np.uint64(0xFFFFFFFFFFFFFFFF)
-            keys = tuple(key ^ every for key in whole.keys[: self.words]) + whole.keys[self.words :]
-            return Entries(whole.groups, keys, whole.counts)
-        return whole
+            all_bits = np.uint64(0xFFFFFFFFFFFFFFFF)
+            keys = tuple(key ^ all_bits for key in entries.keys[: self.words]) + entries.keys[self.words :]
+            return Entries(entries.groups, keys, entries.counts)
+        return entries
 
 
 def lower_bounds(
     columns: Sequence[Numbers], keys: Sequence[Numbers], low: Positions, high: Positions, *, after: bool
 ) -> Positions:
-    """For each key find the first place in [low, high) that is not before it (or, with `after`, that is behind it)."""
+    """For each key find the first position in [low, high) that is not before it (or, with `after`, that is behind it)."""
     low, high = low.copy(), high.copy()
     steps = int((high - low).max(initial=0)).bit_length()
     last = len(columns[0]) - 1
@@ -269,13 +261,13 @@ def lower_bounds(
 
 
 def _precedes(
-    columns: Sequence[Numbers], keys: Sequence[Numbers], places: Positions, after: bool
-) -> npt.NDArray[np.bool_]:
-    here = columns[-1][places]
-    before: npt.NDArray[np.bool_] = here <= keys[-1] if after else here < keys[-1]
+    columns: Sequence[Numbers], keys: Sequence[Numbers], positions: Positions, after: bool
+) -> Bools:
+    value = columns[-1][positions]
+    before: Bools = value <= keys[-1] if after else value < keys[-1]
     for column, key in zip(columns[-2::-1], keys[-2::-1], strict=True):
-        here = column[places]
-        before = (here < key) | ((here == key) & before)
+        value = column[positions]
+        before = (value < key) | ((value == key) & before)
     return before
 
 

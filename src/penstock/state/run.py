@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import ColumnView, Positions, gather, views
+from penstock.data.arrays import Numbers, Positions
+from penstock.data.column_view import ColumnView, gather, views
 from penstock.data.delta import Delta
 from penstock.data.equality import group_ordered
 from penstock.data.hashing import Hashes, hash_rows
@@ -27,8 +28,6 @@ from penstock.data.sorting import order_words
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, all_one, narrow
 from penstock.state.state import Image, numpy_array
-
-Numbers = npt.NDArray[Any]
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
 _ROW_BITS = np.uint64(0x0000000000FFFFFF)
@@ -71,7 +70,7 @@ class Run:
         return self.keys[0]
 
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         table = self.table.starts.nbytes if self.table else 0
         numbers = sum(column.nbytes for column in (*self.keys, *self.numbers))
         return int(numbers + _bytes(self.weights) + table + sum(column.nbytes for column in self.columns))
@@ -132,8 +131,8 @@ def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int
     for start in range(0, rows, _CHUNK):
         part = hashes[start : start + _CHUNK]
         part >>= _ROW_SHIFT
-        here = key if rows <= _CHUNK else [column.slice(start, _CHUNK) for column in key]
-        part |= hash_rows(here, len(part)) & _KEY_BITS
+        piece = key if rows <= _CHUNK else [column.slice(start, _CHUNK) for column in key]
+        part |= hash_rows(piece, len(part)) & _KEY_BITS
     return hashes
 
 
@@ -152,8 +151,8 @@ def key_starts(words: Hashes, whole_row: bool) -> Positions:
         np.not_equal(words[1:], words[:-1], out=fresh[1:])
     else:
         for start in range(1, len(words), _CHUNK):
-            here = words[start - 1 : start + _CHUNK] & _KEY_BITS
-            np.not_equal(here[1:], here[:-1], out=fresh[start : start + _CHUNK])
+            keys = words[start - 1 : start + _CHUNK] & _KEY_BITS
+            np.not_equal(keys[1:], keys[:-1], out=fresh[start : start + _CHUNK])
     return fresh.nonzero()[0]
 
 
@@ -238,7 +237,7 @@ class TableBuilder:
 
 
 def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Positions]:
-    """Search ascending word ranges: (which ranges were found, where they begin, where they end)."""
+    """Search ascending word ranges: (the ranges that have words, where these begin, where they end)."""
     words = run.words
     if len(words) == 0 or len(low) == 0:
         none = np.zeros(0, np.int64)
@@ -247,27 +246,27 @@ def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Pos
     begin = words.searchsorted(low) if table is None else lookup(table, words, low)
     head = words.take(begin, mode="clip")
     hit = head == low if low is high else (head >= low) & (head <= high)
-    found = hit.nonzero()[0]
-    if len(found) == 0:
-        return found, found, found
-    if len(found) < len(low):
-        begin, high = begin[found], high[found]
+    hits = hit.nonzero()[0]
+    if len(hits) == 0:
+        return hits, hits, hits
+    if len(hits) < len(low):
+        begin, high = begin[hits], high[hits]
     end = begin + 1
     last = len(words) - 1
     more = words.take(end, mode="clip") <= high
     more &= end <= last
     open_ends = more.nonzero()[0]
     for _ in range(_NEAR):
-        if len(open_ends) * 4 > len(found):
+        if len(open_ends) * 4 > len(hits):
             break
         if len(open_ends) == 0:
-            return found, begin, end
+            return hits, begin, end
         end[open_ends] += 1
         at = end[open_ends]
         open_ends = open_ends[(at <= last) & (words.take(at, mode="clip") <= high[open_ends])]
     if len(open_ends):
         end[open_ends] = _behind(words, table, high[open_ends])
-    return found, begin, end
+    return hits, begin, end
 
 
 def _behind(words: Hashes, table: OffsetTable | None, high: Hashes) -> Positions:
@@ -280,7 +279,7 @@ def _behind(words: Hashes, table: OffsetTable | None, high: Hashes) -> Positions
 def lookup(table: OffsetTable, words: Hashes, low: Hashes) -> Positions:
     """searchsorted(words, low), each search starting from its bucket."""
     before: Positions = table.starts.take((low >> table.shift).view(np.int64)).astype(np.int64)
-    before -= 1  # the last place known to hold a smaller word
+    before -= 1  # the last position that surely has a smaller word
     # What lies behind the bucket is not smaller. Behind the last word, it stands for itself until the result is cut.
     for step in table.steps:
         ahead = before + step

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.data.arrays import Numbers
 from penstock.state.compaction import Compaction
 from penstock.state.merge import Alive, Merge, merge_runs
 from penstock.state.narrow import narrow
-from penstock.state.run import Numbers, Run, has_table, load_run, ones, table_of
+from penstock.state.run import Run, has_table, load_run, ones, table_of
 from penstock.state.state import Image
 
 _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
@@ -73,7 +74,7 @@ class Runs:
         self._reset()
 
     def memory(self) -> int:
-        """Bytes held, with half-done merges."""
+        """Bytes of memory, with half-done merges."""
         return sum(run.memory() for run in self.before) + self._compaction.merge_memory()
 
     def save(self) -> Image:

@@ -11,17 +11,14 @@ To NumPy the array is one contiguous piece: a gather is `data[slots]`.
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.data.arrays import Numbers, Positions
 from penstock.errors import StateError
 from penstock.state.space import grown, mapped
 from penstock.state.state import Image, Leaf, numpy_array
-
-Slots = npt.NDArray[np.int64]
-Rows = npt.NDArray[Any]
 
 _FEW = 256
 _FOLD_FROM = 65_536  # remembered writes from which they are brought together in bits
@@ -37,11 +34,11 @@ class SlotArray(Leaf):
         self._versions: tuple[Version, ...] = ()
         self._changed: ChangedSlots | None = None
 
-    def _use(self, space: Rows, size: int) -> None:
+    def _use(self, space: Numbers, size: int) -> None:
         self._space = space
-        self.data: Rows = space[: max(size, _FEW)]
+        self.data: Numbers = space[: max(size, _FEW)]
         self.size = self._committed = size  # slots below this one are in use
-        self._undo: list[tuple[Slots, Rows | None]] = []
+        self._undo: list[tuple[Positions, Numbers | None]] = []
 
     def reserve(self, size: int) -> None:
         """Make room for slots below `size`; new rows are zero."""
@@ -50,7 +47,7 @@ class SlotArray(Leaf):
             if size > len(self.data):
                 self.data, self._space = grown(self.data, self._space, size)
 
-    def put(self, slots: Slots, rows: Rows | int | bool, old: Rows | None = None) -> None:
+    def put(self, slots: Positions, rows: Numbers | int | bool, old: Numbers | None = None) -> None:
         """Write rows to different slots; `old` is what stands there, from a caller who has read it."""
         if old is None:
             old = self.data[slots]
@@ -59,7 +56,7 @@ class SlotArray(Leaf):
             version.images.append((slots, old))
         self.data[slots] = rows
 
-    def append(self, start: int, rows: Rows) -> None:
+    def append(self, start: int, rows: Numbers) -> None:
         """Write rows to the slots from `start` on, which no committed row has ever had: there is nothing to undo."""
         end = start + len(rows)
         for version in self._versions:
@@ -69,14 +66,14 @@ class SlotArray(Leaf):
             self._undo.append((np.arange(start, end), None))
         self.data[start:end] = rows
 
-    def assign(self, slots: Slots, rows: Rows, reused: int) -> None:
+    def assign(self, slots: Positions, rows: Numbers, reused: int) -> None:
         """Write rows to slots that were just taken: the first `reused` ones were used before, the others are new, one by one."""
         if reused:
             self.put(slots[:reused], rows[:reused])
         if reused < len(slots):
             self.append(int(slots[reused]), rows[reused:])
 
-    def add(self, slots: Slots, groups: Slots, values: Rows) -> tuple[Rows, Rows]:
+    def add(self, slots: Positions, groups: Positions, values: Numbers) -> tuple[Numbers, Numbers]:
         """Add values to the rows at slots, value i to the row at `slots[groups[i]]`; return the rows before and after."""
         old = self.data[slots]
         new = old.copy()
@@ -117,10 +114,10 @@ class SlotArray(Leaf):
         self._versions = tuple(other for other in self._versions if other is not version)
 
     def track(self) -> None:
-        """Remember from now on which slots are written: a checkpoint has all rows up to here."""
+        """Remember from now on which slots are written: a checkpoint has all rows as they are now."""
         self._changed = ChangedSlots()
 
-    def changed(self) -> Slots | None:
+    def changed(self) -> Positions | None:
         """The slots that were written since `track`, ascending; None when all may have been."""
         return None if self._changed is None else self._changed.slots()
 
@@ -138,7 +135,7 @@ class SlotArray(Leaf):
         self.reserve(len(rows))
         self.data[: len(rows)] = rows
 
-    def load_file(self, path: str | PathLike[str], size: int, slots: Slots, rows: Rows) -> None:
+    def load_file(self, path: str | PathLike[str], size: int, slots: Positions, rows: Numbers) -> None:
         """Be the `size` rows of a file, mapped privately, with some slots written over."""
         space = mapped(path, self.data.dtype, (size, *self.data.shape[1:]))
         if size < _FEW:
@@ -156,16 +153,16 @@ class Version:
     def __init__(self, array: SlotArray) -> None:
         self._array = array
         self.size = array.size
-        self.images: list[tuple[Slots, Rows]] = []  # what was written over, the oldest first
+        self.images: list[tuple[Positions, Numbers]] = []  # what was written over, the oldest first
 
-    def rows(self, begin: int, end: int) -> Rows:
+    def rows(self, begin: int, end: int) -> Numbers:
         """The rows of the slots from `begin` to `end`."""
         # An image is there before its slot is written, so whatever was written before this copy is put right after it.
-        found = self._array.data[begin:end].copy()
+        rows = self._array.data[begin:end].copy()
         for slots, old in reversed(tuple(self.images)):
             inside = (slots >= begin) & (slots < end)
-            found[slots[inside] - begin] = old[inside]
-        return found
+            rows[slots[inside] - begin] = old[inside]
+        return rows
 
     def close(self) -> None:
         """The version is not read any more."""
@@ -180,17 +177,17 @@ class ChangedSlots:
 
     def __init__(self) -> None:
         self._bits = np.zeros(0, np.bool_)
-        self._recent: list[Slots] = []
+        self._recent: list[Positions] = []
         self._count = 0
 
-    def add(self, slots: Slots) -> None:
+    def add(self, slots: Positions) -> None:
         """Put slots into the set."""
         self._recent.append(slots)
         self._count += len(slots)
         if self._count >= _FOLD_FROM:
             self._fold()
 
-    def slots(self) -> Slots:
+    def slots(self) -> Positions:
         """All slots, ascending."""
         self._fold()
         return self._bits.nonzero()[0]

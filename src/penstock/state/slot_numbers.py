@@ -48,7 +48,7 @@ class SlotNumbers(Leaf):
             self._undo.pop()
 
     def memory(self) -> int:
-        """Bytes held, roughly: an integer of this kind has some hundred bytes."""
+        """Bytes of memory, roughly: an integer of this kind has some hundred bytes."""
         return sum(
             64 + sum(28 + value.bit_length() // 8 for value in values) for values in self._values.values()
         )

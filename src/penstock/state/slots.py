@@ -1,7 +1,7 @@
 """Which slot a key has: an index from key hash to slot, with the keys themselves by slot.
 
 Accumulators live in dense arrays by slot. A key gets a slot when it is first seen and loses it when its group dies; the slot is
-then given to another key, so state does not grow while groups come and go.
+then free for another key, so state does not grow while groups come and go.
 
 Cost: one hash per row, a look-up per distinct key in a logarithmic number of sorted runs, one comparison of the real key.
 """
@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, gather
+from penstock.data.arrays import Bools, Numbers, Positions
+from penstock.data.column_view import gather
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.hashing import Hashes, hash_rows, tells_apart
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.data.sorting import order_words
 from penstock.state.key_column import key_column
-from penstock.state.run import Numbers, Run, lookup
+from penstock.state.run import Run, lookup
 from penstock.state.runs import Runs, index_run
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State, numpy_array
@@ -53,11 +54,11 @@ def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) ->
     """Group equal keys: the first row of each distinct key, in hash order, and the group of every row."""
     count = len(hashes)
     if count >= _ENCODE_FROM:
-        found = _group_neighbours(columns, hashes, as_rows)
-        if found is None and not _mostly_distinct(hashes):
-            found = _group_encoded(columns, hashes, as_rows)
-        if found is not None:
-            return found
+        grouped = _group_neighbours(columns, hashes, as_rows)
+        if grouped is None and not _mostly_distinct(hashes):
+            grouped = _group_encoded(columns, hashes, as_rows)
+        if grouped is not None:
+            return grouped
     order, starts = group_rows(hashes, columns, as_rows=as_rows)
     groups = np.empty(count, np.int64)
     if len(starts) == count:
@@ -86,12 +87,12 @@ def _group_encoded(
     encoded = pa.array(hashes).dictionary_encode()
     distinct = encoded.dictionary.to_numpy(zero_copy_only=False)
     order, _ = order_words(distinct)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
     numbers = encoded.indices.to_numpy(zero_copy_only=False)
-    # Numbers are given in the order of first appearance: each row with a new one leads its group.
+    # Numbers come in the order of first appearance: each row with a new one leads its group.
     first = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(order)))
-    groups = place.take(numbers)
+    groups = rank.take(numbers)
     leaders = first.take(order)
     return (leaders, groups) if _all_equal(columns, leaders, groups, as_rows) else None
 
@@ -204,7 +205,7 @@ class Slots(Composite):
             column.compact(self.live, len(self))
 
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return super().memory() + 8 * self._free_count
 
     def save(self) -> Image:
@@ -228,10 +229,10 @@ class Slots(Composite):
 
     def _find(self, wanted: Hashes, columns: Sequence[pa.Array], leaders: Positions) -> Positions:
         """Look up distinct keys, which come in hash order."""
-        found = np.full(len(wanted), -1, np.int64)
+        resolved = np.full(len(wanted), -1, np.int64)
         for run in self._index.after:
             hashes, slots = run.words, run.numbers[0]
-            rows = (found < 0).nonzero()[0]
+            rows = (resolved < 0).nonzero()[0]
             if len(rows) == 0:
                 break
             at = _first(run, wanted if len(rows) == len(wanted) else wanted[rows])
@@ -246,9 +247,9 @@ class Slots(Composite):
                 match = self._hashes.data.take(candidates) == wanted[rows]
                 for stored, column in zip(self._columns, columns, strict=True):
                     match &= stored.equal(candidates, column, leaders[rows])
-                found[rows[match]] = candidates[match]
+                resolved[rows[match]] = candidates[match]
                 rows, at = rows[~match], at[~match] + 1
-        return found
+        return resolved
 
     def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
         count = len(hashes)

@@ -65,7 +65,7 @@ def _reserve(size: int) -> mmap.mmap | None:
     except (OSError, ValueError, OverflowError):
         return None
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        # State is written row by row: a huge page would have to be found and cleared for the first of them.
+        # State is written row by row: the system would have to clear a whole huge page for the first of them.
         space.madvise(mmap.MADV_NOHUGEPAGE)
     return space
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import ColumnView, Positions, views
+from penstock.data.arrays import Positions
+from penstock.data.column_view import ColumnView, views
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows
@@ -26,7 +27,7 @@ from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_
 from penstock.state.runs import Runs
 from penstock.state.state import Image
 
-_PAIRS = 1_000_000  # matches given in one piece
+_PAIRS = 1_000_000  # matches in one piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class Reader:
     runs: tuple[Run, ...]
 
     def probe(self, columns: Sequence[pa.Array], rows: int, words: Hashes | None = None) -> Iterator[Match]:
-        """Find the rows whose key equals the key given by `columns`, for each of so many probing rows.
+        """Find the rows whose key equals the key in `columns`, for each of so many probing rows.
 
-        NULL finds NULL. A row may be found several times with weights that cancel. Matches come in pieces of bounded size.
+        NULL finds NULL. A row may match several times with weights that cancel. Matches come in pieces of bounded size.
         Probing rows that are rows of a run with the same key need not be hashed and sorted again: `words` are theirs.
         """
         if not self.runs or rows == 0:
@@ -64,11 +65,11 @@ class Reader:
         sizes = run_lengths(starts, rows)
         own = views(columns)
         for run in self.runs:
-            found, begin, end = find(run, low, high)
-            if len(found) == 0:
+            hits, begin, end = find(run, low, high)
+            if len(hits) == 0:
                 continue
             stored = [run.views[key] for key in keys]
-            for left, right in _pairs(starts[found], sizes[found], begin, end):
+            for left, right in _pairs(starts[hits], sizes[hits], begin, end):
                 if order is not None:
                     left = order[left]
                 same = equal_rows(own, left, stored, right, as_rows=as_rows)
@@ -86,7 +87,7 @@ class Reader:
                     yield Match(left, run, right)
 
     def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
-        """Return `probe` as (probing rows, found rows)."""
+        """Return `probe` as (probing rows, matching rows)."""
         return collect(list(self.probe(columns, rows)), self.types)
 
     def multiplicity(self, delta: Delta, *, as_rows: bool = True) -> Weights:
@@ -97,7 +98,7 @@ class Reader:
             counts[order] = self._count(views(delta.columns), order, words, as_rows)
         return counts
 
-    def held_of(self, run: Run, rows: Positions) -> Weights:
+    def multiplicity_of(self, run: Run, rows: Positions) -> Weights:
         """How often the rows at some (ascending) positions of a run are there."""
         return self._count(run.views, rows, run.words[rows], True)
 
@@ -105,10 +106,10 @@ class Reader:
         """How often the rows at positions of columns are there; their words ascend."""
         counts = np.zeros(len(rows), np.int64)
         for run in self.runs:
-            found, begin, end = find(run, words, words)
-            if len(found) == 0:
+            hits, begin, end = find(run, words, words)
+            if len(hits) == 0:
                 continue
-            for left, right in _pairs(found, np.ones(len(found), np.int64), begin, end):
+            for left, right in _pairs(hits, np.ones(len(hits), np.int64), begin, end):
                 same = equal_rows(own, rows[left], run.views, right, as_rows=as_rows)
                 np.add.at(counts, left[same], run.weights.take(right[same]))
         return counts
@@ -120,19 +121,19 @@ class Reader:
         return merge_runs(self.runs).delta()
 
     @property
-    def held(self) -> int:
-        """The rows held, including those that later runs cancel."""
+    def entries(self) -> int:
+        """The number of entries of all runs, with those that later runs cancel."""
         return sum(len(run) for run in self.runs)
 
 
 def saved_keys(image: Image) -> tuple[int, ...] | None:
-    """The columns by which the rows of a saved spine are kept."""
+    """The columns by which a saved spine is sorted."""
     keys = image.values["keys"]
     return None if keys is None else tuple(keys)
 
 
 def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Positions, Delta]:
-    """Bring the rows of all matches together: (probing rows, found rows)."""
+    """Bring the rows of all matches together: (probing rows, matching rows)."""
     if not matches:
         return np.zeros(0, np.int64), empty(types)
     parts = [[view.gather(match.right) for view in match.run.views] for match in matches]
@@ -144,7 +145,7 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 
 
 class Spine:
-    """Rows of the given column types, indexed by the columns `keys`, or by the whole row."""
+    """Rows of these column types, indexed by the columns `keys`, or by the whole row."""
 
     __slots__ = ("_count_after", "_keys", "_runs", "_types", "count")
 
@@ -213,7 +214,7 @@ class Spine:
         self._runs.compact()
 
     def memory(self) -> int:
-        """Bytes held, with half-done merges."""
+        """Bytes of memory, with half-done merges."""
         return self._runs.memory()
 
     def save(self) -> Image:
@@ -222,7 +223,7 @@ class Spine:
         return Image({**image.values, "keys": keys}, image.arrays, image.parts)
 
     def load(self, image: Image) -> None:
-        """Be what `save` gave; rows that were kept by other keys are sorted anew. Cost then: data."""
+        """Be what `save` gave; rows that were sorted by other keys are sorted anew. Cost then: data."""
         if saved_keys(image) == self._keys:
             self._runs.load(image)
         else:
@@ -262,15 +263,15 @@ def _pairs(
             )
         else:
             part = slice(begin, end)
-            place, _ = expand(counts[part])
+            offset, _ = expand(counts[part])
             left = np.repeat(left_start[part], counts[part])
             right = np.repeat(right_start[part], counts[part])
             if single:
-                yield left + place, right
+                yield left + offset, right
             else:
                 width = np.repeat(right_size[part], counts[part])
-                row = place // width
-                yield left + row, right + place - row * width
+                row = offset // width
+                yield left + row, right + offset - row * width
         begin = end
 
 

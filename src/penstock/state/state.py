@@ -45,7 +45,7 @@ class State(Protocol):
         """
 
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
 
     def save(self) -> Image:
         """The committed state. Its arrays must not be changed."""
@@ -101,7 +101,7 @@ class Composite:
                 delattr(self, listed)
 
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return sum(state.memory() for _, state in self.states())
 
     def save(self) -> Image:
@@ -123,14 +123,14 @@ class Composite:
 
 def _listed(owner: Composite, method: str) -> tuple[State, ...]:
     """The states for which a method has something to do, in order."""
-    found: list[State] = []
+    listed: list[State] = []
     for _, state in owner.states():
         own = getattr(type(state), method)
         if isinstance(state, Composite) and state.fixed and own is getattr(Composite, method):
-            found.extend(_listed(state, method))
+            listed.extend(_listed(state, method))
         elif own is not Leaf.maintain:
-            found.append(state)
-    return tuple(found)
+            listed.append(state)
+    return tuple(listed)
 
 
 def leaves(state: State, name: str = "") -> Iterator[tuple[str, State]]:

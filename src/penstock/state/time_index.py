@@ -1,4 +1,4 @@
-"""A time index: rows in the order of one integer (a time), so that those in a range are found without looking at the others.
+"""A time index: rows in the order of one integer (a time), so that a reader of a range does not look at the others.
 
 Rows lie in runs by time, and by a hash of the row, so that equal rows are neighbours; `penstock.state.compaction` says when runs are merged.
 """
@@ -20,11 +20,11 @@ from penstock.state.runs import Runs
 from penstock.state.state import Composite, State
 
 Times = npt.NDArray[np.int64]
-_ZERO = 1 << 63  # the place of time 0 among unsigned words
+_ZERO = 1 << 63  # the unsigned word of time 0
 
 
 class TimeIndex(Composite):
-    """Rows of the given types by time."""
+    """Rows of these types by time."""
 
     __slots__ = ("_runs", "_types")
 

@@ -1,23 +1,20 @@
-"""The first rows of each group by their ids: what a scan of the group in order would find, kept so that it need not be read again."""
+"""The first rows of each group by their ids: a cache of what a scan of the group in order would read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Ints, Positions
 from penstock.data.hashing import expand
 from penstock.data.ordering import run_lengths, run_starts
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, State
 
-Ints = npt.NDArray[np.int64]
-
 
 class TopIds(Composite):
-    """Up to `most` ids per slot, in order. It can be made again from the groups at any time."""
+    """Up to `most` ids per slot, in order. A scan of the groups can fill it again at any time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -33,12 +30,12 @@ class TopIds(Composite):
     def read(self, slots: Positions) -> tuple[Positions, Ints]:
         """The ids at slots: for each the index of its slot, and the id."""
         ids = self._ids.data[slots]
-        groups, place = ids.nonzero()
-        return groups, ids[groups, place] - 1
+        groups, rank = ids.nonzero()
+        return groups, ids[groups, rank] - 1
 
     def put(self, slots: Positions, groups: Positions, ids: Ints) -> None:
-        """Replace what is kept at slots by ids in order; `groups` are the ascending indexes of their slots."""
+        """Replace the ids at slots by others, in order; `groups` are the ascending indexes of their slots."""
         rows = np.zeros((len(slots), self._most), np.int64)
-        place, _ = expand(run_lengths(run_starts(groups), len(groups)))
-        rows[groups, place] = ids + 1
+        rank, _ = expand(run_lengths(run_starts(groups), len(groups)))
+        rows[groups, rank] = ids + 1
         self._ids.put(slots, rows)

@@ -9,7 +9,7 @@ import pytest
 from penstock.data import sorting
 from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows, tells_apart
-from penstock.data.ordering import sort_places
+from penstock.data.ordering import sort_positions
 from penstock.data.sorting import order_words
 from twin.collisions import weakened
 
@@ -62,11 +62,11 @@ def test_several_columns_are_sorted(count: int, groups: int, values: int) -> Non
     second = RANDOM.integers(0, values, count, dtype=np.uint64)
     ids = RANDOM.integers(0, count // 2, count)
     for keys in ((first, second), (first, second, ids), (first, second.view(np.int64), second, ids)):
-        order = sort_places(keys)
+        order = sort_positions(keys)
         expected = np.lexsort(tuple(reversed(keys)))
         assert all((key[order] == key[expected]).all() for key in keys)
     wide = first + (1 << 62) * (first % 2)
-    assert (wide[sort_places((wide, second))] == np.sort(wide)).all()
+    assert (wide[sort_positions((wide, second))] == np.sort(wide)).all()
 
 
 @pytest.mark.parametrize("mask", [3, 0xFFF0000000000000, 0xFFFFFFFFFFFFFFFF])

@@ -94,7 +94,7 @@ def test_a_spine_is_its_multiset(
             assert spine.count == sum(total.values())
         spine.compact()
         assert multiset(spine.before().rows()) == total
-        assert spine.before().held == len(total)
+        assert spine.before().entries == len(total)
 
 
 @pytest.mark.parametrize(("names", "keys"), SHAPES)
@@ -188,7 +188,7 @@ def test_churn_leaves_few_runs_and_no_dead_rows() -> None:
     reader = spine.before()
     assert spine.count == 50_000
     assert len(reader.runs) <= 8
-    assert reader.held < 2.5 * 50_000
+    assert reader.entries < 2.5 * 50_000
     assert sorted(reader.rows().columns[0].to_pylist()) == sorted(alive.tolist())
     assert spine.memory() < 4 * 50_000 * 25
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.functions.aggregates.base import Function, Parts, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,

@@ -1,4 +1,4 @@
-"""What an aggregate function is made of: parts that hold state by slot, and a result read from them.
+"""What an aggregate function consists of: parts that hold state by slot, and a result read from them.
 
 Calls over the same argument share their parts: SUM(x), AVG(x) and COUNT(x) keep one sum and one count.
 """
@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions, null_mask, view
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.data.column_view import null_mask, view
 from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.state import State
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class Parts:
         self._parts: dict[str, tuple[Selection, Part]] = {}
 
     def share(self, selection: Selection, make: Callable[[], AnyPart], *name: PartName) -> AnyPart:
-        """Return the part of this name over this selection, made if there is none yet."""
+        """Return the part of this name over this selection; make it if there is none yet."""
         role = f"{' '.join(map(_text, name))} {selection.text()}"
         entry = self._parts.get(role)
         if entry is None:
@@ -133,7 +131,7 @@ def _text(name: PartName) -> str:
 def selection(
     call: AggregateCall, *, args: int | None = None, required: tuple[int, ...] | None = None
 ) -> Selection:
-    """Return the rows that a call reads: all its arguments, none of them NULL, unless told otherwise."""
+    """Return the rows that a call reads: all its arguments, none of them NULL, unless `required` names others."""
     chosen = call.args if args is None else call.args[:args]
     needed = tuple(range(len(chosen))) if required is None else required
     return Selection(chosen, call.filter, call.distinct, needed)
@@ -141,11 +139,11 @@ def selection(
 
 def eval_mode(call: AggregateCall) -> str:
     """What an overflow or a division by zero means: "ANSI" (an error), "TRY" (NULL) or "LEGACY"."""
-    given = str(call.option("evalMode", "ANSI")).upper()
-    return next((mode for mode in ("TRY", "LEGACY") if mode in given), "ANSI")
+    option = str(call.option("evalMode", "ANSI")).upper()
+    return next((mode for mode in ("TRY", "LEGACY") if mode in option), "ANSI")
 
 
-def doubles(column: pa.Array) -> npt.NDArray[np.float64]:
+def doubles(column: pa.Array) -> Floats:
     """Return the values of a number column without NULL as doubles."""
     values = view(column).values
     assert values is not None

@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from penstock.data.column_view import Positions
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
+from penstock.data.arrays import Ints, Positions
+from penstock.functions.aggregates.base import Function, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import count_of
 from penstock.functions.aggregates.result import Numbers
 from penstock.plan.node import AggregateCall

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.column_view import Positions, gather
-from penstock.functions.aggregates.base import Function, Ints, Parts, doubles, selection
+from penstock.data.arrays import Ints, Positions
+from penstock.data.column_view import gather
+from penstock.functions.aggregates.base import Function, Parts, doubles, selection
 from penstock.functions.aggregates.parts import multiset_of
 from penstock.plan.node import AggregateCall, SortKey
 
@@ -28,20 +29,20 @@ def listed(values: pa.Array, groups: Positions, slots: int) -> pa.Array:
 
 class _CollectList:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
-        self._held = multiset_of(parts, selection(call))
+        self._values = multiset_of(parts, selection(call))
 
     def result(self, slots: Positions) -> pa.Array:
-        read = self._held.read(slots)
+        read = self._values.read(slots)
         rows = np.repeat(np.arange(len(read)), read.counts)
         return listed(gather(read.columns, rows)[0], read.groups[rows], len(slots))
 
 
 class _CollectSet:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
-        self._held = multiset_of(parts, selection(call))
+        self._values = multiset_of(parts, selection(call))
 
     def result(self, slots: Positions) -> pa.Array:
-        read = self._held.read(slots)
+        read = self._values.read(slots)
         times: Ints = np.ones(len(read), np.int64)
         if pa.types.is_floating(read.columns[0].type):
             values = doubles(read.columns[0])
@@ -55,11 +56,11 @@ class _CollectSet:
 class _ListAgg:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
         order = tuple(SortKey(*key) for key in call.option("order", ())) or (SortKey(0),)
-        self._held = multiset_of(parts, selection(call, required=(0,)), order)
+        self._values = multiset_of(parts, selection(call, required=(0,)), order)
         self._delimiter = call.option("delimiter")
 
     def result(self, slots: Positions) -> pa.Array:
-        read = self._held.read(slots)
+        read = self._values.read(slots)
         rows = np.repeat(np.arange(len(read)), read.counts)
         values = gather(read.columns, rows)[0]
         kind = values.type
@@ -67,8 +68,8 @@ class _ListAgg:
         empty = b"" if pa.types.is_large_binary(kind) else ""
         separator = empty if self._delimiter is None else self._delimiter
         joined = pc.binary_join(lists.cast(pa.list_(kind)), pa.scalar(separator, kind))
-        some = np.bincount(read.groups, minlength=len(slots)) > 0
-        return pc.if_else(pa.array(some), joined, pa.scalar(None, kind))
+        filled = np.bincount(read.groups, minlength=len(slots)) > 0
+        return pc.if_else(pa.array(filled), joined, pa.scalar(None, kind))
 
 
 def make_list(call: AggregateCall, parts: Parts) -> Function:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.functions.aggregates.base import Parts, Rows, Selection, is_true, selection
 from penstock.functions.aggregates.parts import CountPart, count_of
 from penstock.functions.aggregates.result import Numbers

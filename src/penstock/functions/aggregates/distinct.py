@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather
+from penstock.data.arrays import Positions
+from penstock.data.column_view import gather
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Rows
 from penstock.state.slot_array import SlotArray

@@ -1,7 +1,7 @@
 """MIN and MAX, and the functions that give the first or last row of a group in some order.
 
-All values of a group are kept in order with their counts, shared by every function over the same arguments; the current extreme is
-cached. -0.0 and 0.0 are equal to Spark, which returns either; here -0.0 is the smaller one. NaN is the greatest value.
+The state has all values of a group in order with their counts, once for all functions over the same arguments; the current extreme is
+cached. -0.0 and 0.0 are equal to Spark, which returns either; in the kernel -0.0 is the smaller one. NaN is the greatest value.
 
 - MIN, MAX (and BOOL_AND, BOOL_OR, which Catalyst turns into them): NULL is ignored.
 - MIN_BY(x, y), MAX_BY(x, y): rows where y is NULL are ignored. Among equal y, MIN_BY takes the smallest x and MAX_BY the greatest
@@ -19,10 +19,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions
-from penstock.data.ordering import Words, decode, decode_values, is_start, run_lengths, run_starts
+from penstock.data.arrays import Ints, Positions, Words
+from penstock.data.ordering import compare_words, decode, decode_values, is_start, run_lengths, run_starts
 from penstock.errors import InternalError
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, selection
+from penstock.functions.aggregates.base import Function, Parts, Rows, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.functions.aggregates.result import Numbers, Result
 from penstock.plan.node import AggregateCall, SortKey
@@ -36,18 +36,8 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MANY = 4_096  # entries from which it pays to look whether all groups are new
 
 
-def _less(left: Sequence[Words], right: Sequence[Words]) -> tuple[Bools, Bools]:
-    """Where rows of words are smaller, and where they are equal."""
-    less = np.zeros(len(left[0]), np.bool_)
-    equal = np.ones(len(left[0]), np.bool_)
-    for mine, other in zip(left, right, strict=True):
-        less |= equal & (mine < other)
-        equal &= mine == other
-    return less, equal
-
-
 class Searches(Composite):
-    """Groups whose extreme is gone, until it is asked for: the first and the last values of short groups are found in one reading."""
+    """Groups whose extreme is gone, until it is asked for: one scan reads both the first and the last values of short groups."""
 
     def __init__(self, counts: OrderedCounts) -> None:
         self._counts = counts
@@ -62,17 +52,17 @@ class Searches(Composite):
         """Search what waits."""
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 2:
-            every = np.unique(np.concatenate([slots for _, slots in waiting]))
-            found = self._counts.read_short(every)
-            if found is not None:
+            groups = np.unique(np.concatenate([slots for _, slots in waiting]))
+            entries = self._counts.read_short(groups)
+            if entries is not None:
                 for extreme, slots in waiting:
-                    extreme.choose(slots, every, found)
+                    extreme.choose(slots, groups, entries)
                 return
         for extreme, slots in waiting:
             extreme.search(slots)
 
     def reserve(self, size: int) -> None:
-        """Nothing is kept by slot."""
+        """Nothing is stored by slot."""
 
     def update(self, rows: Rows) -> None:
         """Groups are named by the extremes."""
@@ -99,7 +89,7 @@ class ValueExtreme(Composite):
         self._searches = searches
         self._flip = _ALL if last else np.uint64(0)
         self._last = last
-        # Words of the last value are kept complemented, so that better always means smaller.
+        # Words of the last value are stored complemented, so that better always means smaller.
         self._words = [SlotArray(np.uint64) for _ in range(values.counts.words)]
         self._count = SlotArray(np.int64)
 
@@ -134,9 +124,9 @@ class ValueExtreme(Composite):
             return
         words = [word ^ self._flip for word in words]
         owner = fresh.cumsum() - 1  # the group of each entry, as an index of `touched`
-        there = counts.take(owner) > 0
-        less, equal = _less(words, [array.data[slots] for array in self._words])
-        better, same = less | ~there, equal & there
+        filled = counts.take(owner) > 0
+        less, equal = compare_words(words, [array.data[slots] for array in self._words])
+        better, same = less | ~filled, equal & filled
         if (better & (weights < 0)).any():
             raise InternalError("a value is retracted that is not there")
         left = counts.copy()
@@ -162,26 +152,26 @@ class ValueExtreme(Composite):
             array.put(slots, word ^ self._flip)
         self._count.put(slots, weights[starts])
 
-    def choose(self, slots: Positions, every: Positions, found: Entries) -> None:
-        """Take the extremes of slots from all entries of the groups `every`, which ascend."""
-        first = run_starts(found.groups)
-        place = np.full(len(every), -1)
-        place[found.groups[first]] = first + run_lengths(first, len(found)) - 1 if self._last else first
-        at = place[every.searchsorted(slots)]
-        there = at >= 0
-        self._put(slots[there], found, at[there])
+    def choose(self, slots: Positions, groups: Positions, entries: Entries) -> None:
+        """Take the extremes of slots from all entries of these groups, which ascend."""
+        first = run_starts(entries.groups)
+        chosen = np.full(len(groups), -1)
+        chosen[entries.groups[first]] = first + run_lengths(first, len(entries)) - 1 if self._last else first
+        at = chosen[groups.searchsorted(slots)]
+        filled = at >= 0
+        self._put(slots[filled], entries, at[filled])
 
     def search(self, slots: Positions) -> None:
         """Read the groups at slots from where their extreme was."""
         starts = [array.data[slots] ^ self._flip for array in self._words]
-        found = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
-        first = run_starts(found.groups)
-        self._put(slots[found.groups[first]], found, first)
+        entries = self._values.counts.scan(slots, 1, reverse=self._last, starts=starts)
+        first = run_starts(entries.groups)
+        self._put(slots[entries.groups[first]], entries, first)
 
-    def _put(self, slots: Positions, found: Entries, places: Positions) -> None:
-        for array, word in zip(self._words, found.keys, strict=True):
-            array.put(slots, word[places] ^ self._flip)
-        self._count.put(slots, found.counts[places])
+    def _put(self, slots: Positions, entries: Entries, positions: Positions) -> None:
+        for array, word in zip(self._words, entries.keys, strict=True):
+            array.put(slots, word[positions] ^ self._flip)
+        self._count.put(slots, entries.counts[positions])
 
     def values(self, slots: Positions) -> Result:
         """The extreme of each group, NULL where there is no value."""
@@ -225,7 +215,7 @@ class RowExtreme(Composite):
             return
         slots, words = run.keys[0], run.keys[1 : 1 + len(self._words)]
         cached = [array.data[slots] for array in self._words]
-        worse, _ = _less(words, cached) if self._last else _less(cached, words)
+        worse, _ = compare_words(words, cached) if self._last else compare_words(cached, words)
         concerned = ~worse | (self._row.data[slots] == 0)
         if not concerned.any():
             return
@@ -245,19 +235,19 @@ class RowExtreme(Composite):
         nearest = slots.searchsorted(touched, "right") - 1 if self._last else slots.searchsorted(touched)
         cached = [array.data[touched] for array in self._words]
         new = [word[nearest] for word in run.keys[1 : 1 + len(self._words)]]
-        better, _ = _less(cached, new) if self._last else _less(new, cached)
+        better, _ = compare_words(cached, new) if self._last else compare_words(new, cached)
         better |= self._row.data[touched] == 0
         return [np.where(better, one, other) for one, other in zip(new, cached, strict=True)]
 
     def values(self, slots: Positions, column: int) -> pa.Array:
         """One column of the extreme row of each group, NULL where there is no row."""
         rows = self._row.data[slots]
-        there = rows > 0
-        values = self._rows.rows.key(column, rows[there] - 1)
-        if there.all():
+        filled = rows > 0
+        values = self._rows.rows.key(column, rows[filled] - 1)
+        if filled.all():
             return values
-        places = np.cumsum(there) - 1
-        return values.take(pa.array(places, mask=~there))
+        positions = np.cumsum(filled) - 1
+        return values.take(pa.array(positions, mask=~filled))
 
 
 class _ExtremeValue:
@@ -284,7 +274,7 @@ def _extreme(
     chosen = selection(call, required=(1,) if by else () if nulls else None)
     keys = (SortKey(1), SortKey(0)) if by else (SortKey(0),)
     if nulls:
-        # NULL needs a place in the order, which plain values do not have.
+        # NULL needs a position in the order, which plain values do not have.
         source = parts.share(
             chosen, lambda: MultisetPart(OrderedRows(parts.kinds(chosen), keys)), "rows", keys
         )

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.functions.aggregates.base import Function, Parts, Rows, doubles, selection
 from penstock.functions.aggregates.parts import CountPart, FloatSumPart, count_of, float_sum_of
 from penstock.functions.exact import split_doubles
@@ -143,8 +143,8 @@ class PowerPart(Composite):
             )
 
     def merge(self, other: Self, slots: Positions, others: Positions) -> None:
-        for slot, there in zip(slots.tolist(), others.tolist(), strict=True):
-            pairs = zip(self._sums.at(slot), other._sums.at(there), strict=True)
+        for slot, other_slot in zip(slots.tolist(), others.tolist(), strict=True):
+            pairs = zip(self._sums.at(slot), other._sums.at(other_slot), strict=True)
             self._sums.put(slot, tuple(mine + more for mine, more in pairs))
 
     def at(self, slot: int) -> tuple[int, int, int, int]:

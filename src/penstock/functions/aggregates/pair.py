@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.data.column_view import Positions
+from penstock.data.arrays import Positions
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import count_of, float_sum_of
@@ -48,11 +48,11 @@ class _Pair:
         self._double = [float_sum_of(parts, chosen, *pair) for pair in ((0, 0), (1, 1), (0, 1))]
 
     def result(self, slots: Positions) -> pa.Array:
-        every = [*self._single, *self._double]
-        fine = any(part.sums.crowded for part in every)
+        parts = [*self._single, *self._double]
+        fine = any(part.sums.crowded for part in parts)
         shift = 1074 if fine else -self._single[0].sums.base
         odd = (self._single[0].odd(slots) | self._single[1].odd(slots)).tolist()
-        columns = [part.sums.integers(slots, fine=fine) for part in every]
+        columns = [part.sums.integers(slots, fine=fine) for part in parts]
         values: list[float | None] = []
         for n, strange, a, b, aa, bb, ab in zip(self._count.at(slots).tolist(), odd, *columns, strict=True):
             if n <= 0:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.data.column_view import Positions
-from penstock.functions.aggregates.base import Ints, Parts, Rows, Selection, doubles, integers
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.functions.aggregates.base import Parts, Rows, Selection, doubles, integers
 from penstock.functions.exact import DecimalSums, FloatSums, IntegerSums, decimal_words
 from penstock.plan.node import SortKey
 from penstock.state.multiset import Multiset, Read, multiset
@@ -91,7 +90,7 @@ class FloatSumPart(Composite):
         if len(factors) == 1:
             self._count_odd(rows, factors[0], ~finite)
 
-    def _count_odd(self, rows: Rows, values: npt.NDArray[np.float64], odd: npt.NDArray[np.bool_]) -> None:
+    def _count_odd(self, rows: Rows, values: Floats, odd: Bools) -> None:
         self._odd.reserve(self.sums.sums.rows.size)
         values = values[odd]
         which = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
@@ -131,18 +130,18 @@ class FloatSumPart(Composite):
     def memory(self) -> int:
         return super().memory() + self._cache.memory()
 
-    def doubles(self, slots: Positions) -> npt.NDArray[np.float64]:
+    def doubles(self, slots: Positions) -> Floats:
         """The sums at slots, rounded once; `ask_sums` comes first."""
         self._refresh(slots)
         return self._cache.at("sums", slots)
 
-    def means(self, slots: Positions) -> npt.NDArray[np.float64]:
+    def means(self, slots: Positions) -> Floats:
         """The sums over the counts at slots, rounded once; `ask_means` comes first."""
         self._refresh(slots)
         return self._cache.at("means", slots)
 
     def _refresh(self, slots: Positions) -> None:
-        """Compute what is asked for at slots where it is not known."""
+        """Compute what is asked for at slots where there is no valid value yet."""
         slots = self._cache.missing(slots)
         if len(slots) == 0:
             return
@@ -159,7 +158,7 @@ class FloatSumPart(Composite):
             rounded[:, odd[:, 0] | (odd[:, 1] & odd[:, 2])] = np.nan
         self._cache.put(slots, rounded)
 
-    def odd(self, slots: Positions) -> npt.NDArray[np.bool_]:
+    def odd(self, slots: Positions) -> Bools:
         """Where a value is NaN or infinite."""
         if not self._odd.size:
             return np.zeros(len(slots), np.bool_)
@@ -169,16 +168,16 @@ class FloatSumPart(Composite):
 class _Rounded:
     """Sums and means that were read since they last changed: a tick reads every touched group twice. It is no state."""
 
-    __slots__ = ("_columns", "_known")
+    __slots__ = ("_columns", "_valid")
 
     def __init__(self) -> None:
-        self._columns: dict[str, npt.NDArray[np.float64]] = {}  # sums before means
-        self._known = np.zeros(0, np.bool_)
+        self._columns: dict[str, Floats] = {}  # sums before means
+        self._valid = np.zeros(0, np.bool_)
 
     def ask(self, name: str) -> None:
         """Hold sums, or means."""
         names = [other for other in ("sums", "means") if other == name or other in self._columns]
-        self._columns = {other: np.zeros(len(self._known)) for other in names}
+        self._columns = {other: np.zeros(len(self._valid)) for other in names}
 
     def asked(self, name: str) -> bool:
         """Whether it holds sums, or means."""
@@ -186,39 +185,39 @@ class _Rounded:
 
     def reserve(self, size: int) -> None:
         """Make room for slots below `size`."""
-        have = len(self._known)
+        have = len(self._valid)
         if self._columns and size > have:
             room = max(size, 2 * have if have < 1 << 16 else have + have // 8)
-            self._known.resize(room, refcheck=False)
+            self._valid.resize(room, refcheck=False)
             for column in self._columns.values():
                 column.resize(room, refcheck=False)
 
     def forget(self, slots: Positions) -> None:
-        """What is known of slots is old."""
+        """The values of slots are old."""
         if self._columns:
-            self._known[slots] = False
+            self._valid[slots] = False
 
     def clear(self) -> None:
-        """Know nothing."""
-        self._known[:] = False
+        """Let no value be valid."""
+        self._valid[:] = False
 
     def missing(self, slots: Positions) -> Positions:
-        """The slots of which nothing is known."""
-        unknown = (~self._known[slots]).nonzero()[0]
-        return slots if len(unknown) == len(slots) else slots[unknown]
+        """The slots that have no valid values."""
+        stale = (~self._valid[slots]).nonzero()[0]
+        return slots if len(stale) == len(slots) else slots[stale]
 
-    def put(self, slots: Positions, values: npt.NDArray[np.float64]) -> None:
-        """Know a row of values for each column."""
+    def put(self, slots: Positions, values: Floats) -> None:
+        """Store a row of values for each column."""
         for column, row in zip(self._columns.values(), values, strict=True):
             column[slots] = row
-        self._known[slots] = True
+        self._valid[slots] = True
 
-    def at(self, name: str, slots: Positions) -> npt.NDArray[np.float64]:
+    def at(self, name: str, slots: Positions) -> Floats:
         """Sums or means at slots."""
         return self._columns[name][slots]
 
     def memory(self) -> int:
-        return int(self._known.nbytes + sum(column.nbytes for column in self._columns.values()))
+        return int(self._valid.nbytes + sum(column.nbytes for column in self._columns.values()))
 
 
 class IntegerSumPart(IntegerSums):
@@ -252,7 +251,7 @@ class MultisetPart(Composite):
         yield "values", self.values
 
     def reserve(self, size: int) -> None:
-        """Nothing is kept by slot."""
+        """Nothing is stored by slot."""
 
     def update(self, rows: Rows) -> None:
         self.changed = self.values.stage(rows.slots, rows.columns, rows.weights)

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, view
+from penstock.data.arrays import Floats, Ints, Positions
+from penstock.data.column_view import gather, view
 from penstock.errors import DataError
-from penstock.functions.aggregates.base import Function, Ints, Parts, Rows, integers, selection
+from penstock.functions.aggregates.base import Function, Parts, Rows, integers, selection
 from penstock.functions.aggregates.parts import MultisetPart, multiset_of
 from penstock.plan.node import AggregateCall, SortKey
 from penstock.state.multiset import Read, multiset
-
-Floats = npt.NDArray[np.float64]
 
 
 def _as_doubles(column: pa.Array) -> Floats:
@@ -52,11 +51,11 @@ class _Percentile:
         self._kind = parts.types[call.args[0]]
         if len(call.args) > 1:
             key = (SortKey(0),)
-            self._held: MultisetPart = parts.share(
+            self._values: MultisetPart = parts.share(
                 chosen, lambda: WeightedPart(multiset([self._kind], key)), "weighted", key
             )
         else:
-            self._held = multiset_of(parts, chosen)
+            self._values = multiset_of(parts, chosen)
         self._times = int(call.option("frequency", 1))
         wanted = call.option("percentage", 0.5)
         self._many = isinstance(wanted, list | tuple)
@@ -65,34 +64,34 @@ class _Percentile:
         self._discrete = discrete
 
     def result(self, slots: Positions) -> pa.Array:
-        read = self._held.read(slots)
+        read = self._values.read(slots)
         counts = read.counts * self._times
         totals = np.bincount(read.groups, counts, len(slots)).astype(np.int64)
-        some = totals > 0
+        filled = totals > 0
         begin = np.cumsum(totals) - totals
         ends = np.cumsum(counts)
-        results = [self._at(read, ends, begin[some], totals[some], share) for share in self._wanted]
+        results = [self._at(read, ends, begin[filled], totals[filled], share) for share in self._wanted]
         kind = pa.float64()
         if pa.types.is_duration(self._kind):
             kind, results = self._kind, [np.trunc(values).astype(np.int64) for values in results]
-        places = pa.array(np.cumsum(some) - 1, mask=~some)
+        positions = pa.array(np.cumsum(filled) - 1, mask=~filled)
         if not self._many:
-            return _numbers(results[0], kind).take(places)
+            return _numbers(results[0], kind).take(positions)
         flat = np.stack(results, axis=1).reshape(-1) if results else np.zeros(0)
-        offsets = np.arange(int(some.sum()) + 1) * len(results)
-        return pa.LargeListArray.from_arrays(pa.array(offsets), _numbers(flat, kind)).take(places)
+        offsets = np.arange(int(filled.sum()) + 1) * len(results)
+        return pa.LargeListArray.from_arrays(pa.array(offsets), _numbers(flat, kind)).take(positions)
 
-    def _pick(self, read: Read, ends: Ints, begin: Ints, totals: Ints, place: Ints) -> Floats:
-        """The value at a place (from 0) of each group, in its order."""
+    def _pick(self, read: Read, ends: Ints, begin: Ints, totals: Ints, rank: Ints) -> Floats:
+        """The value of a rank (from 0) in the order of each group."""
         if self._reverse:
-            place = totals - 1 - place
-        at = np.searchsorted(ends, begin + place, "right")
+            rank = totals - 1 - rank
+        at = np.searchsorted(ends, begin + rank, "right")
         return _as_doubles(gather(read.columns, at)[0])
 
     def _at(self, read: Read, ends: Ints, begin: Ints, totals: Ints, share: float) -> Floats:
         if self._discrete:
-            place = np.ceil(totals * share).astype(np.int64)
-            return self._pick(read, ends, begin, totals, np.maximum(place, 1) - 1)
+            rank = np.ceil(totals * share).astype(np.int64)
+            return self._pick(read, ends, begin, totals, np.maximum(rank, 1) - 1)
         position = (totals - 1) * share
         lower, higher = np.floor(position), np.ceil(position)
         low = self._pick(read, ends, begin, totals, lower.astype(np.int64))
@@ -108,20 +107,20 @@ def _numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
 
 class _Mode:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
-        self._held = multiset_of(parts, selection(call))
+        self._values = multiset_of(parts, selection(call))
         self._greatest = call.option("reverseOpt") is False
 
     def result(self, slots: Positions) -> pa.Array:
-        read = self._held.read(slots)
+        read = self._values.read(slots)
         groups, counts = read.groups, read.counts
         # The first (or last) entry of each group in the order of its count.
         tie = np.arange(len(read))
         order = np.lexsort((tie if self._greatest else -tie, counts, groups))
         last = np.flatnonzero(np.concatenate((groups[order][1:] != groups[order][:-1], [True]))[: len(order)])
         best = order[last]
-        places = np.full(len(slots), -1, np.int64)
-        places[groups[best]] = best
-        return read.columns[0].take(pa.array(places, mask=places < 0))
+        positions = np.full(len(slots), -1, np.int64)
+        positions[groups[best]] = best
+        return read.columns[0].take(pa.array(positions, mask=positions < 0))
 
 
 def make_percentile(call: AggregateCall, parts: Parts) -> Function:

@@ -1,6 +1,6 @@
 """What an aggregate gives for some groups, and which of it changes in a tick.
 
-Most results have a fixed width. They stay in NumPy until it is known which of them are shown, because making Arrow arrays that are
+Most results have a fixed width. They stay in NumPy until the operator knows which of them it shows, because making Arrow arrays that are
 compared and thrown away costs more than the rest of a small tick.
 """
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import PAIR, Bools, Positions, gather
+from penstock.data.arrays import Bools, Positions
+from penstock.data.column_view import PAIR, gather
 from penstock.data.equality import equal_rows
 
 
@@ -50,8 +51,8 @@ def equal(before: Result, after: Result) -> Bools:
     """Where two results for the same groups are the same."""
     if not (isinstance(before, Numbers) and isinstance(after, Numbers)):
         one, other = shown(before), shown(after)
-        every = np.arange(len(one))
-        return equal_rows([one], every, [other], every, as_rows=True)
+        positions = np.arange(len(one))
+        return equal_rows([one], positions, [other], positions, as_rows=True)
     one, other = before.values, after.values
     if one.dtype.kind == "f":
         one, other = one.view(f"u{one.itemsize}"), other.view(f"u{one.itemsize}")

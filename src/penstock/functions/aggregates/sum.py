@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.data.column_view import Bools, Positions
+from penstock.data.arrays import Bools, Positions
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import (

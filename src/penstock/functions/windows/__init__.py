@@ -32,8 +32,8 @@ WINDOWS = Registry(
     },
 )
 
-# Functions that look at the places of rows alone, not at their columns.
-PLACES_ONLY = frozenset({"CumeDist", "DenseRank", "NTile", "PercentRank", "Rank", "RowNumber"})
+# Functions that look at the positions of rows alone, not at their columns.
+RANKING = frozenset({"CumeDist", "DenseRank", "NTile", "PercentRank", "Rank", "RowNumber"})
 
 
 def known(call: WindowCall) -> str | None:

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, null_mask, view
-from penstock.data.ordering import Words, encode
+from penstock.data.arrays import Bools, Positions, Words
+from penstock.data.column_view import null_mask, view
+from penstock.data.ordering import encode
 from penstock.errors import DataError
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import Frame
@@ -24,9 +24,15 @@ from penstock.state.ordered import lower_bounds
 def frame_rows(frame: Frame, rows: Layout) -> tuple[Positions, Positions]:
     """Return where the frame of each row begins and ends; an empty one begins where it ends."""
     if frame.unit == "rows":
-        here = np.arange(len(rows))
-        low = rows.begin if frame.lower is None else np.clip(here + int(frame.lower), rows.begin, rows.end)
-        high = rows.end if frame.upper is None else np.clip(here + int(frame.upper) + 1, rows.begin, rows.end)
+        position = np.arange(len(rows))
+        low = (
+            rows.begin if frame.lower is None else np.clip(position + int(frame.lower), rows.begin, rows.end)
+        )
+        high = (
+            rows.end
+            if frame.upper is None
+            else np.clip(position + int(frame.upper) + 1, rows.begin, rows.end)
+        )
     else:
         low, high = _range_low(frame.lower, rows), _range_high(frame.upper, rows)
     return low, np.maximum(low, high)
@@ -62,15 +68,13 @@ def _search(bound: Any, rows: Layout, *, after: bool) -> Positions:
     words, wanted = encode(column), _shifted(column, bound, descending=key.descending, nulls=nulls)
     if key.descending:
         words, wanted = tuple(~word for word in words), tuple(~word for word in wanted)
-    found = lower_bounds(words, wanted, begin, end, after=after)
+    bounds = lower_bounds(words, wanted, begin, end, after=after)
     if nulls is not None:
-        found = np.where(nulls, rows.peer_end if after else rows.peer_begin, found)
-    return found
+        bounds = np.where(nulls, rows.peer_end if after else rows.peer_begin, bounds)
+    return bounds
 
 
-def _shifted(
-    column: pa.Array, bound: Any, *, descending: bool, nulls: npt.NDArray[np.bool_] | None
-) -> tuple[Words, ...]:
+def _shifted(column: pa.Array, bound: Any, *, descending: bool, nulls: Bools | None) -> tuple[Words, ...]:
     """The order words of each value plus (minus, when descending) an offset."""
     kind = column.type
     if pa.types.is_decimal(kind) and kind.precision > 18:
@@ -83,22 +87,22 @@ def _shifted(
         step = values.dtype.type(-bound if descending else bound)
         return encode(pa.array(values + step))
     if pa.types.is_decimal(kind):
-        whole = values["low"].view(np.int64)
+        numbers = values["low"].view(np.int64)
         offset = int(Decimal(bound).scaleb(kind.scale))
         lowest, highest = -(10**kind.precision) + 1, 10**kind.precision - 1
     else:
-        whole = values.astype(np.int64)
+        numbers = values.astype(np.int64)
         offset = int(bound)
         lowest, highest = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
     offset = -offset if descending else offset
-    over = (whole > highest - offset) if offset > 0 else (whole < lowest - offset)
+    over = (numbers > highest - offset) if offset > 0 else (numbers < lowest - offset)
     if nulls is not None:
         over &= ~nulls
     if over.any():
         raise DataError(
-            f"a window frame overflows: {int(whole[np.argmax(over)])} + {offset} is not a {kind}",
+            f"a window frame overflows: {int(numbers[np.argmax(over)])} + {offset} is not a {kind}",
             code="DATA_OVERFLOW",
             hint="cast the order column to a wider type",
         )
-    shifted = whole + np.int64(offset)
+    shifted = numbers + np.int64(offset)
     return (shifted.view(np.uint64) ^ np.uint64(1 << 63),)

@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.column_view import Positions, gather, null_mask
+from penstock.data.arrays import Bools, Floats, Ints, Positions
+from penstock.data.column_view import gather, null_mask
 from penstock.data.hashing import expand
 from penstock.data.ordering import rank_rows
 from penstock.functions.aggregates import AGGREGATES
@@ -28,9 +28,6 @@ from penstock.functions.exact import FloatSums, decimal_words, settle
 from penstock.functions.windows.frame import frame_rows
 from penstock.functions.windows.layout import Layout
 from penstock.plan.node import AggregateCall, SortKey, WindowCall
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _MASK, _BITS = np.int64(0xFFFFFFFF), np.int64(32)
 
@@ -61,7 +58,7 @@ def _used(call: WindowCall, rows: Layout) -> Bools:
     return used
 
 
-def _between(values: npt.NDArray[np.int64], low: Positions, high: Positions) -> Ints:
+def _between(values: Ints, low: Positions, high: Positions) -> Ints:
     """Sums of ranges, by running totals (of rows, when there are several columns)."""
     totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
     np.cumsum(values, axis=0, out=totals[1:])
@@ -108,20 +105,18 @@ def _limbs(column: pa.Array, count: int) -> Ints:
     return np.stack([low & _MASK, low >> _BITS], axis=1)
 
 
-def _fill_floats(
-    part: FloatSumPart, values: npt.NDArray[np.float64], low: Positions, high: Positions
-) -> None:
+def _fill_floats(part: FloatSumPart, values: Floats, low: Positions, high: Positions) -> None:
     odd = ~np.isfinite(values)
-    every = np.arange(len(values))
+    slots = np.arange(len(values))
     single = FloatSums()
     single.reserve(len(values))
-    single.add(every, every, [np.where(odd, 0.0, values)], np.ones(len(values), np.int64))
+    single.add(slots, slots, [np.where(odd, 0.0, values)], np.ones(len(values), np.int64))
     limbs = _settled(_between(single.sums.rows.data[: len(values)], low, high))
     outside: dict[int, int] = {}
     if single.crowded:
         running = [0, *itertools.accumulate(single.outside(row) for row in range(len(values)))]
         spans = enumerate(zip(low.tolist(), high.tolist(), strict=True))
-        outside = {row: found for row, (a, b) in spans if (found := running[b] - running[a])}
+        outside = {row: excess for row, (a, b) in spans if (excess := running[b] - running[a])}
     counts = None
     if odd.any():
         kinds = np.stack([np.isnan(values), values == np.inf, values == -np.inf], axis=1)
@@ -149,9 +144,9 @@ def _extreme(call: WindowCall, rows: Layout, used: Bools, low: Positions, high: 
     for index, minima in enumerate(table):
         chosen = np.flatnonzero((level == index) & (lengths > 0))
         best[chosen] = np.minimum(minima[low[chosen]], minima[high[chosen] - (1 << index)])
-    there = best < count
-    rank = np.where(there, best if call.function == "Min" else count - 1 - best, 0)
-    return column.take(pa.array(order[rank], mask=None if there.all() else ~there))
+    filled = best < count
+    rank = np.where(filled, best if call.function == "Min" else count - 1 - best, 0)
+    return column.take(pa.array(order[rank], mask=None if filled.all() else ~filled))
 
 
 _Quick = Callable[[WindowCall, Layout, Bools, Positions, Positions], pa.Array]
@@ -169,9 +164,9 @@ def _by_frame(call: WindowCall, rows: Layout, low: Positions, high: Positions) -
     frames, which = np.unique(low * (len(rows) + 1) + high, return_inverse=True)
     starts, ends = np.divmod(frames, len(rows) + 1)
     sizes = ends - starts
-    place, _ = expand(sizes)
+    offset, _ = expand(sizes)
     owner = np.repeat(np.arange(len(frames)), sizes)
-    at = starts[owner] + place
+    at = starts[owner] + offset
     used = _used(call, rows)[at] if call.function not in ("MinBy", "MaxBy") else np.ones(len(at), np.bool_)
     at, owner = at[used], owner[used]
     if call.function == "CollectList":
@@ -183,19 +178,19 @@ def _by_frame(call: WindowCall, rows: Layout, low: Positions, high: Positions) -
     columns = gather([rows.columns[index] for index in call.args], at)
     parts = Parts([column.type for column in columns])
     function = AGGREGATES.load(call.function)(inner, parts)
-    every = np.arange(len(frames))
+    slots = np.arange(len(frames))
     for chosen, part in parts.all():
         part.reserve(len(frames))
-        part.update(_selected(chosen, owner, every, columns))
-    return shown(function.result(every)).take(pa.array(which))
+        part.update(_selected(chosen, owner, slots, columns))
+    return shown(function.result(slots)).take(pa.array(which))
 
 
-def _selected(chosen: Selection, owner: Positions, every: Positions, columns: tuple[pa.Array, ...]) -> Rows:
+def _selected(chosen: Selection, owner: Positions, slots: Positions, columns: tuple[pa.Array, ...]) -> Rows:
     passes = np.ones(len(owner), np.bool_)
     for index in chosen.required:
         nulls = null_mask(columns[chosen.args[index]])
         if nulls is not None:
             passes &= ~nulls
-    places = np.flatnonzero(passes)
-    picked = gather([columns[index] for index in chosen.args], places)
-    return Rows(every, owner[places], np.ones(len(places), np.int64), picked)
+    passing = np.flatnonzero(passes)
+    picked = gather([columns[index] for index in chosen.args], passing)
+    return Rows(slots, owner[passing], np.ones(len(passing), np.int64), picked)

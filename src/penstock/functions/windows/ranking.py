@@ -1,4 +1,4 @@
-"""ROW_NUMBER, RANK, DENSE_RANK, PERCENT_RANK, CUME_DIST, NTILE: places in the order of a partition.
+"""ROW_NUMBER, RANK, DENSE_RANK, PERCENT_RANK, CUME_DIST, NTILE: positions in the order of a partition.
 
 Rows that tie in the order are numbered by the whole row, in ascending order of its columns with NULL first. Cost: the partition.
 """
@@ -13,24 +13,24 @@ from penstock.functions.windows.layout import Layout
 from penstock.plan.node import WindowCall
 
 
-def _whole(values: npt.NDArray[np.int64]) -> pa.Array:
+def _integers(values: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(values.astype(np.int32))
 
 
 def row_number(call: WindowCall, rows: Layout) -> pa.Array:
-    """The place of a row, from 1."""
-    return _whole(np.arange(len(rows)) - rows.begin + 1)
+    """The position of a row, from 1."""
+    return _integers(np.arange(len(rows)) - rows.begin + 1)
 
 
 def rank(call: WindowCall, rows: Layout) -> pa.Array:
-    """The place of the first peer."""
-    return _whole(rows.peer_begin - rows.begin + 1)
+    """The position of the first peer."""
+    return _integers(rows.peer_begin - rows.begin + 1)
 
 
 def dense_rank(call: WindowCall, rows: Layout) -> pa.Array:
     """The number of different peers so far."""
     seen = np.cumsum(rows.peer_begin == np.arange(len(rows)))
-    return _whole(seen - seen[rows.begin] + 1 if len(rows) else seen)
+    return _integers(seen - seen[rows.begin] + 1 if len(rows) else seen)
 
 
 def percent_rank(call: WindowCall, rows: Layout) -> pa.Array:
@@ -47,8 +47,8 @@ def cume_dist(call: WindowCall, rows: Layout) -> pa.Array:
 def ntile(call: WindowCall, rows: Layout) -> pa.Array:
     """The bucket of a row; the first buckets take one row more when they cannot all be equal."""
     buckets = int(call.option("buckets", 1))
-    place, size = np.arange(len(rows)) - rows.begin, rows.end - rows.begin
+    position, size = np.arange(len(rows)) - rows.begin, rows.end - rows.begin
     small, larger = size // buckets, size % buckets
     border = larger * (small + 1)
-    behind = larger + (place - border) // np.maximum(small, 1)
-    return _whole(np.where(place < border, place // (small + 1), behind) + 1)
+    behind = larger + (position - border) // np.maximum(small, 1)
+    return _integers(np.where(position < border, position // (small + 1), behind) + 1)
