@@ -111,3 +111,15 @@ def test_the_settings_of_a_session_reach_its_sources_sinks_and_state_and_no_othe
         assert [job.name for job in state.jobs.list()] == ["of-second"]
     with open_backend(session.settings) as state:
         assert state.jobs.find("of-second") is None
+
+
+def test_a_spark_session_that_nobody_uses_is_forgotten(session: ps.Session) -> None:
+    with ps.Session.embedded(conf={"spark.sql.shuffle.partitions": 11}) as first:
+        with ps.Session.embedded(conf={"spark.sql.shuffle.partitions": 11}) as second:
+            assert second.spark is first.spark
+        with ps.Session.embedded(conf={"spark.sql.shuffle.partitions": 11}) as third:
+            assert third.spark is first.spark
+        used = first.spark
+    with ps.Session.embedded(conf={"spark.sql.shuffle.partitions": 11}) as later:
+        assert later.spark is not used
+        assert later.sql("SELECT 1 AS one").toArrow().to_pylist() == [{"one": 1}]

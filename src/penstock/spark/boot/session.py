@@ -32,7 +32,7 @@ JAVA = "java"
 
 @dataclass(slots=True)
 class _Running:
-    """Our JVM, its Spark sessions, and how many callers of `start` have not called `stop`."""
+    """Our JVM, its Spark sessions, and those who use them."""
 
     jvm: gateway.Jvm
     spark: SparkSession
@@ -40,8 +40,9 @@ class _Running:
     conf: Mapping[str, str]
     orderly: bool
     others: dict[frozenset[tuple[str, str]], SparkSession] = field(default_factory=dict)
-    """Sessions with other settings of SQL, by these settings."""
-    users: int = 1
+    """Sessions with other settings of SQL, by these settings, as long as they have a user."""
+    users: list[SparkSession] = field(default_factory=list)
+    """The session of each caller of `start` that has not called `stop`."""
 
 
 _lock = threading.RLock()
@@ -82,7 +83,7 @@ def start(
         jvm, spark = _boot(settings.home, plan)
         if plan.lean:
             ml.register_on_import(spark)
-        _running = _Running(jvm, spark, plan.conf, plan.orderly)
+        _running = _Running(jvm, spark, plan.conf, plan.orderly, users=[spark])
         loader.send(spark, jars)
         janino.use_folder(spark, settings.home / JAVA)
         return spark
@@ -95,12 +96,16 @@ def stop(spark: SparkSession) -> None:
     """
     global _running
     with _lock:
-        if _running is None or all(spark is not own for own in (_running.spark, *_running.others.values())):
+        if _running is None or not _is_in(spark, _running.users):
             return
-        _running.users -= 1
-        if _running.users <= 0:
+        users = _running.users
+        del users[next(index for index, user in enumerate(users) if user is spark)]
+        if not users:
             ended, _running = _running, None
             _end(ended)
+        elif not _is_in(spark, users):
+            others = _running.others
+            _running.others = {key: other for key, other in others.items() if other is not spark}
 
 
 def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
@@ -122,7 +127,7 @@ def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) ->
     if _running is not None:
         missing = [jar for jar in jars if jar not in _running.jvm.launch.class_path.after]
         spark = _session_of(_running, settings, conf, wanted, missing)
-        _running.users += 1
+        _running.users.append(spark)
         return spark
     if not _foreign():
         return None
@@ -162,6 +167,10 @@ def _session_of(
     _adapt(spark, {**own, **fixed}, jars)
     running.others[key] = spark
     return spark
+
+
+def _is_in(spark: SparkSession, sessions: Iterable[SparkSession]) -> bool:
+    return any(session is spark for session in sessions)
 
 
 def _modifiable(spark: SparkSession, keys: Iterable[str]) -> set[str]:
