@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine import feeder
 from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.registration import Prepared, install
 from penstock.errors import StateError
@@ -104,3 +105,17 @@ def test_time_does_not_go_back_behind_a_registration() -> None:
     now[0] = 1_000_000
     flow.step()
     assert flow._graph.state.micros == 2_000_000
+
+
+def test_queries_that_never_come_back_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder, "MOST_QUERIES", 3)
+    flow = ps.IncrementalFlow()
+    flow.register_source("orders", "id BIGINT")
+    for number in range(5):
+        before = flow.attach_query("orders", f"query-{number}", epochs=0)
+        flow.tick("orders", [{"id": number}], ordinal=before + 1)
+        flow.detach_query("orders", f"query-{number}")
+    assert flow._graph.state.sources["orders"].feeders == {"query-2": 2, "query-3": 3, "query-4": 4}
+    assert flow.attach_query("orders", "query-3", epochs=1) == 3
+    flow.detach_query("orders", "query-3")
+    assert list(flow._graph.state.sources["orders"].feeders) == ["query-2", "query-4", "query-3"]
