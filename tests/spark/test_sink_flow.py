@@ -102,8 +102,10 @@ def test_a_repeated_epoch_counts_once(spark: SparkSession, flow: ps.IncrementalF
     other.close()
     sink.open(target)  # the first one again: it has its own numbers, and the flow has seen them all
     assert sink.write(Epoch(1, frame)) == 0
-    sink.close()
     assert _totals(flow) == {"a": (15, 3)}
+    assert sink.write(Epoch(2, frame)) == 1, "an epoch of its own that is new, whatever others have fed"
+    sink.close()
+    assert _totals(flow) == {"a": (20, 4)}
 
 
 def test_a_flow_that_has_not_seen_what_the_query_has_read_is_refused(

@@ -50,6 +50,12 @@ def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed])
     return Fed(spec.name, difference.take(np.argsort(difference.weights > 0, kind="stable")))
 
 
+def last_ordinal(entry: SourceEntry, waiting: Sequence[Fed]) -> int:
+    """The highest ordinal of a source, committed or waiting; 0 when there is none."""
+    ordinals = [entry.state.ordinal, last_ordinals(waiting).get(entry.name)]
+    return max((value for value in ordinals if value is not None), default=0)
+
+
 def _is_new(entry: SourceEntry, ordinal: int, waiting: Sequence[Fed]) -> bool:
     ordinals = [entry.state.ordinal, last_ordinals(waiting).get(entry.name)]
     last = max((value for value in ordinals if value is not None), default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -247,19 +248,32 @@ class IncrementalFlow:
             entry = self._graph.find_source(name)
             return entry.spec.info(entry.state.ordinal)
 
-    def attach_query(self, source: str, query: str, *, epochs: int) -> int:
-        """Let a streaming query that has done so many epochs feed a source; gives the ordinal before its first epoch.
+    def attach_query(self, source: str, query: str, *, epochs: int) -> None:
+        """Let a streaming query that has done so many epochs feed a source; for sinks of streams.
 
-        For sinks of streams. Refused while another query feeds the source, or when the flow has not seen all of the epochs.
+        Refused while another query feeds the source, or when the flow has not seen all of the epochs.
         """
         with self._lock:
-            return feeder.attach_query(self._graph.find_source(source), query, epochs)
+            feeder.attach_query(self._graph.find_source(source), query, epochs)
 
     def detach_query(self, source: str, query: str) -> None:
-        """The streaming query feeds the source no more; its ordinals stay known."""
+        """The streaming query feeds the source no more; how far it came stays known."""
         with self._lock:
             if (spelled := registered(source, self._graph.sources)) is not None:
                 feeder.detach_query(self._graph.sources[spelled], query)
+
+    def tick_epoch(
+        self, source: str, delta: DeltaBatch | Any, *, query: str, epoch: int
+    ) -> StepSummary | None:
+        """Feed an epoch of a streaming query and step; None, and nothing is fed, when the epoch is in already."""
+        with self._lock:
+            entry = self._graph.find_source(source)
+            if epoch < entry.state.feeders.get(query, 0):
+                return None
+            batch = feed.batch_of(self._graph, source, delta, None, ())
+            assert batch is not None, "a batch without an ordinal is new"
+            ordinal = feed.last_ordinal(entry, self._pending) + 1
+            return self._step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.

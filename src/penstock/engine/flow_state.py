@@ -26,7 +26,7 @@ class SourceState:
     """What replays must not repeat, and what was set aside."""
 
     ordinal: int | None = None  # the last one that was committed
-    feeders: dict[str, int] = field(default_factory=dict)  # streaming query -> ordinal before its first epoch
+    feeders: dict[str, int] = field(default_factory=dict)  # streaming query -> how many of its epochs are in
     seen: SeenBatches = field(default_factory=SeenBatches)
     quarantine: Quarantine = field(default_factory=Quarantine)
     mark: int | None = None  # the latest event time that was accepted, for a source with a lateness

@@ -68,6 +68,8 @@ class Fed:
     delta: Delta
     ordinal: int | None = None
     keys: tuple[int, ...] = ()  # a change by these columns, on a source that has no primary key
+    query: str | None = None  # the streaming query whose epoch it is
+    epoch: int = 0
 
 
 @dataclass(slots=True)

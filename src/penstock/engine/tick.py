@@ -57,6 +57,7 @@ class _Memory:
     """What the flow remembers of a tick."""
 
     ordinals: Mapping[str, int]
+    epochs: Mapping[tuple[str, str], int]  # by source and streaming query, how many are in
     marks: Mapping[str, int | None]
     late: Mapping[str, int]
     quarantined: Sequence[tuple[str, QuarantinedRows]]
@@ -178,6 +179,7 @@ def _memory(
             late_rows[name] = late_rows.get(name, 0) + _rows(parts.late)
     return _Memory(
         ordinals=last_ordinals(fed),
+        epochs={(batch.source, batch.query): batch.epoch + 1 for batch in fed if batch.query is not None},
         marks={name: parts.mark for name, parts in late},
         late=late_rows,
         quarantined=quarantined,
@@ -210,6 +212,8 @@ def _remember(graph: Graph, memory: _Memory) -> None:
     for name, rows in memory.late.items():
         graph.sources[name].state.late += rows
     remember_ordinals(graph, memory.ordinals)
+    for (source, query), epochs in memory.epochs.items():
+        graph.sources[source].state.feeders[query] = epochs
 
 
 def remember_ordinals(graph: Graph, ordinals: Mapping[str, int]) -> None:

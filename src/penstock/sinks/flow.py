@@ -1,6 +1,6 @@
-"""Rows as ticks of an incremental flow: each epoch is one tick, and its ordinal tells a repetition.
+"""Rows as ticks of an incremental flow: each epoch is one tick, and its number tells a repetition.
 
-The flow knows which ordinals are whose. A flow that has not seen what the query has already read refuses it: its views would lack
+The flow knows how many epochs of each query are in. A flow that has not seen what the query has already read refuses it: its views would lack
 those rows.
 """
 
@@ -30,10 +30,6 @@ class Fed(Protocol):
     def primary_key(self) -> Sequence[str]:
         """The columns of its key, if it has one."""
 
-    @property
-    def ordinal(self) -> int | None:
-        """The ordinal that was committed last."""
-
 
 class Flow(Protocol):
     """What a query needs of a flow."""
@@ -44,11 +40,11 @@ class Flow(Protocol):
     def check(self, source: str, delta: DeltaBatch) -> None:
         """Refuse rows that do not fit, without feeding them."""
 
-    def tick(self, source: str, delta: DeltaBatch, *, ordinal: int | None = None) -> Any:
-        """Feed and step."""
+    def tick_epoch(self, source: str, delta: DeltaBatch, *, query: str, epoch: int) -> Any:
+        """Feed an epoch and step; None when the epoch is in already."""
 
-    def attach_query(self, source: str, query: str, *, epochs: int) -> int:
-        """Let a query that has done so many epochs feed a source; gives the ordinal before its first epoch."""
+    def attach_query(self, source: str, query: str, *, epochs: int) -> None:
+        """Let a query that has done so many epochs feed a source."""
 
     def detach_query(self, source: str, query: str) -> None:
         """The query feeds the source no more."""
@@ -65,7 +61,6 @@ class FlowSink(Sink):
         self._flow = flow
         self._source = flow.source_info(source).name
         self._target: Target | None = None
-        self._before = 0
         self._keys: tuple[str, ...] = ()
         self.guarantee_reason = "the flow takes every epoch once, and ends with this process"
 
@@ -105,16 +100,16 @@ class FlowSink(Sink):
         self._flow.check(self._source, self._delta(to_arrow_schema(target.schema).empty_table()))
 
     def open(self, target: Target) -> None:
-        self._before = self._flow.attach_query(self._source, target.query, epochs=target.committed + 1)
+        self._flow.attach_query(self._source, target.query, epochs=target.committed + 1)
         self._target = target
 
     def write(self, epoch: Epoch) -> int | None:
+        assert self._target is not None, "a sink is opened before it is written to"
         table = epoch.frame.toArrow()
-        ordinal = self._before + epoch.number + 1
-        if ordinal <= (self._flow.source_info(self._source).ordinal or 0):
-            return 0
-        self._flow.tick(self._source, self._delta(table), ordinal=ordinal)
-        return int(table.num_rows)
+        summary = self._flow.tick_epoch(
+            self._source, self._delta(table), query=self._target.query, epoch=epoch.number
+        )
+        return 0 if summary is None else int(table.num_rows)
 
     def close(self) -> None:
         target, self._target = self._target, None
