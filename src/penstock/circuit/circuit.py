@@ -35,7 +35,7 @@ class Place:
     operator: Operator
     inputs: tuple[int, ...]
     nothing: Delta  # no rows of its output columns
-    meaning: Meaning | None = None  # what the names of its states are made of
+    meaning: Meaning | None = None  # what the names of its states come from
     owners: tuple[Owner, ...] = ()
     timed: bool = False  # steps in every tick, because its output depends on the time
     contents: Callable[[], Delta] | None = None  # all rows of its output, where it keeps them

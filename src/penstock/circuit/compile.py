@@ -33,7 +33,7 @@ from penstock.plan import node as plan
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
-# Makes the operator for what only Spark can do, and says whether it must step in every tick; given by the engine.
+# Makes the operator for what only Spark can do, and says whether it must step in every tick; the engine passes it in.
 Fragment = Callable[[plan.Spark], tuple[Operator, bool]]
 
 

@@ -49,7 +49,7 @@ class StaticRows:
 class Stepped:
     """What one step did: the change of every source and view that changed, and the time spent for each of them.
 
-    `missing` are the retractions that a source set aside, because their rows were not there. An operator that several views
+    `missing` are the retractions that a source left out, because it has no such rows. An operator that several views
     need is charged to all of them.
     """
 
@@ -107,7 +107,7 @@ class Kernel(Protocol):
         """
 
     def memory(self) -> int:
-        """Bytes of state held."""
+        """Bytes of state."""
 
     def save(self) -> Mapping[StateKey, Image]:
         """All committed states by their names."""

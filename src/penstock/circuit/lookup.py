@@ -1,4 +1,4 @@
-"""Indexes for look-ups: made when they are asked for, and forgotten when others were used more recently."""
+"""Indexes for look-ups: the first look-up by some columns makes one, and the least recently used one goes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Indexes:
     def find(
         self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
     ) -> Arrangement:
-        """Return the rows of a relation by some columns, kept up to date from now on.
+        """Return the rows of a relation by some columns; every later tick updates them.
 
         `source` is the relation when it is a source that may keep its columns in the order of their use.
         """

@@ -1,4 +1,4 @@
-"""A view computed again from all rows of what it reads, in a circuit made for that and thrown away."""
+"""A view computed again from all rows of what it reads, in a circuit of its own that is then dropped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recompute(
     tick: Tick,
     narrowed: Mapping[str, tuple[int, ...]],
 ) -> Delta:
-    """Return all rows of a view over the given rows of its relations, some of which keep only some columns. Cost: data."""
+    """Return all rows of a view over these rows of its relations, some of which keep only some columns. Cost: data."""
     circuit = Circuit()
     feeds = {
         name: circuit.add(Feed(), (), [column.type for column in delta.columns])

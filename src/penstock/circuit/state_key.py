@@ -1,4 +1,4 @@
-"""Names of states, made of what a state means: the plan of the rows that it holds, the key columns, and its role there.
+"""Names of states, which come from what a state means: the plan of the rows that it holds, the key columns, and its role there.
 
 A name is the same in every process and whatever the order in which views, rows and look-ups came, so that a flow that is rebuilt
 from its definition finds its state. Nothing in it counts, and nothing in it is a place in memory.

@@ -75,9 +75,9 @@ def _of_floats(values: Floats, *, merge_zeros: bool) -> Words:
             words[part] = _of_floats(values[part], merge_zeros=merge_zeros)
         return words
     bits = values.view(np.uint64)
-    odd = np.isnan(values)
-    if odd.any():
-        bits = np.where(odd, _NAN_BITS, bits)
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        bits = np.where(is_nan, _NAN_BITS, bits)
     if merge_zeros:
         bits = np.where(bits == _SIGN, np.uint64(0), bits)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
@@ -260,9 +260,9 @@ def _compare(left: Any, right: Any) -> int:
     if isinstance(left, str):
         left, right = left.encode(), right.encode()
     if isinstance(left, float):
-        odd, other_odd = left != left, right != right
-        if odd or other_odd:
-            return int(odd) - int(other_odd)
+        is_nan, other_is_nan = left != left, right != right
+        if is_nan or other_is_nan:
+            return int(is_nan) - int(other_is_nan)
     return int(left > right) - int(left < right)
 
 

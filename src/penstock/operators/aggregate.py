@@ -87,24 +87,24 @@ class Aggregate(Operator):
             return empty(self.types)
         groups = self._resolve(delta)
         touched = groups.touched
-        had = self._exists(touched)
+        existed = self._exists(touched)
         old = self._results(touched)
-        _, left = self._weights.add(touched, groups.groups, delta.weights)
-        if (left < 0).any():
+        _, weights = self._weights.add(touched, groups.groups, delta.weights)
+        if (weights < 0).any():
             raise DataError(
                 "rows are retracted that were never inserted",
                 code="DATA_NEGATIVE_COUNT",
                 hint="the input of an aggregate has a negative multiplicity",
             )
         self._update(delta, groups)
-        has = self._exists(touched)
+        exists = self._exists(touched)
         try:
             new = self._results(touched)
         except DataError as error:
             raise self._with_sample(error, delta, groups) from None
         if self._index is not None:
-            self._index.release(touched[left == 0])
-        return self._change(delta, groups, _Groups(had, old), _Groups(has, new))
+            self._index.release(touched[weights == 0])
+        return self._change(delta, groups, _Groups(existed, old), _Groups(exists, new))
 
     def _with_sample(self, error: DataError, delta: Delta, groups: Resolved) -> DataError:
         """The error of an aggregate, with the changed rows of the first group that it concerns."""
@@ -188,13 +188,14 @@ class Aggregate(Operator):
             if not same.any():
                 break
             same &= equal(old, new)
-        gone, come = ((side.exist & ~same).nonzero()[0] for side in (before, after))
-        keys = self._shown_keys(delta, groups, np.concatenate((gone, come)))
+        retracted, inserted = ((side.exist & ~same).nonzero()[0] for side in (before, after))
+        keys = self._shown_keys(delta, groups, np.concatenate((retracted, inserted)))
         values = (
-            picked(old, gone, new, come) for old, new in zip(before.results, after.results, strict=True)
+            picked(old, retracted, new, inserted)
+            for old, new in zip(before.results, after.results, strict=True)
         )
-        weights = np.ones(len(gone) + len(come), np.int64)
-        weights[: len(gone)] = -1
+        weights = np.ones(len(retracted) + len(inserted), np.int64)
+        weights[: len(retracted)] = -1
         return Delta((*keys, *values), weights)
 
 

@@ -69,9 +69,9 @@ class Asof(Operator):
         yield "right", self._right
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
-        sides = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
+        matchable = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
         left, right = (
-            delta.take(np.flatnonzero(matchable)) for delta, matchable in zip(inputs, sides, strict=True)
+            delta.take(np.flatnonzero(mask)) for delta, mask in zip(inputs, matchable, strict=True)
         )
         groups = self._resolve(left, right)
         left_times, right_times = self._words(left, 0), self._words(right, 1)
@@ -80,10 +80,10 @@ class Asof(Operator):
         parts = [self._joined(left_ids, self._matches(groups[: len(left)], left_times), left.weights)]
         if len(changed) and self._left.count:
             parts += self._moved(changed)
-        if self._outer and not sides[0].all():
-            alone = inputs[0].take(np.flatnonzero(~sides[0]))
-            nulls = tuple(pa.nulls(len(alone), kind) for kind in self._right_types)
-            parts.append(Delta((*alone.columns, *nulls), alone.weights))
+        if self._outer and not matchable[0].all():
+            unmatchable = inputs[0].take(np.flatnonzero(~matchable[0]))
+            nulls = tuple(pa.nulls(len(unmatchable), kind) for kind in self._right_types)
+            parts.append(Delta((*unmatchable.columns, *nulls), unmatchable.weights))
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty((*self._left_types, *self._right_types))
 

@@ -49,13 +49,13 @@ class Join(Operator):
     ) -> None:
         safe = tuple(null_safe) or (False,) * len(left.key_columns)
         self._matcher = Matcher(left, right, safe, residual)
-        self._left_lacking = Presence(self._matcher, wanted=False) if kind in ("left", "full") else None
-        self._right_lacking = (
+        self._left_unmatched = Presence(self._matcher, wanted=False) if kind in ("left", "full") else None
+        self._right_unmatched = (
             Presence(self._matcher.mirrored(), wanted=False) if kind in ("right", "full") else None
         )
-        if residual is None and self._left_lacking:
+        if residual is None and self._left_unmatched:
             right.count_keys()
-        if residual is None and self._right_lacking:
+        if residual is None and self._right_unmatched:
             left.count_keys()
         self._filling = False
 
@@ -68,12 +68,12 @@ class Join(Operator):
         left, right = inputs
         filling, self._filling = self._filling, False
         parts = self._inner(tick, filling=filling)
-        if self._left_lacking:
-            lacking = self._left_lacking.change(left, right, tick, filling=filling)
-            parts += [_padded(part, self._matcher.other.types, at_end=True) for part in lacking]
-        if self._right_lacking:
-            lacking = self._right_lacking.change(right, left, tick, filling=filling)
-            parts += [_padded(part, self._matcher.own.types, at_end=False) for part in lacking]
+        if self._left_unmatched:
+            unmatched = self._left_unmatched.change(left, right, tick, filling=filling)
+            parts += [_padded(part, self._matcher.other.types, at_end=True) for part in unmatched]
+        if self._right_unmatched:
+            unmatched = self._right_unmatched.change(right, left, tick, filling=filling)
+            parts += [_padded(part, self._matcher.own.types, at_end=False) for part in unmatched]
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty([*self._matcher.own.types, *self._matcher.other.types])
 

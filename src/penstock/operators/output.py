@@ -115,7 +115,7 @@ class Output(Operator):
         if len(wrong):
             raise InternalError(
                 f"view {self._name!r} retracts {len(wrong)} rows that it never gave, for example "
-                f"{sample(run.taken(wrong), self._columns)}",
+                f"{sample(run.take(wrong), self._columns)}",
                 code="INTERNAL_NEGATIVE_MULTIPLICITY",
                 hint="this is a fault of penstock; please report it with the view's SQL and the delta",
                 where=f"view {self._name}",

@@ -96,8 +96,8 @@ class NotIn(SemiJoin):
         before = self._regime(after=False)
         if before != after:
             rows = self._left.before().rows()
-            gone = [-part for part in self._alive(rows, before, after=False)]
-            return gone + self._alive(concat([rows, left]), after, after=True)
+            retracted = [-part for part in self._alive(rows, before, after=False)]
+            return retracted + self._alive(concat([rows, left]), after, after=True)
         if after != "values":
             return [left] if after == "empty" else []
         without_nulls = _without_nulls(left, self._left)

@@ -170,8 +170,8 @@ class Source(Operator):
         weights = delta.weights.copy()
         weights[retracted] -= lacking
         missing = Delta(delta.take(retracted[short]).columns, lacking[short])
-        left = np.flatnonzero(weights)
-        return Delta(stored.columns, weights).take(left), missing
+        remaining = np.flatnonzero(weights)
+        return Delta(stored.columns, weights).take(remaining), missing
 
     def _keyed_change(self, delta: Delta) -> tuple[Delta, Delta]:
         assert self._key is not None
@@ -185,26 +185,26 @@ class Source(Operator):
         group[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
         first = order[starts]
         stored = self._stored(delta)
-        old, has_old = self._old_rows(gather(keys, first), len(starts))
-        events = _Events(delta.weights > 0, group, len(starts), has_old)
+        old, old_positions = self._old_rows(gather(keys, first), len(starts))
+        events = _Events(delta.weights > 0, group, len(starts), old_positions)
         same = np.zeros(len(delta), np.bool_)
-        with_old = np.flatnonzero(has_old[group] >= 0)
+        with_old = np.flatnonzero(old_positions[group] >= 0)
         same[with_old] = equal_rows(
-            stored.columns, with_old, old.columns, has_old[group[with_old]], as_rows=True
+            stored.columns, with_old, old.columns, old_positions[group[with_old]], as_rows=True
         )
         winner, missing = events.settle(same)
         changed = np.flatnonzero((winner >= 0) | events.removed)
         inserts = stored.take(winner[changed][winner[changed] >= 0])
         inserts = Delta(inserts.columns, np.ones(len(inserts), np.int64))
-        gone = has_old[changed]
-        retracts = old.take(gone[gone >= 0])
+        replaced = old_positions[changed]
+        retracts = old.take(replaced[replaced >= 0])
         return consolidate(concat([-retracts, inserts])), delta.take(missing)
 
     def _old_rows(self, keys: Sequence[pa.Array], count: int) -> tuple[Delta, Positions]:
         """The stored rows of these keys, and for every key the position of its row among them, or -1."""
-        left, rows = self.arrangement.before().lookup(keys, count)
+        key, rows = self.arrangement.before().lookup(keys, count)
         # A key may have retractions that have not met their row yet.
-        marked = consolidate(Delta((*rows.columns, pa.array(left)), rows.weights))
+        marked = consolidate(Delta((*rows.columns, pa.array(key)), rows.weights))
         old = marked.select(range(len(rows.columns)))
         at = np.full(count, -1, np.int64)
         at[marked.columns[-1].to_numpy()] = np.arange(len(marked))

@@ -167,19 +167,19 @@ class Window(Operator):
         row = np.repeat(np.arange(len(shared)), shared)
         one, other = old_first[row] + copy, new_first[row] + copy
         same = equal_rows(old_results, one, new_results, other, as_rows=True)
-        gone, come = _others(len(old_copies), one[same]), _others(len(new_copies), other[same])
-        shown = gather(columns, np.concatenate((old_copies[gone], new_copies[come])))
+        retracted, inserted = _others(len(old_copies), one[same]), _others(len(new_copies), other[same])
+        shown = gather(columns, np.concatenate((old_copies[retracted], new_copies[inserted])))
         values = (
-            concat_columns((*gather([before], gone), *gather([after], come)))
+            concat_columns((*gather([before], retracted), *gather([after], inserted)))
             for before, after in zip(old_results, new_results, strict=True)
         )
-        weights = np.ones(len(gone) + len(come), np.int64)
-        weights[: len(gone)] = -1
+        weights = np.ones(len(retracted) + len(inserted), np.int64)
+        weights[: len(retracted)] = -1
         return Delta((*shown, *values), weights)
 
 
 def _others(count: int, positions: Positions) -> Positions:
     """The positions below `count` that are not among these."""
-    left = np.ones(count, np.bool_)
-    left[positions] = False
-    return left.nonzero()[0]
+    mask = np.ones(count, np.bool_)
+    mask[positions] = False
+    return mask.nonzero()[0]

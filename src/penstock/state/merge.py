@@ -134,9 +134,9 @@ class Merge:
         parts = [(run, slice(at, end)) for run, at, end in unread if end > at]
         rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive)
         self._write(rows)
-        taken = sum(ends) - sum(self.at)
+        merged = sum(ends) - sum(self.at)
         self.at = ends
-        return taken
+        return merged
 
     def _ends(self, size: int) -> list[int]:
         """Where the next chunk ends: behind the smallest of the keys a chunk away, so that equal keys are never parted."""

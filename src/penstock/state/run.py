@@ -79,7 +79,7 @@ class Run:
         """All rows."""
         return Delta(self.columns, self.weights.astype(np.int64))
 
-    def taken(self, positions: Positions) -> Delta:
+    def take(self, positions: Positions) -> Delta:
         """The rows at some positions."""
         columns = tuple(view.gather(positions) for view in self.views)
         return Delta(columns, self.weights.take(positions).astype(np.int64))

@@ -87,7 +87,7 @@ def _map_file(space: mmap.mmap, descriptor: int, length: int) -> None:
     )
     address = ctypes.addressof(ctypes.c_char.from_buffer(space))
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    got = libc.mmap(address, length, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, 0)
-    if got != address:
+    mapped_at = libc.mmap(address, length, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, 0)
+    if mapped_at != address:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot map the file: {os.strerror(code)}")

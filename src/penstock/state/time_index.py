@@ -52,5 +52,5 @@ class TimeIndex(Composite):
         for run in self._runs.before:
             begin, end = run.words.searchsorted(first, "left"), run.words.searchsorted(last, "right")
             if begin < end:
-                parts.append(run.taken(np.arange(begin, end)))
+                parts.append(run.take(np.arange(begin, end)))
         return concat(parts) if parts else empty(self._types)

@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.ordering import decode, encode, is_fixed, prefix, prefix_words, rank_rows, sort_rows
+from penstock.data.ordering import (
+    compare_words,
+    decode,
+    encode,
+    is_fixed,
+    prefix,
+    prefix_words,
+    rank_rows,
+    sort_rows,
+)
 from penstock.plan.node import SortKey
 
 NAN = float("nan")
@@ -151,3 +160,13 @@ def test_many_random_rows() -> None:
     in_order = list(zip(*(word[order].tolist() for word in prefix(columns, keys)), strict=True))
     assert in_order == sorted(in_order)
     assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_rows_of_words_compare_as_tuples(width: int) -> None:
+    random_words = np.random.default_rng(width)
+    left, right = random_words.integers(0, 3, (2, width, 500)).astype(np.uint64)
+    less, equal = compare_words(left, right)
+    pairs = list(zip(zip(*left.tolist(), strict=True), zip(*right.tolist(), strict=True), strict=True))
+    assert less.tolist() == [one < other for one, other in pairs]
+    assert equal.tolist() == [one == other for one, other in pairs]

@@ -129,8 +129,8 @@ class ValueExtreme(Composite):
         better, same = less | ~filled, equal & filled
         if (better & (weights < 0)).any():
             raise InternalError("a value is retracted that is not there")
-        left = counts.copy()
-        left[owner[same]] += weights[same]
+        remaining = counts.copy()
+        remaining[owner[same]] += weights[same]
         # Entries are in order: when any entry of a group is better than the cached one, its first entry is the best.
         wins = better[starts]
         chosen = starts[wins]
@@ -138,11 +138,11 @@ class ValueExtreme(Composite):
             winners = touched[wins]
             for array, word in zip(self._words, words, strict=True):
                 array.put(winners, word[chosen])
-            left[wins] = weights[chosen]
-        self._count.put(touched, left, counts)
-        if (left < 0).any():
+            remaining[wins] = weights[chosen]
+        self._count.put(touched, remaining, counts)
+        if (remaining < 0).any():
             raise InternalError("a value is retracted more often than it was inserted")
-        self._searches.ask(self, touched[left == 0])
+        self._searches.ask(self, touched[remaining == 0])
 
     def _begin(self, slots: Positions, words: Sequence[Words], weights: Ints, starts: Positions) -> None:
         """Take the first entries of groups that had none."""
