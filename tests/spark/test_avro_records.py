@@ -130,39 +130,31 @@ def test_writers_older_and_newer_than_the_reader(
     assert registry.asked.count(f"/schemas/ids/{int_id}") == 1
 
 
-@pytest.fixture
-def with_registry(
-    session: ps.Session, registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ps.Session]:
-    """A session whose settings name the registry, in the Spark of the others."""
-    monkeypatch.setenv("PENSTOCK_SCHEMA_REGISTRY_URL", registry.url)
-    with ps.Session.embedded() as own:
-        yield own
-
-
 def test_a_schema_that_comes_while_the_query_runs(
-    with_registry: ps.Session, kafka: Broker, registry: Registry, tmp_path: Path
+    session: ps.Session, kafka: Broker, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns are those of the newest schema at the start; aggregates keep what they have."""
-    topic = kafka.new_topic()
-    one = registry.register(f"{topic}-value", V1)
-    send(kafka, topic, wire(one, V1, {"id": 1, "name": "a"}))
-    stream = read(with_registry, kafka, topic).drop_duplicates("id").select("id", "name")
-    writer = stream.write_stream.format("memory").option("checkpoint.location", tmp_path / "ckpt")
-    with writer.start("evolves") as query:
-        wait_for(lambda: len(rows(query)) == 1)
-        two = registry.register(f"{topic}-value", V2)
-        send(
-            kafka,
-            topic,
-            wire(two, V2, {"id": 1, "name": "again", "amount": 1.0}),
-            wire(two, V2, {"id": 2, "name": "b", "amount": 1.0}),
-            wire(one, V1, {"id": 3, "name": "c"}),
-        )
-        wait_for(lambda: len(rows(query)) >= 3)
-        assert query.status.state is ps.QueryState.RUNNING
-    assert sorted(row["id"] for row in rows(query)) == [1, 2, 3]
-    assert query.exception() is None
+    monkeypatch.setenv("PENSTOCK_SCHEMA_REGISTRY_URL", registry.url)
+    with ps.Session.embedded() as configured:
+        topic = kafka.new_topic()
+        one = registry.register(f"{topic}-value", V1)
+        send(kafka, topic, wire(one, V1, {"id": 1, "name": "a"}))
+        stream = read(configured, kafka, topic).drop_duplicates("id").select("id", "name")
+        writer = stream.write_stream.format("memory").option("checkpoint.location", tmp_path / "ckpt")
+        with writer.start("evolves") as query:
+            wait_for(lambda: len(rows(query)) == 1)
+            two = registry.register(f"{topic}-value", V2)
+            send(
+                kafka,
+                topic,
+                wire(two, V2, {"id": 1, "name": "again", "amount": 1.0}),
+                wire(two, V2, {"id": 2, "name": "b", "amount": 1.0}),
+                wire(one, V1, {"id": 3, "name": "c"}),
+            )
+            wait_for(lambda: len(rows(query)) >= 3)
+            assert query.status.state is ps.QueryState.RUNNING
+        assert sorted(row["id"] for row in rows(query)) == [1, 2, 3]
+        assert query.exception() is None
 
 
 def test_bad_records_of_a_registry(

@@ -48,14 +48,14 @@ def _sink(
 
 @contextmanager
 def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in wanted}
+    before = {name: str(spark.conf.get(name)) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
         for name, value in before.items():
-            spark.conf.set(name, str(value))
+            spark.conf.set(name, value)
 
 
 def _ids(server: ClickHouse, url: str) -> list[int]:
@@ -537,13 +537,12 @@ def test_a_query_with_aggregates(
 ) -> None:
     url = clickhouse.new_database()
     monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", url)
-    own = ps.Session.embedded()
     source = tmp_path / "in"
 
-    def run(rows: list[tuple[str, int]]) -> ps.StreamingQuery:
+    def run(configured: ps.Session, rows: list[tuple[str, int]]) -> ps.StreamingQuery:
         spark.createDataFrame(rows, "k STRING, v INT").write.mode("append").parquet(str(source))
         query = (
-            own.read_stream.parquet(source, schema="k STRING, v INT")
+            configured.read_stream.parquet(source, schema="k STRING, v INT")
             .key_by("k")
             .agg(total=F.sum("v"))
             .write_stream.output_mode("update")
@@ -557,9 +556,9 @@ def test_a_query_with_aggregates(
         query.await_termination()
         return query
 
-    with own:
-        run([("a", 1), ("b", 2), ("a", 3)])
-        query = run([("a", 10), ("c", 1)])
+    with ps.Session.embedded() as configured:
+        run(configured, [("a", 1), ("b", 2), ("a", 3)])
+        query = run(configured, [("a", 10), ("c", 1)])
     rows = clickhouse.execute("SELECT k, total FROM counts FINAL ORDER BY k", url)
     assert rows == [{"k": "a", "total": 14}, {"k": "b", "total": 2}, {"k": "c", "total": 1}]
     assert "exactly once (a repeated row replaces itself: read with FINAL)" in query.explain()
