@@ -256,8 +256,7 @@ def test_views_and_static_tables_go(session: Session, flow: IncrementalFlow) -> 
     assert flow.metrics()["penstock_flow_state_bytes"] == alone.metrics()["penstock_flow_state_bytes"]
     session.register_table("countries_to_drop", [{"customer": 7, "country": "Ghana"}])
     flow.register_view("placed", "SELECT id, country FROM orders JOIN countries_to_drop USING (customer)")
-    flow.tick("orders", [order(1, 7, 5)])
-    assert rows(flow.snapshot("placed")) == [(1, "Ghana")], (
+    assert rows(flow.snapshot("placed")) == [(1, "Ghana"), (3, "Ghana")], (
         "loaded again for a view that comes after the drop"
     )
 
