@@ -19,12 +19,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyarrow import parquet
 
+from seed import SEED
 from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
 from servers.postgres import Postgres
 
-SEED = "PENSTOCK_TEST_SEED"
-"""Set it to the seed that a failed run printed, and the kills come at the same moments again."""
 ROWS_PER_FILE = 40
 SECONDS_PER_FILE = 1.0
 PROGRAM = """
@@ -222,9 +221,7 @@ def test_killed_again_and_again(
         },
         "last": False,
     }
-    seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(1 << 32))
-    print(f"{SEED}={seed}", flush=True)
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     with Feed(tmp_path / "in", kafka, fed) as feed:
         for _ in range(kills):
             before = _last_epochs(tmp_path, settings["sinks"])
