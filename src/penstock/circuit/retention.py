@@ -26,7 +26,7 @@ class SourcePlace:
         self._circuit = circuit
         first = tuple(dict.fromkeys((*source.primary_key, *source.retained)))
         self.operator = _operator(source, first if source.retain == "used" else None)
-        self.place = circuit.add(self.operator, (), self._types(), contents=self.operator.rows)
+        self.place = circuit.add(self.operator, (), self._types(), contents=self.operator.contents())
         circuit.places[self.place].meaning = self._meaning()
 
     @property
@@ -45,7 +45,7 @@ class SourcePlace:
 
     def _put(self, operator: Source) -> None:
         self.operator = operator
-        self._circuit.replace(self.place, operator, self._types(), contents=operator.rows)
+        self._circuit.replace(self.place, operator, self._types(), contents=operator.contents())
         self._circuit.places[self.place].meaning = self._meaning()
 
     def _meaning(self) -> Meaning:
