@@ -16,6 +16,7 @@ import pytest
 
 from penstock.backend import JobState, open_backend
 from penstock.backend.address import sqlite_url
+from processes import descendants
 from waiting import wait_for
 
 PROGRAM = """
@@ -85,7 +86,7 @@ def test_nothing_goes_on_behind_a_killed_process(tmp_path: Path) -> None:
     with started(tmp_path) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "running\n"
-        family = psutil.Process(killed.pid).children(recursive=True)
+        family = descendants(killed.pid)
         assert family
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait(10)

@@ -22,6 +22,7 @@ from penstock.config import Settings
 from penstock.errors import ConnectorError
 from penstock.spark.boot import jars
 from penstock.spark.progress import Progress, quiet
+from processes import descendants
 
 IVY_SETTINGS = """<ivysettings>
   <property name="ivy.checksums" value=""/>
@@ -219,7 +220,7 @@ def test_a_kill_during_a_download_breaks_nothing(repository: Repository) -> None
     repository.go_on.clear()
     victim = repository.in_another_process(jar)
     assert repository.half_sent.wait(60)
-    children = psutil.Process(victim.pid).children(recursive=True)
+    children = descendants(victim.pid)
     assert any("ivy" in " ".join(child.cmdline()) for child in children)
     victim.send_signal(signal.SIGKILL)
     victim.wait(10)
