@@ -1,4 +1,4 @@
-"""A state is found by its name whatever the order in which views, rows and look-ups came, and so is a flow's answer."""
+"""A state is contents_of by its name whatever the order in which views, rows and look-ups came, and so is a flow's answer."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def content(state: Any) -> Counter[tuple[Any, ...]] | None:
 
 def contents(kernel: LocalKernel) -> dict[StateKey, Any]:
     """What every state holds; states of the same name must hold the same."""
-    found: dict[StateKey, Any] = {}
+    by_key: dict[StateKey, Any] = {}
     for key, state in kernel.named_states():
-        held = content(state)
-        assert found.setdefault(key, held) == held, f"two states {key} differ"
-    return found
+        image = content(state)
+        assert by_key.setdefault(key, image) == image, f"two states {key} differ"
+    return by_key
 
 
 @settings(deadline=None, max_examples=40)

@@ -169,7 +169,7 @@ def test_rows_come_and_go_around_the_last_place(
             if weight > 0:
                 after.append(row)
             else:
-                del after[next(at for at, held in enumerate(after) if shown(held) == shown(row))]
+                del after[next(at for at, other in enumerate(after) if shown(other) == shown(row))]
         if rng.random() < 0.3:
             operator.step([delta_of(changes)], TICK)
             operator.rollback()

@@ -487,7 +487,7 @@ def test_names_with_odd_characters(spark: SparkSession, clickhouse: ClickHouse) 
     assert rows == [{"id": number, "x": "q"} for number in range(3)]
 
 
-def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
         _sink("http://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")

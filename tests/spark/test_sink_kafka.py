@@ -207,7 +207,7 @@ def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSessi
     assert _messages(kafka, topic) == []
 
 
-def test_a_broker_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_broker_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     for options in ({}, {"transactional_id": "away"}):
         sink = KafkaSink(

@@ -244,7 +244,7 @@ def test_a_row_that_the_table_refuses_stores_nothing_of_its_epoch(
     assert _rows(postgres, url) == []
 
 
-def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
         _sink("postgresql://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")

@@ -78,7 +78,7 @@ class Heartbeat:
 
     @property
     def lost(self) -> StateError | None:
-        """Why the lease is lost; None while it is held."""
+        """Why the lease is lost; None while it is active."""
         return self._lost
 
     def require(self) -> None:
@@ -116,7 +116,7 @@ class Heartbeat:
             if not fine:
                 log.warning("the lease of '%s' is renewed again", self.lease.job)
             fine = True
-            if not beat.held:
+            if not beat.renewed:
                 self._lose("another process has taken it, or its time was over")
                 return
             with self._changed:

@@ -135,16 +135,16 @@ class Jobs:
         return to_datetime(asked)
 
     def _select(self) -> Any:
-        held = (leases.c.expires_at > self._database.dialect.now()).label("held")
+        active = (leases.c.expires_at > self._database.dialect.now()).label("active")
         mine = and_(leases.c.job == jobs.c.name, leases.c.epoch == jobs.c.lease_epoch)
         of_lease = [column for column in leases.c if column.name != "job"]
-        return select(jobs, leases.c.job, *of_lease, held).select_from(jobs.outerjoin(leases, mine))
+        return select(jobs, leases.c.job, *of_lease, active).select_from(jobs.outerjoin(leases, mine))
 
 
 def _as_job(row: Row[Any]) -> Job:
     lease = None if row.job is None else as_lease(row)
     state = JobState(row.state)
-    if not state.ended and (lease is None or not lease.held):
+    if not state.ended and (lease is None or not lease.active):
         state = JobState.LOST
     start = None if row.start is None else Start(**{**row.start, "argv": tuple(row.start["argv"])})
     return Job(

@@ -38,9 +38,9 @@ class Leases:
         self._database = database
 
     def acquire(self, job: str, owner: Owner, *, ttl_ms: int = TTL_MS, wait_ms: int | None = None) -> Lease:
-        """Take the lease of a job, or raise STATE_LEASE_HELD, which says who holds it.
+        """Take the lease of a job, or raise STATE_LEASE_HELD, which names its owner.
 
-        Waits up to `wait_ms` for it. Without that number it waits only when the holder is a process of this machine that
+        Waits up to `wait_ms` for it. Without that number it waits only when the owner is a process of this machine that
         is gone, as after a crash: its lease ends within its time to live, and what it started has ended by then.
         """
         check_job_name(job)
@@ -51,14 +51,14 @@ class Leases:
             lease = as_lease(row)
             if taken:
                 return replace(lease, deadline=asked + ttl_ms / 1000)
-            patient = is_gone(lease.owner) if end is None else clock() < end
-            if not patient:
-                raise _held_by_another(lease, owner, self._database)
+            waits = is_gone(lease.owner) if end is None else clock() < end
+            if not waits:
+                raise _owned_by_another(lease, owner, self._database)
             time.sleep(POLL_SECONDS)
 
     def renew(self, lease: Lease) -> bool:
-        """Prolong the lease by its time to live; False means that it is lost, and the holder must stop at once."""
-        return self.beat(lease).held
+        """Prolong the lease by its time to live; False means that it is lost, and the owner must stop at once."""
+        return self.beat(lease).renewed
 
     def beat(self, lease: Lease, progress: Mapping[str, Any] | None = None) -> Beat:
         """Renew, record the job's progress when one is given, and look for requests, all in one transaction."""
@@ -71,15 +71,15 @@ class Leases:
                 .returning(leases.c.expires_at)
             ).first()
             if renewed is None:
-                return Beat(held=False)
+                return Beat(renewed=False)
             mine = and_(jobs.c.name == lease.job, jobs.c.lease_epoch == lease.epoch)
             if progress is not None:
                 connection.execute(update(jobs).where(mine).values(progress=dict(progress), updated_at=now))
             asked = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
         return (
-            Beat(held=True, request=asked[0], requested_at=to_datetime(asked[1]))
+            Beat(renewed=True, request=asked[0], requested_at=to_datetime(asked[1]))
             if asked
-            else Beat(held=True)
+            else Beat(renewed=True)
         )
 
     def release(self, lease: Lease) -> bool:
@@ -92,7 +92,7 @@ class Leases:
             return done.rowcount == 1
 
     def get(self, job: str) -> Lease | None:
-        """The last lease of a job; `held` says whether it still lasts."""
+        """The last lease of a job; `active` says whether it still lasts."""
         with self._database.reading() as connection:
             row = connection.execute(self._select().where(leases.c.job == job)).first()
         return None if row is None else as_lease(row)
@@ -122,7 +122,7 @@ class Leases:
         free = and_(leases.c.job == job, leases.c.expires_at <= now)
         with self._database.transaction() as connection:
             connection.execute(first.on_conflict_do_nothing(index_elements=["job"]))
-            # FOR UPDATE waits for fenced transactions of the last holder, which an UPDATE alone would not.
+            # FOR UPDATE waits for fenced transactions of the last owner, which an UPDATE alone would not.
             if connection.execute(select(leases.c.epoch).where(free).with_for_update()).first() is not None:
                 taken = connection.execute(
                     update(leases)
@@ -134,11 +134,11 @@ class Leases:
             return False, connection.execute(self._select().where(leases.c.job == job)).one()
 
     def _select(self) -> Any:
-        return select(leases, (leases.c.expires_at > self._database.dialect.now()).label("held"))
+        return select(leases, (leases.c.expires_at > self._database.dialect.now()).label("active"))
 
 
 def as_lease(row: Row[Any]) -> Lease:
-    """A row of the table, with its column `held`, as a value."""
+    """A row of the table, with its column `active`, as a value."""
     return Lease(
         job=row.job,
         owner=Owner(row.host, row.pid, row.process_started, row.session, row.machine),
@@ -147,12 +147,12 @@ def as_lease(row: Row[Any]) -> Lease:
         token=row.token,
         acquired_at=to_datetime(row.acquired_at),
         expires_at=to_datetime(row.expires_at),
-        held=bool(row.held),
+        active=bool(row.active),
     )
 
 
 def lost(lease: Lease, why: str, *, place: str) -> StateError:
-    """The error for a holder that has lost its lease."""
+    """The error for an owner that has lost its lease."""
     return StateError(
         f"this process does not run '{lease.job}' any more: {why}",
         code="STATE_LEASE_LOST",
@@ -165,7 +165,7 @@ def _is(lease: Lease) -> ColumnElement[bool]:
     return and_(leases.c.job == lease.job, leases.c.epoch == lease.epoch, leases.c.token == lease.token)
 
 
-def _held_by_another(lease: Lease, owner: Owner, database: Database) -> StateError:
+def _owned_by_another(lease: Lease, owner: Owner, database: Database) -> StateError:
     rest = max(0.0, (lease.expires_at - database.now()).total_seconds())
     mine = (lease.owner.machine, lease.owner.pid, lease.owner.started) == (
         owner.machine,
@@ -176,7 +176,7 @@ def _held_by_another(lease: Lease, owner: Owner, database: Database) -> StateErr
     gone = " and is gone" if is_gone(lease.owner) else ""
     since, until = (at.isoformat(sep=" ", timespec="seconds") for at in (lease.acquired_at, lease.expires_at))
     return StateError(
-        f"'{lease.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
+        f"'{lease.job}' is owned by {who}{gone}, since {since}, until {until} unless renewed",
         code="STATE_LEASE_HELD",
         where=database.place,
         hint=f"stop it with `penstock jobs stop {lease.job}`, or choose another name; "

@@ -162,7 +162,7 @@ def _owner(lease: Lease) -> dict[str, Any]:
 def _lease(lease: Lease) -> dict[str, Any]:
     return {
         "epoch": lease.epoch,
-        "held": lease.held,
+        "held": lease.active,
         "since": lease.acquired_at.isoformat(),
         "until": lease.expires_at.isoformat(),
     }

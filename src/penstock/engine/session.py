@@ -157,7 +157,7 @@ class Session:
             spark,
             (lambda: self.sql(query, args)) if isinstance(query, str) else (lambda: query),
             tag=f"penstock-op-{operation_id}",
-            failed=lambda error: self._told(error, text),
+            failed=lambda error: self._translated(error, text),
         )
         operation = Operation(
             execution, sql=text, ttl=milliseconds(ttl, what="ttl"), operation_id=operation_id
@@ -361,7 +361,7 @@ class Session:
         except Exception as error:
             name = spark_errors.missing_connector_of(error)
             if name is None or connectors_of.ADDITIONS[name].extension is not None:
-                raise self._told(error, query) from None
+                raise self._translated(error, query) from None
         connectors_of.add_to_running(self.spark, name, self.settings)
         return self._guard(action, query)
 
@@ -371,9 +371,9 @@ class Session:
         except PenstockError:
             raise
         except Exception as error:
-            raise self._told(error, query) from None
+            raise self._translated(error, query) from None
 
-    def _told(self, error: BaseException, query: str | None) -> PenstockError:
+    def _translated(self, error: BaseException, query: str | None) -> PenstockError:
         return spark_errors.translate(error, sql=query, spark=self._spark)
 
 

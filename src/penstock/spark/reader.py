@@ -59,7 +59,7 @@ def is_uri(path: str) -> bool:
 def frame_of_rows(spark: SparkSession, rows: Any, schema: Any = None) -> DataFrame:
     """Return rows of any kind as a DataFrame of this session."""
     if schema is None and hasattr(rows, "createOrReplaceTempView") and rows.sparkSession is spark:
-        return rows  # type: ignore[no-any-return]  # a PySpark DataFrame, told by its methods
+        return rows  # type: ignore[no-any-return]  # a PySpark DataFrame, recognised by its methods
     return frame_of_arrow(spark, to_arrow(rows, schema))
 
 

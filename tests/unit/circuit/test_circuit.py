@@ -30,7 +30,7 @@ def numbers(delta: Delta) -> list[int]:
 
 
 class Entry(Operator):
-    """Keeps what it is fed, and fails when it is told to."""
+    """Keeps what it is fed, and fails when it shall."""
 
     def __init__(self, fails: Sequence[int] = (), *, failing_commit: bool = False) -> None:
         self.arrangement = Arrangement(TYPES, None)

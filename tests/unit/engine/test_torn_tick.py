@@ -198,7 +198,7 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
     )
 
 
-def test_a_commit_that_cannot_be_finished_is_told_by_every_later_tick(
+def test_a_commit_that_cannot_be_finished_is_raised_by_every_later_tick(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     circuit: Circuit = flow._graph.kernel._circuit

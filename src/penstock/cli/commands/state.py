@@ -139,7 +139,7 @@ def _as_row(backend: Backend, name: str) -> dict[str, Any]:
     job, lease, last = backend.jobs.find(name), backend.leases.get(name), backend.epochs.last(name)
     return {
         "name": name,
-        "held": f"{lease.owner.host}:{lease.owner.pid}" if lease is not None and lease.held else None,
+        "held": f"{lease.owner.host}:{lease.owner.pid}" if lease is not None and lease.active else None,
         "last_epoch": None if last is None else last.number,
         "last_epoch_at": None if last is None else last.committed_at,
         "values": len(backend.state.items(name)),

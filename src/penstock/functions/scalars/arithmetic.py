@@ -25,7 +25,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     array,
-    blame,
+    bad_row_error,
     eval_mode,
     from_numbers,
     is_decimal,
@@ -159,7 +159,7 @@ def unscaled_rows(
         except AnsiError as error:
             bad = np.zeros(count, bool)
             bad[index] = True
-            raise blame(call, values, count, bad, error) from None
+            raise bad_row_error(call, values, count, bad, error) from None
     result = decimals.from_unscaled(found, kind) if pa.types.is_decimal(kind) else pa.array(found, kind)
     return result[0] if constant else result
 
@@ -173,7 +173,7 @@ def _zero_guard(call: Call, values: list[Datum], length: int) -> Any:
     zeros = numbers(divisor, length, 1) == 0
     bad = zeros & valid_mask(divisor, length) & valid_mask(values[0], length)
     if bad.any() and eval_mode(call) == "ANSI" and call.option("failOnError", True):
-        raise blame(call, values, length, bad, AnsiError("division by zero", DIVIDE_BY_ZERO))
+        raise bad_row_error(call, values, length, bad, AnsiError("division by zero", DIVIDE_BY_ZERO))
     return bad
 
 

@@ -227,7 +227,7 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
     )
 
 
-def blame(
+def bad_row_error(
     call: Call, values: Sequence[Datum], length: int, bad: npt.NDArray[np.bool_], error: AnsiError
 ) -> DataError:
     """The error for the first row that is marked bad."""

@@ -27,7 +27,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     array,
-    blame,
+    bad_row_error,
     eval_mode,
     from_numbers,
     is_decimal,
@@ -83,7 +83,7 @@ def _narrow(call: Call, value: Datum, length: int, found: Any, outside: Any, kin
     bad = outside & valid
     if bad.any():
         if eval_mode(call) == "ANSI":
-            raise blame(call, [value], length, bad, _too_large(call.type))
+            raise bad_row_error(call, [value], length, bad, _too_large(call.type))
         valid = valid & ~bad
         found = np.where(bad, 0, found)
     result = from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
@@ -134,7 +134,7 @@ def _whole_rows(
         except AnsiError as error:
             bad = np.zeros(length, bool)
             bad[index] = True
-            raise blame(call, [value], length, bad, error) from None
+            raise bad_row_error(call, [value], length, bad, error) from None
     result = decimals.from_unscaled(found, kind)
     return result[0] if isinstance(value, pa.Scalar) else result
 

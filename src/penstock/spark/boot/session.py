@@ -231,7 +231,7 @@ def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]
         try:
             return _session(home, plan.quick, plan)
         except gateway.JvmDied:
-            suspect = True  # if it does better without the archive, the archive was to blame
+            suspect = True  # if it does better without the archive, the archive was the cause
     made = _session(home, plan.launch, plan)
     if plan.place is not None:
         from penstock.spark.boot import archive_build
