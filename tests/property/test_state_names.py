@@ -1,4 +1,4 @@
-"""A state is contents_of by its name whatever the order in which views, rows and look-ups came, and so is a flow's answer."""
+"""A state is found by its name whatever the order in which views, rows and look-ups came, and so is a flow's answer."""
 
 from __future__ import annotations
 

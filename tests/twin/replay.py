@@ -34,10 +34,10 @@ def random_ticks(seed: int, *, ticks: int = 12, rows: int = 9) -> list[tuple[Del
     changes = []
     for _ in range(ticks):
         deltas = []
-        for live in present:
+        for held in present:
             inserted = [tuple(chance.choice(POOLS[name]) for name in NAMES) for _ in range(rows)]
-            gone = [live.pop(chance.randrange(len(live))) for _ in range(min(len(live), rows // 2))]
-            live.extend(inserted)
+            gone = [held.pop(chance.randrange(len(held))) for _ in range(min(len(held), rows // 2))]
+            held.extend(inserted)
             deltas.append(delta_of([(row, 1) for row in inserted] + [(row, -1) for row in gone], TYPES))
         changes.append((deltas[0], deltas[1]))
     return changes

@@ -1,6 +1,6 @@
 """Evaluate expressions on Arrow columns exactly as Spark does, or say why not.
 
-`known` decides when a view is planned, `compile` prepares an expression once, and what it returns is called on every delta.
+`unsupported` decides when a view is planned, `compile` prepares an expression once, and what it returns is called on every delta.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _type_reason(kind: str) -> str | None:
     return None
 
 
-def known(expression: Expression) -> str | None:
+def unsupported(expression: Expression) -> str | None:
     """Why the kernel cannot evaluate an expression, None when it does so exactly as Spark."""
     for item in walk(expression):
         why = reason(item) if isinstance(item, Call) else _type_reason(item.type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.functions.aggregates import AGGREGATES, known
+from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
@@ -244,7 +244,7 @@ def _place(spec: Spec, positions: list[int]) -> plan.AggregateCall:
         None if condition is None else positions[condition],
         found,
     )
-    why = known(call)
+    why = unsupported(call)
     if why is not None:
         raise Unsupported(why)
     return call

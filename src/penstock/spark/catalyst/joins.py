@@ -80,7 +80,7 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
         later = [
             part
             for part in sides.residual
-            if reads_time(part) or evaluate.known(translate(part, scope)) is not None
+            if reads_time(part) or evaluate.unsupported(translate(part, scope)) is not None
         ]
         sides = replace(sides, residual=[part for part in sides.residual if part not in later])
     joined = _filtered(context, _any_join(context, sides, _KINDS[kind]), later)

@@ -171,6 +171,6 @@ def is_true(expression: Expression) -> bool:
 
 def known_or_raise(expression: Expression, what: str) -> None:
     """Refuse to place an expression that the kernel cannot evaluate."""
-    why = evaluate.known(expression)
+    why = evaluate.unsupported(expression)
     if why is not None:
         raise Unsupported(f"{what}: {why}")

@@ -99,7 +99,7 @@ def window(context: Context, node: Json) -> Placed:
         for name, places_in, kind, frame, distinct, condition, found in specs
     )
     for made_call in placed_calls:
-        why = window_functions.known(made_call)
+        why = window_functions.unsupported(made_call)
         if why is not None:
             raise Unsupported(why)
     fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in made]
