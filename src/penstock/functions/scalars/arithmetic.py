@@ -149,19 +149,17 @@ def unscaled_rows(
     constant = all(isinstance(value, pa.Scalar) for value in values)
     count = 1 if constant else length
     lists = [decimals.unscaled(value, count) for value in values]
-    found: list[int | None] = []
-    for index, row in enumerate(zip(*lists, strict=True)):
+    results: list[int | None] = []
+    for position, row in enumerate(zip(*lists, strict=True)):
         if None in row:
-            found.append(None)
+            results.append(None)
             continue
         try:
-            found.append(twin(*row))
+            results.append(twin(*row))
         except AnsiError as error:
-            bad = np.zeros(count, bool)
-            bad[index] = True
-            raise bad_row_error(call, values, count, bad, error) from None
-    result = decimals.from_unscaled(found, kind) if pa.types.is_decimal(kind) else pa.array(found, kind)
-    return result[0] if constant else result
+            raise bad_row_error(call, values, position, error) from None
+    column = decimals.from_unscaled(results, kind) if pa.types.is_decimal(kind) else pa.array(results, kind)
+    return column[0] if constant else column
 
 
 # ------------------------------------------------------------------ division
@@ -173,7 +171,7 @@ def _zero_guard(call: Call, values: list[Datum], length: int) -> Any:
     zeros = numbers(divisor, length, 1) == 0
     bad = zeros & valid_mask(divisor, length) & valid_mask(values[0], length)
     if bad.any() and eval_mode(call) == "ANSI" and call.option("failOnError", True):
-        raise bad_row_error(call, values, length, bad, AnsiError("division by zero", DIVIDE_BY_ZERO))
+        raise bad_row_error(call, values, int(np.argmax(bad)), AnsiError("division by zero", DIVIDE_BY_ZERO))
     return bad
 
 

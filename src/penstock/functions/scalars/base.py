@@ -227,15 +227,9 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
     )
 
 
-def bad_row_error(
-    call: Call, values: Sequence[Datum], length: int, bad: npt.NDArray[np.bool_], error: AnsiError
-) -> DataError:
-    """The error for the first row that is marked bad."""
-    position = int(np.argmax(bad)) if len(bad) else 0
-    row = [
-        value.as_py() if isinstance(value, pa.Scalar) else value[min(position, len(value) - 1)].as_py()
-        for value in values
-    ]
+def bad_row_error(call: Call, values: Sequence[Datum], position: int, error: AnsiError) -> DataError:
+    """The error for the row at a position that ANSI mode refuses."""
+    row = [value.as_py() if isinstance(value, pa.Scalar) else value[position].as_py() for value in values]
     return ansi_error(call, error, row)
 
 

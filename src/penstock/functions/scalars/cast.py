@@ -78,15 +78,15 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
     return _narrow(call, value, length, whole, outside, kind)
 
 
-def _narrow(call: Call, value: Datum, length: int, found: Any, outside: Any, kind: pa.DataType) -> Datum:
+def _narrow(call: Call, value: Datum, length: int, whole: Any, outside: Any, kind: pa.DataType) -> Datum:
     valid = valid_mask(value, length)
     bad = outside & valid
     if bad.any():
         if eval_mode(call) == "ANSI":
-            raise bad_row_error(call, [value], length, bad, _too_large(call.type))
+            raise bad_row_error(call, [value], int(np.argmax(bad)), _too_large(call.type))
         valid = valid & ~bad
-        found = np.where(bad, 0, found)
-    result = from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
+        whole = np.where(bad, 0, whole)
+    result = from_numbers(whole.astype(kind.to_pandas_dtype()), valid, kind)
     return result[0] if isinstance(value, pa.Scalar) else result
 
 
@@ -127,16 +127,14 @@ def _whole_rows(
     call: Call, twin: Callable[[Any], int | None], value: Datum, length: int, kind: pa.DataType
 ) -> Datum:
     items = [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist()
-    found: list[int | None] = []
-    for index, item in enumerate(items):
+    results: list[int | None] = []
+    for position, item in enumerate(items):
         try:
-            found.append(None if item is None else twin(item))
+            results.append(None if item is None else twin(item))
         except AnsiError as error:
-            bad = np.zeros(length, bool)
-            bad[index] = True
-            raise bad_row_error(call, [value], length, bad, error) from None
-    result = decimals.from_unscaled(found, kind)
-    return result[0] if isinstance(value, pa.Scalar) else result
+            raise bad_row_error(call, [value], position, error) from None
+    column = decimals.from_unscaled(results, kind)
+    return column[0] if isinstance(value, pa.Scalar) else column
 
 
 def _decimal_to_decimal(call: Call, value: Datum, length: int) -> Datum:
