@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock import config
-from penstock.sinks.base import Epoch, Guarantee, QueryStatus, Target
+from open_sink import open_sink
+from penstock.sinks.base import Epoch, Guarantee, QueryStatus
 from penstock.sinks.clickhouse.sink import ClickHouseSink
 from servers.clickhouse import ClickHouse
 from waiting import wait_for
@@ -31,19 +31,7 @@ def _sink(
     **options: Any,
 ) -> ClickHouseSink:
     sink = ClickHouseSink({"url": url, "table": "out", **options})
-    target = Target(
-        frame.sparkSession,
-        query,
-        "q",
-        mode,
-        frame.schema,
-        keys,
-        status=status or QueryStatus(),
-        settings=config.load(),
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, mode=mode, keys=keys, query=query, status=status)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from open_sink import open_sink
 from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.epoch_rows import EpochRows
@@ -32,12 +33,7 @@ def _sink(
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(
-        frame.sparkSession, query, "q", "append", frame.schema, tuple(keys), settings=config.load()
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, keys=tuple(keys), query=query)
 
 
 def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:

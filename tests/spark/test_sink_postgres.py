@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock import config
-from penstock.sinks.base import Epoch, QueryStatus, Target
+from open_sink import open_sink
+from penstock.sinks.base import Epoch, QueryStatus
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.postgres.sink import PostgresSink
 from servers.postgres import Postgres
@@ -32,19 +32,7 @@ def _sink(
     **options: Any,
 ) -> PostgresSink:
     sink = PostgresSink({"url": url, "table": "out", **options})
-    target = Target(
-        frame.sparkSession,
-        "q-1",
-        "q",
-        mode,
-        frame.schema,
-        keys,
-        status=status or QueryStatus(),
-        settings=config.load(),
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, mode=mode, keys=keys, status=status)
 
 
 def _rows(postgres: Postgres, url: str, columns: str = "*") -> list[Any]:
