@@ -36,14 +36,14 @@ def reason(call: Call) -> str | None:
     """Why the kernel does not evaluate this call (its arguments apart), None when it does."""
     if call.name == "CurrentTimestamp":
         return None
-    found = FUNCTIONS.get(call.name)
-    if found is None:
+    function = FUNCTIONS.get(call.name)
+    if function is None:
         return f"the function {call.name}"
     for expression in (call, *call.args):
         why = _type_reason(expression.type)
         if why is not None:
             return f"{call.name} with {why}"
-    return found.check(call)
+    return function.check(call)
 
 
 def _type_reason(kind: str) -> str | None:

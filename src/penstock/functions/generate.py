@@ -31,10 +31,10 @@ def compile_generator(generator: Expression, types: Sequence[pa.DataType], *, ou
 
     def run(columns: Sequence[pa.Array], rows: int, tick: TickLike) -> Generated:
         values = [argument(columns, rows, tick) for argument in arguments]
-        parents, made = make(generator, values, rows, outer)
+        parents, generated = make(generator, values, rows, outer)
         return parents, tuple(
             column if column.type == kind else column.cast(kind)
-            for column, kind in zip(made, types, strict=True)
+            for column, kind in zip(generated, types, strict=True)
         )
 
     return run

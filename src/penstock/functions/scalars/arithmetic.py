@@ -242,11 +242,11 @@ def _small_divide(one: Datum, two: Datum, length: int, shift: int, kind: pa.Data
         return None
     shifted = np.abs(top) * decimals.power(shift)
     size = np.abs(bottom)
-    whole = shifted // size
-    whole += (shifted - whole * size) * 2 >= size
-    if kind.precision < 19 and (whole >= decimals.power(kind.precision)).any():
+    quotients = shifted // size
+    quotients += (shifted - quotients * size) * 2 >= size
+    if kind.precision < 19 and (quotients >= decimals.power(kind.precision)).any():
         return None
-    result = decimals.from_small(np.where((top < 0) != (bottom < 0), -whole, whole), valid, kind)
+    result = decimals.from_small(np.where((top < 0) != (bottom < 0), -quotients, quotients), valid, kind)
     both = isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar)
     return result[0] if both else result
 
@@ -285,8 +285,8 @@ def _integral_divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _numpy_truncated(one: Any, two: Any) -> Any:
-    whole = np.floor_divide(one, two)
-    return whole + ((whole * two != one) & ((one < 0) != (two < 0)))
+    floors = np.floor_divide(one, two)
+    return floors + ((floors * two != one) & ((one < 0) != (two < 0)))
 
 
 def _over_numbers(
@@ -310,8 +310,8 @@ def _over_numbers(
             return rows_of(call, twin, values, length, kind)
         valid = valid_mask(values[0], length) & valid_mask(values[1], length) & ~bad
         with np.errstate(invalid="ignore"):
-            found = fast(one, np.where(two == 0, 1, two))
-        return from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
+            results = fast(one, np.where(two == 0, 1, two))
+        return from_numbers(results.astype(kind.to_pandas_dtype()), valid, kind)
 
     return run
 

@@ -162,12 +162,18 @@ def _make(order: Order, archive: Archive, folder: Path, lock: int) -> None:
         home=Path(order.home),
         started=lambda jvm: lower(jvm.process.pid) if order.background else None,
     )
-    made = folder / "classes.jsa"
+    dump = folder / "classes.jsa"
     shaping = [option for option in order.options if not option.startswith("-D")]
-    common = [str(java.executable), *shaping, "-cp", launch.class_path.text, f"-XX:SharedArchiveFile={made}"]
+    common = [
+        str(java.executable),
+        *shaping,
+        "-cp",
+        launch.class_path.text,
+        f"-XX:SharedArchiveFile={dump}",
+    ]
     _run([*common, "-Xshare:dump", f"-XX:SharedClassListFile={classes}", "-Xlog:disable"], lock)
     _run([*common, "-Xshare:on", "-version"], lock)
-    os.replace(made, archive.classes)
+    os.replace(dump, archive.classes)
     copies = [path for path in base if path.parent == archive.folder / "jars"]
     card = {
         "class path": [str(path) for path in base],

@@ -41,7 +41,7 @@ def session(
     spark_conf = SparkConf(_jvm=java.jvm)
     submitted = jvm.launch.submit or {}
     spark_conf.setAll([(key, value) for key, value in conf.items() if submitted.get(key) != value])
-    with interrupt.kept():
+    with interrupt.handler_kept():
         context = SparkContext(conf=spark_conf)
     interrupt.install(context)
     return SparkSession(context)

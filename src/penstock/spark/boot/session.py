@@ -232,14 +232,14 @@ def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]
             return _session(home, plan.quick, plan)
         except gateway.JvmDied:
             suspect = True  # if it does better without the archive, the archive was the cause
-    made = _session(home, plan.launch, plan)
+    jvm, session = _session(home, plan.launch, plan)
     if plan.place is not None:
         from penstock.spark.boot import archive_build
 
         if suspect:
             archive.discard(plan.place)
         archive_build.start(plan.place, plan.launch, home=home)
-    return made
+    return jvm, session
 
 
 def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:
