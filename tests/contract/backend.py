@@ -468,12 +468,12 @@ class BackendContract:
                 return {column["name"] for column in inspect(connection).get_columns("penstock_jobs")}
 
         backend.jobs.record(Job("orders"), lease)
-        place = backend.place
+        location = backend.location
         with pytest.raises(StateError, match="no"), backend.transaction() as connection:
-            prepare(connection, backend.dialect, create=True, place=place, steps=(*STEPS, widen, fail))
+            prepare(connection, backend.dialect, create=True, location=location, steps=(*STEPS, widen, fail))
         assert "extra" not in columns()
         with backend.transaction() as connection:
-            prepare(connection, backend.dialect, create=True, place=place, steps=(*STEPS, widen))
+            prepare(connection, backend.dialect, create=True, location=location, steps=(*STEPS, widen))
         assert "extra" in columns()
         with backend.reading() as connection:
             assert version(connection) == len(STEPS) + 1

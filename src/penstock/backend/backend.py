@@ -33,4 +33,4 @@ class Backend(Database):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Backend({self.place!r})"
+        return f"Backend({self.location!r})"

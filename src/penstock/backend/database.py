@@ -20,7 +20,7 @@ class Database:
     """One database with the tables of penstock; any thread may use it."""
 
     def __init__(self, address: Address, dialect: Dialect, *, create: bool = True) -> None:
-        self.place = address.place
+        self.location = address.location
         # With its password: only to be handed on to other processes.
         self.url = address.url
         self.dialect = dialect
@@ -30,7 +30,7 @@ class Database:
                 current = version(connection) == len(STEPS)
             if not current:
                 with self.transaction() as connection:
-                    prepare(connection, dialect, create=create, place=self.place)
+                    prepare(connection, dialect, create=create, location=self.location)
         except BaseException:
             self.close()
             raise
@@ -68,10 +68,12 @@ class Database:
         try:
             yield
         except SQLAlchemyError as error:
-            translated = self.dialect.explain(error, self.place)
+            translated = self.dialect.explain(error, self.location)
             if translated is None:
                 text = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
                 translated = InternalError(
-                    f"the state database refused a statement: {text}", code="INTERNAL_STATE", where=self.place
+                    f"the state database refused a statement: {text}",
+                    code="INTERNAL_STATE",
+                    where=self.location,
                 )
             raise translated from error

@@ -88,7 +88,7 @@ class Heartbeat:
             if self._lost is not None:
                 raise self._lost
             if clock() >= self._deadline:
-                raise lost(self.lease, "it could not be renewed in time", place=self._backend.place)
+                raise lost(self.lease, "it could not be renewed in time", location=self._backend.location)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -144,7 +144,7 @@ class Heartbeat:
         with self._changed:
             if self._stopped or self._lost is not None:
                 return
-            self._lost = lost(self.lease, why, place=self._backend.place)
+            self._lost = lost(self.lease, why, location=self._backend.location)
             self._changed.notify_all()
         log.error("the lease of '%s' is lost: %s", self.lease.job, why)
         self._on_lost(self._lost)

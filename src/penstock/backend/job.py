@@ -29,7 +29,7 @@ class Jobs:
         self._leases = leases
 
     def record(self, job: Job, lease: Lease) -> Job:
-        """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
+        """Write down that the owner of the lease starts a job; what an earlier job of this name was is replaced."""
         check_job_name(job.name)
         now = self._database.dialect.now()
         columns = {
@@ -106,7 +106,9 @@ class Jobs:
         """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
         job = self.find(name_or_id)
         if job is None:
-            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._database.place)
+            raise unknown_job(
+                name_or_id, (other.name for other in self.list()), location=self._database.location
+            )
         return job
 
     def list(self, state: JobState | None = None) -> list[Job]:
@@ -122,7 +124,7 @@ class Jobs:
             raise StateError(
                 f"'{job.name}' does not run: it is {job.state}",
                 code="JOB_NOT_RUNNING",
-                where=self._database.place,
+                where=self._database.location,
             )
         now = self._database.dialect.now()
         with self._database.transaction() as connection:

@@ -56,8 +56,8 @@ class Values:
             insert = self._database.dialect.insert(values).values(
                 job=job, namespace=namespace, key=key, updated_at=0
             )
-            place = ["job", "namespace", "key"]
-            connection.execute(insert.on_conflict_do_nothing(index_elements=place))
+            key_columns = ["job", "namespace", "key"]
+            connection.execute(insert.on_conflict_do_nothing(index_elements=key_columns))
             locked = select(values.c.key).where(_at(job, namespace, key)).with_for_update()
             connection.execute(locked).one()
             swapped = _same(self._read(connection, job, key, namespace, None), old)
@@ -125,8 +125,8 @@ class Values:
         insert = self._database.dialect.insert(values).values(
             job=job, namespace=namespace, key=key, **content
         )
-        place = ["job", "namespace", "key"]
-        connection.execute(insert.on_conflict_do_update(index_elements=place, set_=content))
+        key_columns = ["job", "namespace", "key"]
+        connection.execute(insert.on_conflict_do_update(index_elements=key_columns, set_=content))
 
 
 def _at(job: str, namespace: str, key: str) -> ColumnElement[bool]:

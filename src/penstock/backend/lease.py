@@ -103,7 +103,7 @@ class Leases:
             select(leases.c.epoch).where(_is(lease)).with_for_update(read=True, key_share=True)
         ).first()
         if row is None:
-            raise lost(lease, "another process has taken it", place=self._database.place)
+            raise lost(lease, "another process has taken it", location=self._database.location)
 
     def _try(self, job: str, owner: Owner, ttl_ms: int) -> tuple[bool, Row[Any]]:
         now = self._database.dialect.now()
@@ -151,12 +151,12 @@ def as_lease(row: Row[Any]) -> Lease:
     )
 
 
-def lost(lease: Lease, why: str, *, place: str) -> StateError:
+def lost(lease: Lease, why: str, *, location: str) -> StateError:
     """The error for an owner that has lost its lease."""
     return StateError(
         f"this process does not run '{lease.job}' any more: {why}",
         code="STATE_LEASE_LOST",
-        where=place,
+        where=location,
         hint="it was paused or cut off from the state database for longer than its lease; start it again",
     )
 
@@ -178,7 +178,7 @@ def _owned_by_another(lease: Lease, owner: Owner, database: Database) -> StateEr
     return StateError(
         f"'{lease.job}' is owned by {who}{gone}, since {since}, until {until} unless renewed",
         code="STATE_LEASE_HELD",
-        where=database.place,
+        where=database.location,
         hint=f"stop it with `penstock jobs stop {lease.job}`, or choose another name; "
         f"a lease that is not renewed ends in {rest:.1f} seconds",
     )

@@ -84,7 +84,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "lag": _lag(job.progress or {}),
         "progress": job.progress,
         "definition": job.definition,
-        "state_database": backend.place,
+        "state_database": backend.location,
     }
 
 

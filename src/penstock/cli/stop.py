@@ -37,7 +37,7 @@ def wait_until(backend: Backend, job: Job, done: Callable[[Job], bool], timeout:
             raise StateError(
                 f"'{job.name}' has not {what} within {timeout:g} seconds: it is {now.state}",
                 code="JOB_TIMEOUT",
-                where=backend.place,
+                where=backend.location,
                 hint=f"the request stays; look at it with `penstock jobs show {job.name}`, wait longer with --timeout, "
                 f"or end {owner or 'its process'} yourself",
             )

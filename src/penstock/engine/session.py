@@ -196,12 +196,12 @@ class Session:
         spark = self.spark
         name = os.fspath(table)
         named = "/" not in name
-        place = name if named else reader.absolute(name)
+        location = name if named else reader.absolute(name)
         return self._with_connector(
             lambda: (
-                spark.read.options(**options).table(place)
+                spark.read.options(**options).table(location)
                 if named
-                else spark.read.format("iceberg").options(**options).load(place)
+                else spark.read.format("iceberg").options(**options).load(location)
             )
         )
 
@@ -262,14 +262,14 @@ class Session:
         from penstock.spark.micro_batch import checkpoint
 
         spark = self.spark
-        place = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
-        if place is None:
+        location = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
+        if location is None:
             raise StateError(
                 f"the query '{query}' has no checkpoint to read its state from",
                 code="STREAM_STATE_MISSING",
                 hint='start it with .option("checkpoint.location", "path/")',
             )
-        return self._guard(lambda: checkpoint.state(spark, place, operator, variable))
+        return self._guard(lambda: checkpoint.state(spark, location, operator, variable))
 
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""
@@ -299,19 +299,19 @@ class Session:
     def _explained(self, query: str | DataFrame | Operation) -> tuple[DataFrame, int | None]:
         """The frame to explain, as it ran if it ran, and the RDD of its result if that is known."""
         if isinstance(query, Operation):
-            found = _plan_of(query)
-            if found is None:
+            plan = _plan_of(query)
+            if plan is None:
                 raise StateError(
                     f"operation {query.id} has no plan to show: it is {query.state}",
                     code="OPERATION_WITHOUT_PLAN",
                     hint="explain its query instead",
                 )
-            return found
+            return plan
         if not isinstance(query, str):
             return query, None
         for operation in reversed(self.operation_registry.list()):
-            if operation.sql == query and (found := _plan_of(operation)) is not None:
-                return found
+            if operation.sql == query and (plan := _plan_of(operation)) is not None:
+                return plan
         with self._lock:
             text, frame = self._latest
         return (frame if frame is not None and text == query else self.sql(query)), None

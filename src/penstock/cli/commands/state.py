@@ -37,7 +37,7 @@ def list_(output: Output = Format.TABLE, state: State = None) -> int:
     with open_state(state) as backend:
         rows = [_as_row(backend, name) for name in _names(backend)]
     if not rows:
-        print(f"no state yet in {backend.place}", file=sys.stderr)
+        print(f"no state yet in {backend.location}", file=sys.stderr)
     write_list(rows, LIST, output)
     return DONE
 
@@ -77,7 +77,7 @@ def show(
         raise ConfigError(
             f"'{job_name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
-            where=backend.place,
+            where=backend.location,
             hint=suggest(key, (_path(*path) for path in items), what="key"),
         )
     write_list(values, ["namespace", "key", "value"], output)
@@ -131,7 +131,7 @@ def _job_name(backend: Backend, name: str) -> str:
         return name
     job = backend.jobs.find(name)
     if job is None:
-        raise unknown_job(name, names, place=backend.place)
+        raise unknown_job(name, names, location=backend.location)
     return job.name
 
 

@@ -70,11 +70,13 @@ def start(archive: Archive, launch: gateway.Launch, *, home: Path) -> int | None
 def make(settings: Settings) -> bool:
     """Build the archive for these settings now and wait for it: for images of containers, benchmarks and tests."""
     plan = startup.decide(settings)
-    if plan.place is None or plan.quick is not None:
+    if plan.class_archive is None or plan.quick is not None:
         return plan.quick is not None
-    plan.place.folder.mkdir(parents=True, exist_ok=True)
-    process = _spawn(_order(plan.place, plan.launch, settings.home, background=False), plan.place.folder)
-    return process.wait() == 0 and usable(plan.place, plan.launch.class_path) is not None
+    plan.class_archive.folder.mkdir(parents=True, exist_ok=True)
+    process = _spawn(
+        _order(plan.class_archive, plan.launch, settings.home, background=False), plan.class_archive.folder
+    )
+    return process.wait() == 0 and usable(plan.class_archive, plan.launch.class_path) is not None
 
 
 def main() -> int:

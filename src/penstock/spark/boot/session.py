@@ -233,12 +233,12 @@ def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]
         except gateway.JvmDied:
             suspect = True  # if it does better without the archive, the archive was the cause
     jvm, session = _session(home, plan.launch, plan)
-    if plan.place is not None:
+    if plan.class_archive is not None:
         from penstock.spark.boot import archive_build
 
         if suspect:
-            archive.discard(plan.place)
-        archive_build.start(plan.place, plan.launch, home=home)
+            archive.discard(plan.class_archive)
+        archive_build.start(plan.class_archive, plan.launch, home=home)
     return jvm, session
 
 
