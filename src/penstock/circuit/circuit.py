@@ -14,6 +14,7 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError, StateError
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Vertex:
     meaning: Meaning | None = None  # what the names of its states come from
     owners: tuple[Owner, ...] = ()
     timed: bool = False  # steps in every tick, because its output depends on the time
-    contents: Callable[[], Delta] | None = None  # all rows of its output, where it keeps them
+    contents: Contents | None = None  # all rows of its output, where it keeps them
     gave: bool = False  # whether it may have given a row; never saved: after a restore every vertex may have
 
 
@@ -69,7 +70,7 @@ class Circuit:
         *,
         meaning: Meaning | None = None,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
         """Put an operator behind its inputs and return the id of its vertex; nobody owns it yet."""
         vertex_id = self._next
@@ -112,7 +113,7 @@ class Circuit:
         operator: Operator,
         types: Sequence[pa.DataType],
         *,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> None:
         """Put another operator into a vertex whose output is empty; its readers stay."""
         vertex = self.vertices[vertex_id]
@@ -208,7 +209,7 @@ class Circuit:
         if vertex_id in new or not vertex.gave:
             return vertex.nothing
         assert vertex.contents is not None, "a new operator reads one that keeps no rows"
-        return vertex.contents()
+        return vertex.contents.now()
 
     def commit(self) -> None:
         """Make the last step final. All that may fail has happened in `step`.

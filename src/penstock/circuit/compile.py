@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
 from penstock.operators.semijoin import SemiJoin, not_in
@@ -84,7 +86,7 @@ class Compiler(ABC):
         *,
         meaning: Meaning | None = None,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
         """Put an operator into the circuit."""
         vertex_id = self.circuit.add(
@@ -109,7 +111,7 @@ class Compiler(ABC):
             (below,),
             node.fields,
             meaning=Meaning(node, keys),
-            contents=lambda: arrangement.before().rows(),
+            contents=of_arrangement(arrangement),
         )
         self.shared.arrangements[(below, keys)] = (vertex_id, arrangement)
         return vertex_id, arrangement
@@ -172,7 +174,7 @@ class Compiler(ABC):
         inputs: Sequence[int],
         *,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
         """Put the one operator of a node into the circuit."""
         return self.add(operator, inputs, node.fields, meaning=Meaning(node), timed=timed, contents=contents)
@@ -192,17 +194,17 @@ class Compiler(ABC):
         select = Select(columns)
         return self.add(select, (vertex_id,), fields, contents=self._through(select, vertex_id))
 
-    def _through(self, operator: Operator, below: int) -> Callable[[], Delta] | None:
+    def _through(self, operator: Operator, below: int) -> Contents | None:
         """All rows of an operator that makes one row of each, where the operator below it keeps its rows."""
         if self.circuit.vertices[below].contents is None:
             return None
 
-        def contents() -> Delta:
+        def contents() -> Contents:
             rows = self.circuit.vertices[below].contents
             assert rows is not None
-            return operator.step([rows()], Tick(0, 0))
+            return rows
 
-        return contents
+        return through(operator, contents)
 
     @abstractmethod
     def _recursive(self, node: plan.Recursive) -> int:
@@ -221,11 +223,14 @@ class Compiler(ABC):
 
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
-        operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
-        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+        make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
+        operator = make()
+        contents = of_operator(operator, make)
+        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:
-        operator = TopK(
+        make = partial(
+            TopK,
             types_of(node.input.fields),
             node.partition,
             node.order,
@@ -233,7 +238,9 @@ class Compiler(ABC):
             offset=node.offset,
             rank_field=node.rank_field,
         )
-        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+        operator = make()
+        contents = of_operator(operator, make)
+        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _window(self, node: plan.Window) -> int:
         partition = canonical_keys(node.partition)
@@ -246,7 +253,7 @@ class Compiler(ABC):
             arrangement,
             names=[field.name for field in node.input.fields],
         )
-        return self._operator(node, operator, (below,), contents=operator.contents)
+        return self._operator(node, operator, (below,), contents=operator.contents())
 
     def _join(self, node: plan.Join) -> int:
         pairs = canonical_pairs(node.left_keys, node.right_keys, node.null_safe)

@@ -22,6 +22,7 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents
 from penstock.operators.output import Output
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
@@ -128,7 +129,7 @@ class LocalKernel(Kernel):
                 (below,),
                 view.fields,
                 meaning=Meaning(_scan(view.name, view.fields)),
-                contents=output.rows,
+                contents=output.contents(),
             )
             needed = self._circuit.reachable(vertex_id, until=frozenset(relations.values()))
             self._circuit.own(needed, owner)
@@ -152,7 +153,7 @@ class LocalKernel(Kernel):
             (),
             types_of(view.fields),
             meaning=Meaning(_scan(view.name, view.fields)),
-            contents=output.rows,
+            contents=output.contents(),
         )
         self._circuit.own([vertex_id], Owner("view", view.name))
         try:
@@ -239,7 +240,8 @@ class LocalKernel(Kernel):
         """All rows of a source or view with the change of this tick."""
         contents = self._circuit.vertices[vertex_id].contents
         assert contents is not None
-        return consolidate(concat([contents(), outputs[vertex_id]])) if vertex_id in outputs else contents()
+        rows = contents.now()
+        return consolidate(concat([rows, outputs[vertex_id]])) if vertex_id in outputs else rows
 
     # Reading
 
@@ -251,6 +253,11 @@ class LocalKernel(Kernel):
             output = self._views[name].output
             return output.all_rows() if hidden else output.rows()
         return self._sources[name].operator.rows()
+
+    def version(self, name: str) -> Callable[[], Delta]:
+        if name in self._views:
+            return self._views[name].output.version()
+        return self._sources[name].operator.contents().version()
 
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         index = self._index(name, columns)
@@ -351,7 +358,7 @@ def _scan(name: str, fields: plan.Fields) -> plan.Scan:
 def _output(view: plan.View, below: circuits.Vertex | None) -> Output:
     """The operator of a view's result; without an operator below that has its rows it keeps them."""
     operator: Operator | None = None if below is None else below.operator
-    contents: Callable[[], Delta] | None = None if below is None else below.contents
+    contents: Contents | None = None if below is None else below.contents
     return Output(
         view.name,
         [field.name for field in view.root.fields],

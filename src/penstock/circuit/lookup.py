@@ -10,6 +10,7 @@ from penstock.circuit.retention import SourceVertex
 from penstock.circuit.state_key import Meaning
 from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
+from penstock.operators.contents import of_arrangement, through
 from penstock.operators.linear import Select
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
@@ -64,7 +65,7 @@ class Indexes:
             (below,),
             types,
             meaning=Meaning(relation, keys),
-            contents=lambda: arrangement.before().rows(),
+            contents=of_arrangement(arrangement),
         )
         added.append(index)
         self._circuit.own(added, Owner("index", relation.name))
@@ -86,7 +87,7 @@ class Indexes:
             select,
             (source.vertex_id,),
             [types[source.columns.index(column)] for column in relation.columns],
-            contents=lambda: select.step([source.operator.rows()], Tick(0, 0)),
+            contents=through(select, source.operator.contents),
         )
 
     def _forget(self, relation: str, vertex_ids: list[int]) -> None:

@@ -26,7 +26,7 @@ class SourceVertex:
         self._circuit = circuit
         first = tuple(dict.fromkeys((*source.primary_key, *source.retained)))
         self.operator = _operator(source, first if source.retain == "used" else None)
-        self.vertex_id = circuit.add(self.operator, (), self._types(), contents=self.operator.rows)
+        self.vertex_id = circuit.add(self.operator, (), self._types(), contents=self.operator.contents())
         circuit.vertices[self.vertex_id].meaning = self._meaning()
 
     @property
@@ -45,7 +45,7 @@ class SourceVertex:
 
     def _put(self, operator: Source) -> None:
         self.operator = operator
-        self._circuit.replace(self.vertex_id, operator, self._types(), contents=operator.rows)
+        self._circuit.replace(self.vertex_id, operator, self._types(), contents=operator.contents())
         self._circuit.vertices[self.vertex_id].meaning = self._meaning()
 
     def _meaning(self) -> Meaning:

@@ -346,9 +346,10 @@ class IncrementalFlow:
     # Reading
 
     def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source."""
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
         with self._lock:
-            return read.snapshot(self._graph, name)
+            rows = read.snapshot(self._graph, name)
+        return rows()
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.

@@ -14,6 +14,7 @@ from penstock.data.tick import Tick
 from penstock.errors import DataError, StateError
 from penstock.operators.arrange import Arrange
 from penstock.operators.base import Operator
+from penstock.operators.contents import of_arrangement
 from penstock.operators.linear import Select, Union, Values
 from penstock.state.arrangement import Arrangement
 
@@ -63,7 +64,7 @@ class Entry(Operator):
 def chain(circuit: Circuit, *operators: Operator) -> list[int]:
     vertex_ids: list[int] = []
     for operator in operators:
-        contents = operator.rows if isinstance(operator, Entry) else None
+        contents = of_arrangement(operator.arrangement) if isinstance(operator, Entry) else None
         vertex_ids.append(circuit.add(operator, vertex_ids[-1:], TYPES, contents=contents))
     return vertex_ids
 
