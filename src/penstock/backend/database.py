@@ -43,7 +43,7 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """A transaction that may write, committed at the end of the block; keep it short, others wait for it.
 
-        Fence it first when it writes for a job: `backend.leases.fence(connection, lease)`.
+        One that writes for a job is fenced: `backend.leases.fenced(lease)`.
         """
         with self._translated(), self._engine.begin() as connection:
             yield connection

@@ -58,8 +58,7 @@ class Jobs:
             "requested_at": case((late, jobs.c.requested_at), else_=null()),
         }
         insert = self._database.dialect.insert(jobs).values(name=job.name, **columns)
-        with self._database.transaction() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             connection.execute(
                 insert.on_conflict_do_update(index_elements=["name"], set_={**columns, **requests})
             )
@@ -91,8 +90,7 @@ class Jobs:
             changes["message"] = _text(message)
         if progress is not None:
             changes["progress"] = dict(progress)
-        with self._database.transaction() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             connection.execute(update(jobs).where(jobs.c.name == lease.job).values(**changes))
 
     def find(self, name_or_id: str) -> Job | None:

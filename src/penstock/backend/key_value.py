@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
@@ -102,12 +101,12 @@ class Values:
         with self._database.reading() as connection:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
-    @contextmanager
-    def _writing(self, lease: Lease | None, connection: Connection | None = None) -> Iterator[Connection]:
-        with nullcontext(connection) if connection is not None else self._database.transaction() as writing:
-            if lease is not None:
-                self._leases.fence(writing, lease)
-            yield writing
+    def _writing(
+        self, lease: Lease | None, connection: Connection | None = None
+    ) -> AbstractContextManager[Connection]:
+        if lease is not None:
+            return self._leases.fenced(lease, connection)
+        return self._database.transaction() if connection is None else nullcontext(connection)
 
     def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
         row = connection.execute(select(values).where(_at(job, namespace, key))).first()

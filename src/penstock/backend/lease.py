@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.backend.database import Database
 
@@ -104,6 +105,13 @@ class Leases:
         ).first()
         if row is None:
             raise lost(lease, "another process has taken it", location=self._database.location)
+
+    @contextmanager
+    def fenced(self, lease: Lease, connection: Connection | None = None) -> Iterator[Connection]:
+        """A transaction that is fenced first: that of the connection, which goes on after the block, or its own."""
+        with self._database.transaction() if connection is None else nullcontext(connection) as writing:
+            self.fence(writing, lease)
+            yield writing
 
     def _try(self, job: str, owner: Owner, ttl_ms: int) -> tuple[bool, Row[Any]]:
         now = self._database.dialect.now()
