@@ -98,26 +98,26 @@ class Heartbeat:
 
     def _renew(self) -> None:
         ttl = self.lease.ttl_ms / 1000
-        fine = True
-        while self._pause(self._every if fine else ttl * RETRY_PART_OF_TTL):
-            asked = clock()
+        renewed = True
+        while self._pause(self._every if renewed else ttl * RETRY_PART_OF_TTL):
+            sent_at = clock()
             try:
                 beat = self._backend.leases.beat(self.lease, self._present())
             except PenstockError as error:
-                if fine:
+                if renewed:
                     log.warning(
                         "the lease of '%s' could not be renewed and is tried again: %s", self.lease.job, error
                     )
-                fine = False
+                renewed = False
                 continue
-            if not fine:
+            if not renewed:
                 log.warning("the lease of '%s' is renewed again", self.lease.job)
-            fine = True
+            renewed = True
             if not beat.renewed:
                 self._lose("another process has taken it, or its time was over")
                 return
             with self._changed:
-                self._deadline = asked + ttl
+                self._deadline = sent_at + ttl
             self._hand_on(beat)
 
     def _watch(self) -> None:

@@ -126,13 +126,13 @@ class Jobs:
             )
         now = self._database.dialect.now()
         with self._database.transaction() as connection:
-            asked: int = connection.execute(
+            requested_at: int = connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job.name)
                 .values(request=what, requested_at=now)
                 .returning(jobs.c.requested_at)
             ).scalar_one()
-        return to_datetime(asked)
+        return to_datetime(requested_at)
 
     def _select(self) -> Any:
         active = (leases.c.expires_at > self._database.dialect.now()).label("active")

@@ -47,11 +47,11 @@ class Leases:
         check_job_name(job)
         end = None if wait_ms is None else clock() + wait_ms / 1000
         while True:
-            asked = clock()
-            taken, row = self._try(job, owner, ttl_ms)
+            sent_at = clock()
+            acquired, row = self._try(job, owner, ttl_ms)
             lease = as_lease(row)
-            if taken:
-                return replace(lease, deadline=asked + ttl_ms / 1000)
+            if acquired:
+                return replace(lease, deadline=sent_at + ttl_ms / 1000)
             waits = is_gone(lease.owner) if end is None else clock() < end
             if not waits:
                 raise _owned_by_another(lease, owner, self._database)
@@ -76,10 +76,10 @@ class Leases:
             mine = and_(jobs.c.name == lease.job, jobs.c.lease_epoch == lease.epoch)
             if progress is not None:
                 connection.execute(update(jobs).where(mine).values(progress=dict(progress), updated_at=now))
-            asked = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
+            request = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
         return (
-            Beat(renewed=True, request=asked[0], requested_at=to_datetime(asked[1]))
-            if asked
+            Beat(renewed=True, request=request[0], requested_at=to_datetime(request[1]))
+            if request
             else Beat(renewed=True)
         )
 
