@@ -154,14 +154,14 @@ def test_jars_are_installed_once_and_then_need_neither_network_nor_java(reposito
     assert sorted(repository.downloads) == ["one-1.0.jar", "two-1.0.jar"]
 
 
-def test_only_what_is_missing_is_fetched_and_progress_is_told(repository: Repository) -> None:
+def test_only_what_is_missing_is_fetched_and_progress_is_reported(repository: Repository) -> None:
     one, two = repository.add("one"), repository.add("two")
     repository.ensure(one)
-    told: list[Progress] = []
-    jars.ensure_jars((one, two), repository.folder, repository.settings, progress=told.append, what="demo")
+    reports: list[Progress] = []
+    jars.ensure_jars((one, two), repository.folder, repository.settings, progress=reports.append, what="demo")
     assert repository.downloads == ["one-1.0.jar", "two-1.0.jar"]
-    assert told[0] == Progress("installing demo", 0, two.size)
-    assert told[-1] == Progress("installed demo", two.size, two.size, "end")
+    assert reports[0] == Progress("installing demo", 0, two.size)
+    assert reports[-1] == Progress("installed demo", two.size, two.size, "end")
 
 
 def test_another_checksum_is_refused_and_the_good_jars_are_kept(repository: Repository) -> None:

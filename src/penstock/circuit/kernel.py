@@ -1,6 +1,6 @@
 """The kernel as the engine sees it: relations by name, plans and deltas in, deltas out.
 
-One implementation runs in this process (`penstock.circuit.local`). Operators and their places in a circuit never leave it, so that
+One implementation runs in this process (`penstock.circuit.local`). Operators and the vertices of a circuit never leave it, so that
 another one may run inside the tasks of Spark.
 
 A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that may fail happens before `commit`.

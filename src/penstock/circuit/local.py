@@ -16,7 +16,7 @@ from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recompute import recompute
 from penstock.circuit.recursive import ViewCompiler
-from penstock.circuit.retention import SourcePlace, widened
+from penstock.circuit.retention import SourceVertex, widened
 from penstock.circuit.state_key import Meaning, Names, StateKey, source_digest, view_digest
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
@@ -30,11 +30,11 @@ from penstock.state.state import Image, State
 
 
 @dataclass(frozen=True, slots=True)
-class ViewPlace:
+class ViewVertex:
     """A view in the circuit."""
 
     view: plan.View
-    place: int
+    vertex_id: int
     output: Output
     reads: frozenset[str]
     fragment: Fragment
@@ -47,8 +47,8 @@ class LocalKernel(Kernel):
         self._circuit = Circuit()
         self._shared = Shared()
         self._indexes = Indexes(self._circuit, self._shared)
-        self._sources: dict[str, SourcePlace] = {}
-        self._views: dict[str, ViewPlace] = {}
+        self._sources: dict[str, SourceVertex] = {}
+        self._views: dict[str, ViewVertex] = {}
         self._recomputing = False
         self._images: Mapping[StateKey, Image] = {}
 
@@ -56,7 +56,7 @@ class LocalKernel(Kernel):
 
     def add_source(self, source: KernelSource) -> None:
         self._sources[source.name] = self._source(source)
-        self._load([self._sources[source.name].place])
+        self._load([self._sources[source.name].vertex_id])
 
     def register(
         self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
@@ -87,13 +87,13 @@ class LocalKernel(Kernel):
         self._recomputing = True
         # Only sources, results and their indexes are stepped from now on.
         for name, view in self._views.items():
-            self._circuit.places[view.place].inputs = ()
-            others = [place for place in self._circuit.places if place != view.place]
+            self._circuit.vertices[view.vertex_id].inputs = ()
+            others = [vertex_id for vertex_id in self._circuit.vertices if vertex_id != view.vertex_id]
             self._shared.forget(self._circuit.disown(Owner("view", name), others))
 
-    def _source(self, source: KernelSource) -> SourcePlace:
-        added = SourcePlace(self._circuit, source)
-        self._circuit.own([added.place], Owner("source", source.name))
+    def _source(self, source: KernelSource) -> SourceVertex:
+        added = SourceVertex(self._circuit, source)
+        self._circuit.own([added.vertex_id], Owner("source", source.name))
         return added
 
     @contextmanager
@@ -102,9 +102,13 @@ class LocalKernel(Kernel):
         try:
             for static in statics:
                 self.add_source(static.source)
-            fed = {self._sources[static.source.name].place: static.rows for static in statics}
+            fed = {self._sources[static.source.name].vertex_id: static.rows for static in statics}
             # Those that had saved rows are not fed.
-            yield {place: rows for place, rows in fed.items() if not self._circuit.places[place].gave}
+            yield {
+                vertex_id: rows
+                for vertex_id, rows in fed.items()
+                if not self._circuit.vertices[vertex_id].gave
+            }
         except BaseException:
             for static in statics:
                 self.drop(static.source.name)
@@ -112,22 +116,22 @@ class LocalKernel(Kernel):
 
     def _compiled_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
-    ) -> ViewPlace:
+    ) -> ViewVertex:
         relations, owner = self._relations(), Owner("view", view.name)
         compiler = ViewCompiler(
             self._circuit, relations, self._shared, fragment, added=[*loaded], narrowed=self._narrowed()
         )
         try:
             below = compiler.compile(view.root)
-            output = _output(view, self._circuit.places[below])
-            place = compiler.add(
+            output = _output(view, self._circuit.vertices[below])
+            vertex_id = compiler.add(
                 output,
                 (below,),
                 view.fields,
                 meaning=Meaning(_scan(view.name, view.fields)),
                 contents=output.contents(),
             )
-            needed = self._circuit.reachable(place, until=frozenset(relations.values()))
+            needed = self._circuit.reachable(vertex_id, until=frozenset(relations.values()))
             self._circuit.own(needed, owner)
             if not self._load(compiler.added, view):
                 self._circuit.fill(compiler.added, loaded, tick)
@@ -136,43 +140,43 @@ class LocalKernel(Kernel):
             self._circuit.rollback()
             self._shared.forget(self._circuit.disown(owner))
             raise
-        return ViewPlace(view, place, output, plan.scanned(view.root), fragment)
+        return ViewVertex(view, vertex_id, output, plan.scanned(view.root), fragment)
 
     def _recomputed_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
-    ) -> ViewPlace:
+    ) -> ViewVertex:
         """A view whose operators live for one computation only."""
         reads = plan.scanned(view.root)
         output = _output(view, None)
-        place = self._circuit.add(
+        vertex_id = self._circuit.add(
             output,
             (),
             types_of(view.fields),
             meaning=Meaning(_scan(view.name, view.fields)),
             contents=output.contents(),
         )
-        self._circuit.own([place], Owner("view", view.name))
+        self._circuit.own([vertex_id], Owner("view", view.name))
         try:
             outputs = dict(self._circuit.step(loaded, tick, only=[*loaded]).outputs)
-            rows = {name: self._after(self._place(name), outputs) for name in reads}
+            rows = {name: self._after(self._vertex_id(name), outputs) for name in reads}
             first = recompute(view, rows, fragment, tick, self._narrowed())
-            self._circuit.step({place: first}, tick, only=[place])
+            self._circuit.step({vertex_id: first}, tick, only=[vertex_id])
             self._circuit.commit()
         except BaseException:
             self._circuit.rollback()
             self._circuit.disown(Owner("view", view.name))
             raise
-        return ViewPlace(view, place, output, reads, fragment)
+        return ViewVertex(view, vertex_id, output, reads, fragment)
 
     # Ticks
 
     def step(self, changes: Mapping[str, Delta], tick: Tick) -> Stepped:
-        fed = {self._sources[name].place: delta for name, delta in changes.items()}
+        fed = {self._sources[name].vertex_id: delta for name, delta in changes.items()}
         stepped = self._step_recomputing(fed, tick) if self._recomputing else self._circuit.step(fed, tick)
         outputs = {
-            name: stepped.outputs[place]
-            for name, place in self._relations().items()
-            if place in stepped.outputs
+            name: stepped.outputs[vertex_id]
+            for name, vertex_id in self._relations().items()
+            if vertex_id in stepped.outputs
         }
         missing = {
             name: self._sources[name].operator.missing
@@ -193,50 +197,51 @@ class LocalKernel(Kernel):
     def _seconds(self, stepped: circuits.Stepped) -> dict[str, float]:
         """The time of every relation: an operator that several views need counts for each of them."""
         seconds: dict[str, float] = {}
-        for place, spent in stepped.seconds.items():
-            for owner in self._circuit.places[place].owners:
+        for vertex_id, spent in stepped.seconds.items():
+            for owner in self._circuit.vertices[vertex_id].owners:
                 seconds[owner.name] = seconds.get(owner.name, 0.0) + spent
         return seconds
 
     def _step_recomputing(self, changes: Mapping[int, Delta], tick: Tick) -> circuits.Stepped:
         """Step the sources, and every dirty view by computing all of its rows again in a scratch circuit."""
-        sources = [entry.place for entry in self._sources.values()]
+        sources = [entry.vertex_id for entry in self._sources.values()]
         first = self._circuit.step(changes, tick, only=self._with_indexes(sources))
         outputs, seconds = dict(first.outputs), dict(first.seconds)
         for entry in self._views.values():
-            places = {name: self._place(name) for name in entry.reads}
-            if not entry.view.uses_time and not any(place in outputs for place in places.values()):
+            vertex_ids = {name: self._vertex_id(name) for name in entry.reads}
+            if not entry.view.uses_time and not any(
+                vertex_id in outputs for vertex_id in vertex_ids.values()
+            ):
                 continue
             started = perf_counter()
             try:
-                rows = {name: self._after(place, outputs) for name, place in places.items()}
+                rows = {name: self._after(vertex_id, outputs) for name, vertex_id in vertex_ids.items()}
                 new = recompute(entry.view, rows, entry.fragment, tick, self._narrowed())
                 difference = consolidate(concat([new, -entry.output.all_rows()]))
             except BaseException:
                 self._circuit.rollback()
                 raise
             changed = self._circuit.step(
-                {entry.place: difference}, tick, only=self._with_indexes([entry.place])
+                {entry.vertex_id: difference}, tick, only=self._with_indexes([entry.vertex_id])
             )
             outputs |= changed.outputs
-            seconds[entry.place] = perf_counter() - started
+            seconds[entry.vertex_id] = perf_counter() - started
         return circuits.Stepped(outputs, seconds)
 
-    def _with_indexes(self, places: Sequence[int]) -> list[int]:
-        """Places, and those that keep their rows by key behind them."""
-        behind = [at for at, place in self._circuit.places.items() if place.inputs and at not in places]
-        reached = set(places)
-        for at in behind:
-            if any(index in reached for index in self._circuit.places[at].inputs):
-                reached.add(at)
-        return [at for at in self._circuit.places if at in reached]
+    def _with_indexes(self, vertex_ids: Sequence[int]) -> list[int]:
+        """Vertices, and those that keep their rows by key behind them."""
+        reached = set(vertex_ids)
+        for vertex_id, vertex in self._circuit.vertices.items():
+            if any(below in reached for below in vertex.inputs):
+                reached.add(vertex_id)
+        return [vertex_id for vertex_id in self._circuit.vertices if vertex_id in reached]
 
-    def _after(self, place: int, outputs: Mapping[int, Delta]) -> Delta:
+    def _after(self, vertex_id: int, outputs: Mapping[int, Delta]) -> Delta:
         """All rows of a source or view with the change of this tick."""
-        contents = self._circuit.places[place].contents
+        contents = self._circuit.vertices[vertex_id].contents
         assert contents is not None
         rows = contents.now()
-        return consolidate(concat([rows, outputs[place]])) if place in outputs else rows
+        return consolidate(concat([rows, outputs[vertex_id]])) if vertex_id in outputs else rows
 
     # Reading
 
@@ -265,11 +270,11 @@ class LocalKernel(Kernel):
         entry = self._sources.get(name)
         if entry is None:
             scan = _scan(name, self._views[name].view.fields)
-            return self._indexes.find(scan, self._place(name), keys, None)
+            return self._indexes.find(scan, self._vertex_id(name), keys, None)
         own = entry.operator.arrangement
         if entry.source.retain == "all" and own.keys is not None and tuple(sorted(own.keys)) == keys:
             return own
-        return self._indexes.find(_scan(name, entry.source.fields), entry.place, keys, entry)
+        return self._indexes.find(_scan(name, entry.source.fields), entry.vertex_id, keys, entry)
 
     def memory(self) -> int:
         return self._circuit.memory()
@@ -282,17 +287,17 @@ class LocalKernel(Kernel):
     def load(self, images: Mapping[StateKey, Image]) -> None:
         self._images = images
 
-    def _load(self, places: Sequence[int], view: plan.View | None = None) -> bool:
+    def _load(self, vertex_ids: Sequence[int], view: plan.View | None = None) -> bool:
         """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""
         if not self._images:
             return False
-        states = list(self._named(places, view))
+        states = list(self._named(vertex_ids, view))
         if not all(key in self._images for key, _ in states):
             return False
         for key, state in states:
             state.load(self._images[key])
-        for place in places:
-            self._circuit.places[place].gave = True
+        for vertex_id in vertex_ids:
+            self._circuit.vertices[vertex_id].gave = True
         return True
 
     def states(self) -> Mapping[StateKey, State]:
@@ -305,22 +310,22 @@ class LocalKernel(Kernel):
 
     def named_states(self) -> Iterator[tuple[StateKey, State]]:
         """Yield every state with its name, also when two have the same one."""
-        return self._named(self._circuit.places)
+        return self._named(self._circuit.vertices)
 
     def _named(
-        self, places: Iterable[int], view: plan.View | None = None
+        self, vertex_ids: Iterable[int], view: plan.View | None = None
     ) -> Iterator[tuple[StateKey, State]]:
         digests = self._digests()
         if view is not None:
             digests[view.name] = view_digest(Names(digests), view)
         names = Names(digests)
-        for index in places:
-            place = self._circuit.places[index]
-            for role, state in place.operator.states():
-                assert place.meaning is not None, (
-                    f"{type(place.operator).__name__} has a state without a name"
+        for vertex_id in vertex_ids:
+            vertex = self._circuit.vertices[vertex_id]
+            for role, state in vertex.operator.states():
+                assert vertex.meaning is not None, (
+                    f"{type(vertex.operator).__name__} has a state without a name"
                 )
-                yield names.key(place.meaning, role), state
+                yield names.key(vertex.meaning, role), state
 
     def _digests(self) -> dict[str, str]:
         """The digest of every relation; views come after what they read."""
@@ -334,11 +339,11 @@ class LocalKernel(Kernel):
 
     def _relations(self) -> dict[str, int]:
         """Where the rows of every source, static table and view come from."""
-        places = {name: entry.place for name, entry in self._sources.items()}
-        return places | {name: entry.place for name, entry in self._views.items()}
+        vertex_ids = {name: entry.vertex_id for name, entry in self._sources.items()}
+        return vertex_ids | {name: entry.vertex_id for name, entry in self._views.items()}
 
-    def _place(self, name: str) -> int:
-        return self._views[name].place if name in self._views else self._sources[name].place
+    def _vertex_id(self, name: str) -> int:
+        return self._views[name].vertex_id if name in self._views else self._sources[name].vertex_id
 
     def _narrowed(self) -> dict[str, tuple[int, ...]]:
         """The sources that keep only some columns, and which."""
@@ -350,7 +355,7 @@ def _scan(name: str, fields: plan.Fields) -> plan.Scan:
     return plan.Scan(fields, name, tuple(range(len(fields))))
 
 
-def _output(view: plan.View, below: circuits.Place | None) -> Output:
+def _output(view: plan.View, below: circuits.Vertex | None) -> Output:
     """The operator of a view's result; without an operator below that has its rows it keeps them."""
     operator: Operator | None = None if below is None else below.operator
     contents: Contents | None = None if below is None else below.contents

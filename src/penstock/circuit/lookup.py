@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from penstock.circuit.circuit import Circuit, Owner
 from penstock.circuit.compile import Shared
-from penstock.circuit.retention import SourcePlace
+from penstock.circuit.retention import SourceVertex
 from penstock.circuit.state_key import Meaning
 from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
@@ -28,7 +28,7 @@ class Indexes:
         self._used: dict[str, OrderedDict[tuple[int, ...], list[int]]] = {}
 
     def find(
-        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+        self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None
     ) -> Arrangement:
         """Return the rows of a relation by some columns; every later tick updates them.
 
@@ -37,10 +37,10 @@ class Indexes:
         own = self._used.setdefault(relation.name, OrderedDict())
         if keys in own:
             own.move_to_end(keys)
-        shared = self._shared.arrangements.get((place, keys))
+        shared = self._shared.arrangements.get((vertex_id, keys))
         if shared is not None:
             return shared[1]
-        arrangement, added = self._add(relation, place, keys, source)
+        arrangement, added = self._add(relation, vertex_id, keys, source)
         own[keys] = added
         if len(own) > MOST_INDEXES:
             self._forget(relation.name, own.popitem(last=False)[1])
@@ -48,17 +48,17 @@ class Indexes:
 
     def drop(self, relation: str) -> None:
         """Forget the indexes of a relation."""
-        for places in self._used.pop(relation, {}).values():
-            self._forget(relation, places)
+        for vertex_ids in self._used.pop(relation, {}).values():
+            self._forget(relation, vertex_ids)
 
     def _add(
-        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+        self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None
     ) -> tuple[Arrangement, list[int]]:
-        below, added = place, []
+        below, added = vertex_id, []
         if source is not None and source.source.retain == "used":
             below = self._whole_rows(source, relation)
             added.append(below)
-        types = [column.type for column in self._circuit.places[below].nothing.columns]
+        types = [column.type for column in self._circuit.vertices[below].nothing.columns]
         arrangement = Arrangement(types, keys)
         index = self._circuit.add(
             Arrange(arrangement),
@@ -76,19 +76,19 @@ class Indexes:
         except BaseException:
             self._forget(relation.name, added)
             raise
-        self._shared.arrangements[(place, keys)] = (index, arrangement)
+        self._shared.arrangements[(vertex_id, keys)] = (index, arrangement)
         return arrangement, added
 
-    def _whole_rows(self, source: SourcePlace, relation: plan.Scan) -> int:
+    def _whole_rows(self, source: SourceVertex, relation: plan.Scan) -> int:
         """Where rows with their columns in the order of the schema come from."""
         select = Select([source.columns.index(column) for column in relation.columns])
-        types = [column.type for column in self._circuit.places[source.place].nothing.columns]
+        types = [column.type for column in self._circuit.vertices[source.vertex_id].nothing.columns]
         return self._circuit.add(
             select,
-            (source.place,),
+            (source.vertex_id,),
             [types[source.columns.index(column)] for column in relation.columns],
             contents=through(select, source.operator.contents),
         )
 
-    def _forget(self, relation: str, places: list[int]) -> None:
-        self._shared.forget(self._circuit.disown(Owner("index", relation), places))
+    def _forget(self, relation: str, vertex_ids: list[int]) -> None:
+        self._shared.forget(self._circuit.disown(Owner("index", relation), vertex_ids))

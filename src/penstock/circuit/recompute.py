@@ -29,8 +29,8 @@ def recompute(
     }
     compiler = ViewCompiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
-    circuit.own(circuit.places, Owner("view", view.name))
+    circuit.own(circuit.vertices, Owner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:
-        return empty([column.type for column in circuit.places[root].nothing.columns])
+        return empty([column.type for column in circuit.vertices[root].nothing.columns])
     return consolidate(stepped.outputs[root])

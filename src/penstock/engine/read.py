@@ -63,7 +63,7 @@ def lookup(graph: Graph, name: str, key: Mapping[str, Any]) -> pa.Table:
 
 
 def quarantined(graph: Graph, source: str, *, clear: bool) -> pa.Table:
-    """The rows of a source that were set aside, with `_weight` and `_reason`."""
+    """The quarantined rows of a source, with `_weight` and `_reason`."""
     entry = graph.find_source(source)
     rows, reasons = entry.state.quarantine.rows(entry.spec.types)
     if clear:

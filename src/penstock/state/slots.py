@@ -31,16 +31,14 @@ _DISTINCT = 0.95
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-class Resolved:
-    """Rows and their slots: `touched[groups[i]]` is the slot of row i, and `leaders` are the first rows of each key."""
+class RowSlots:
+    """The slots of rows: `touched[groups[i]]` is the slot of row i."""
 
-    __slots__ = ("_slots", "groups", "leaders", "touched")
+    __slots__ = ("_slots", "groups", "touched")
 
-    def __init__(self, touched: Positions, groups: Positions, leaders: Positions) -> None:
-        self.touched = touched
-        self.groups = groups
-        self.leaders = leaders
-        self._slots: Positions | None = None
+    touched: Positions
+    groups: Positions
+    _slots: Positions | None
 
     @property
     def slots(self) -> Positions:
@@ -48,6 +46,18 @@ class Resolved:
         if self._slots is None:
             self._slots = self.touched.take(self.groups)
         return self._slots
+
+
+class Resolved(RowSlots):
+    """The slots of rows by their keys; `leaders` are the first rows of each key."""
+
+    __slots__ = ("leaders",)
+
+    def __init__(self, touched: Positions, groups: Positions, leaders: Positions) -> None:
+        self.touched = touched
+        self.groups = groups
+        self.leaders = leaders
+        self._slots = None
 
 
 def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) -> tuple[Positions, Positions]:
