@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -18,7 +19,7 @@ def calls_of(action: Callable[[], Any]) -> int:
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal calls
-        calls += _is_call(event, argument)
+        calls += _is_call(frame, event, argument)
 
     sys.setprofile(count)
     try:
@@ -34,7 +35,7 @@ def broken_at(call: int, action: Callable[[], Any]) -> bool:
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal left
-        if _is_call(event, argument):
+        if _is_call(frame, event, argument):
             left -= 1
             if left == 0:
                 sys.setprofile(None)
@@ -50,6 +51,8 @@ def broken_at(call: int, action: Callable[[], Any]) -> bool:
     return left == 0
 
 
-def _is_call(event: str, argument: Any) -> bool:
-    """Whether an event of a profile is a call, other than the one that ends the profile."""
-    return event == "call" or (event == "c_call" and argument is not sys.setprofile)
+def _is_call(frame: FrameType, event: str, argument: Any) -> bool:
+    """Whether an event of a profile is a call that may fail: the end of the profile and the release of a lock cannot."""
+    if event == "c_call":
+        return argument.__name__ not in ("setprofile", "__exit__")
+    return event == "call" and frame.f_code.co_filename != threading.__file__
