@@ -16,12 +16,12 @@ from . import canonical
 from .case import RECORDED, Area
 
 if TYPE_CHECKING:
-    from penstock.plan.explain import Explanation
+    from penstock.plan.explain import Explanation, OperatorLine
 
 MISSING_ROW = "MISSING_ROW"
 TPCH_TIERS = RECORDED.parent / "tpch" / "tiers.json"
 
-# The operators of a view as sorted lines such as "Join: kernel", each once.
+# The operators of a view as sorted lines such as "Join: kernel" or "Project: spark, 2 expressions", each once.
 Tiers = tuple[str, ...]
 
 
@@ -50,8 +50,13 @@ class Recording:
 
 
 def tiers_of(explanation: Explanation) -> Tiers:
-    """Return the tier of every kind of operator in a view."""
-    return tuple(sorted({f"{line.operator}: {line.tier}" for line in explanation.operators}))
+    """Return the tier of every kind of operator in a view, and how many expressions Spark evaluates for it."""
+    return tuple(sorted({_tier_of(line) for line in explanation.operators}))
+
+
+def _tier_of(line: OperatorLine) -> str:
+    expressions = f", {line.detail}" if line.tier == "spark" and line.detail else ""
+    return f"{line.operator}: {line.tier}{expressions}"
 
 
 def recorded(area: str) -> dict[str, Recording]:

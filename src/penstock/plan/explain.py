@@ -150,7 +150,9 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case Recursive():
             return node.name, "delta per level of the recursion"
         case Spark():
-            return "", "delta" if node.stateless else "data"
+            count = len(node.bindings)
+            expressions = "" if count == 0 else "1 expression" if count == 1 else f"{count} expressions"
+            return expressions, "delta" if node.stateless else "data"
 
 
 def _filter_cost(node: Filter) -> str:
