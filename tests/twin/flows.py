@@ -147,8 +147,10 @@ class Subject:
         outputs: list[Delta] = []
         step = self.kernel.step
 
-        def listened(changes: Mapping[str, Delta], tick: Tick) -> Any:
-            stepped = step(changes, tick)
+        def listened(
+            changes: Mapping[str, Delta], tick: Tick, *, optional: frozenset[str] = frozenset()
+        ) -> Any:
+            stepped = step(changes, tick, optional=optional)
             outputs.extend(stepped.outputs[name] for name in sorted(stepped.outputs))
             return stepped
 

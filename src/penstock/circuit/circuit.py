@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
@@ -43,11 +44,23 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why somebody cannot have a step: an operator failed that he needs, or one that `because` needs, whose rows he reads."""
+
+    error: Exception
+    because: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one step did: the output of every place that changed, and the time spent per place."""
+    """What one step did: the output of every place that changed, and the time spent per place.
+
+    When some of the `optional` owners have failed, nothing has been stepped, and `failures` has all of them.
+    """
 
     outputs: Mapping[int, Delta]
     seconds: Mapping[int, float]
+    failures: Mapping[Owner, Failure] = field(default_factory=dict)
 
 
 class Circuit:
@@ -128,17 +141,41 @@ class Circuit:
         for place in gone:
             del self.places[place]
 
-    def step(self, changes: Mapping[int, Delta], tick: Tick, *, only: Iterable[int] | None = None) -> Stepped:
+    def needed_without(self, owners: frozenset[Owner]) -> list[int]:
+        """The places that somebody else than these owners needs."""
+        return [index for index, place in self.places.items() if not owners.issuperset(place.owners)]
+
+    def step(
+        self,
+        changes: Mapping[int, Delta],
+        tick: Tick,
+        *,
+        only: Iterable[int] | None = None,
+        optional: frozenset[Owner] = frozenset(),
+    ) -> Stepped:
         """Step every dirty place once, or only some of them; `changes` are what places read from outside.
 
-        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already.
+        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a place that only
+        `optional` owners need is returned instead, with those of all others: a second step goes on without them.
         """
         if self._torn:
             raise _torn()
         places = self.places if only is None else only
-        return self._run(places, lambda index, outputs: self._changes(index, changes, outputs), tick)
+        return self._run(
+            places,
+            lambda index, outputs: self._changes(index, changes, outputs),
+            partial(self._step_place, tick=tick, initial=False),
+            optional,
+        )
 
-    def fill(self, places: Sequence[int], changes: Mapping[int, Delta], tick: Tick) -> Stepped:
+    def fill(
+        self,
+        places: Sequence[int],
+        changes: Mapping[int, Delta],
+        tick: Tick,
+        *,
+        optional: frozenset[Owner] = frozenset(),
+    ) -> Stepped:
         """Step only new places: they give their initial rows, and read all rows of older places instead of a change."""
         new = frozenset(places)
 
@@ -148,34 +185,62 @@ class Circuit:
                 return [changes.get(index, self.places[index].nothing)]
             return [outputs.get(source) or self._contents(source, new) for source in sources]
 
-        return self._run(places, everything, tick, initial=True)
+        return self._run(places, everything, partial(self._step_place, tick=tick, initial=True), optional)
 
     def _run(
         self,
         places: Iterable[int],
         inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
-        tick: Tick,
-        *,
-        initial: bool = False,
+        step: Callable[[Place, Sequence[Delta]], Delta],
+        optional: frozenset[Owner],
     ) -> Stepped:
         outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
+        failures: dict[Owner, Failure] = {}
         try:
             for index in places:
+                if failures and self._fails_with(index, failures):
+                    continue
                 inputs = inputs_of(index, outputs)
                 if inputs is None:
                     continue
                 self._running.append(index)
                 started = perf_counter()
-                output = self._step_place(self.places[index], inputs, tick, initial=initial)
+                try:
+                    output = step(self.places[index], inputs)
+                except Exception as error:
+                    if not self._may_fail(index, optional.union(failures)):
+                        raise
+                    for owner in self.places[index].owners:
+                        failures.setdefault(owner, Failure(error))
+                    continue
                 if len(output):
                     outputs[index] = output
                 seconds[index] = perf_counter() - started
         except BaseException:
             self.rollback()
             raise
+        if failures:
+            self.rollback()
+            return Stepped({}, {}, failures)
         self._gave.extend(outputs)
         return Stepped(outputs, seconds)
+
+    def _may_fail(self, index: int, optional: frozenset[Owner]) -> bool:
+        """Whether nobody else than optional owners needs a place."""
+        owners = self.places[index].owners
+        return bool(owners) and optional.issuperset(owners)
+
+    def _fails_with(self, index: int, failures: dict[Owner, Failure]) -> bool:
+        """Whether all who need a place have failed; whoever reads the rows of one that has failed is added to the failures."""
+        place = self.places[index]
+        for read in place.inputs:
+            if self._may_fail(read, frozenset(failures)):
+                cause = self.places[read].owners[0]
+                failure = Failure(failures[cause].error, failures[cause].because or cause)
+                for owner in place.owners:
+                    failures.setdefault(owner, failure)
+        return self._may_fail(index, frozenset(failures))
 
     @staticmethod
     def _step_place(place: Place, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +53,17 @@ class Shared:
             for (below, keys), (place, arrangement) in self.arrangements.items()
             if place not in gone and below not in gone
         }
+
+    def keep(self, places: Collection[int]) -> None:
+        """Forget all other places."""
+        known = {*self.nodes.values(), *(below for below, _ in self.arrangements)}
+        known |= {place for place, _ in self.arrangements.values()}
+        self.forget(known.difference(places))
+
+    def forget_nodes(self, places: Iterable[int]) -> None:
+        """Let no later view read the rows of these places; look-ups in them go on."""
+        hidden = frozenset(places)
+        self.nodes = {node: place for node, place in self.nodes.items() if place not in hidden}
 
 
 @dataclass(slots=True)

@@ -47,8 +47,8 @@ class Indexes:
 
     def drop(self, relation: str) -> None:
         """Forget the indexes of a relation."""
-        for places in self._used.pop(relation, {}).values():
-            self._forget(relation, places)
+        self._shared.forget(self._circuit.disown(Owner("index", relation)))
+        self._used.pop(relation, None)
 
     def _add(
         self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None

@@ -1,0 +1,38 @@
+"""A tick that lets a suspended view go on, with those that were suspended because of it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from penstock.data.huge_pages import plain_pages
+from penstock.data.tick import Tick
+from penstock.engine.graph import Graph
+from penstock.engine.suspension import after_resume, resumed_with
+from penstock.engine.tick import Ticked, commit, summed_up, view_steps
+
+
+def run_resume(graph: Graph, name: str) -> Ticked:
+    """Fill a suspended view from the rows that are there; when it fails again, it stays suspended with the new error.
+
+    The tick has the time of the last one, so that the view belongs to the same moment as what it reads.
+    """
+    started = perf_counter()
+    state = graph.state
+    tick = Tick(state.ticks + 1, state.micros)
+    views = resumed_with(graph, name)
+    with plain_pages():
+        try:
+            stepped = graph.kernel.resume(views, tick)
+            resumed = [view for view in views if view not in stepped.failures]
+            suspended = after_resume(graph, resumed, stepped.failures)
+            summary = summed_up(tick, view_steps(graph, stepped, suspended, resumed), started)
+        except BaseException:
+            graph.kernel.rollback()
+            raise
+        if name in stepped.failures:
+            graph.kernel.rollback()
+            state.suspended = suspended
+            raise stepped.failures[name].error
+        interrupt = commit(graph)
+    state.suspended, state.ticks = suspended, tick.number
+    return Ticked(summary, stepped.outputs, interrupt)
