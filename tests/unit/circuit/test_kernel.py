@@ -138,7 +138,7 @@ def test_a_dropped_view_takes_only_what_nobody_else_needs(first: str) -> None:
     assert counted(kernel.rows(second)) == counted(fresh.rows(second))
     kernel.drop(second)
     assert places(kernel) == places(untouched)
-    assert not kernel._shared.nodes.keys() - {ROWS, OTHER}
+    assert not kernel._relations.shared.nodes.keys() - {ROWS, OTHER}
     register(kernel, first, views[first])
     tick(untouched, rows=delta((1, 6)))
     register(untouched, first, views[first])
@@ -206,7 +206,7 @@ def test_look_up_indexes_are_made_used_again_and_forgotten(monkeypatch: pytest.M
     assert kernel.memory() == pytest.approx(memory, rel=0.3)
     kernel.drop("wide")
     assert places(kernel) == alone - 1
-    assert not kernel._indexes._used
+    assert not kernel._relations.indexes._used
 
 
 def test_a_source_is_looked_up_by_its_key_without_an_index() -> None:

@@ -484,9 +484,9 @@ def calls_of(kernel: LocalKernel) -> list[tuple[Any, str]]:
     return [
         (kernel._circuit, "disown"),
         (kernel._circuit, "reachable"),
-        (kernel._shared, "forget"),
-        (kernel._shared, "keep"),
-        (kernel._indexes, "drop"),
+        (kernel._relations.shared, "forget"),
+        (kernel._relations.shared, "keep"),
+        (kernel._relations.indexes, "drop"),
     ]
 
 
@@ -533,7 +533,7 @@ def test_an_interrupt_while_views_are_suspended_or_resumed_comes_behind_it(
     for view in ("count", "inverse", "positive"):
         flow.drop_view(view)
     assert places(flow) == 1
-    assert not kernel(flow)._shared.nodes.keys() - {ROWS}
+    assert not kernel(flow)._relations.shared.nodes.keys() - {ROWS}
 
 
 def restored(flow: ps.IncrementalFlow) -> ps.IncrementalFlow:
