@@ -100,8 +100,8 @@ def _run(
         if error.returncode < 0:
             return {"error": f"killed by signal {-error.returncode}"}
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith((" ", "[")) and "Warning" not in line]
-        return {"error": (told or lines or ["no message"])[-1][:160]}
+        messages = [line for line in lines if not line.startswith((" ", "[")) and "Warning" not in line]
+        return {"error": (messages or lines or ["no message"])[-1][:160]}
 
 
 def machine() -> str:

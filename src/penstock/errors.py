@@ -76,7 +76,7 @@ class DataError(PenstockError):
 
 
 class StateError(PenstockError):
-    """A checkpoint, lease, ticket or archive that is missing, expired, foreign or held by someone else."""
+    """A checkpoint, lease, ticket or archive that is missing, expired, foreign or owned by someone else."""
 
     default_code = "STATE"
 

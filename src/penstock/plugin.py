@@ -52,7 +52,7 @@ class SideOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a plugin is told about the query it works for."""
+    """What a plugin gets to know of the query it works for."""
 
     query: str
     """The query's id: the same after a restart from its checkpoint, another one without."""
@@ -116,7 +116,7 @@ class SinkPlugin(ABC):
         """All rows of the epoch are there: flush, commit. Raising fails the epoch, and it comes again."""
 
     def process_checkpoint_finalizer(self, epoch: int) -> None:  # noqa: B027
-        """The epoch is noted in the checkpoint and does not come again; after a restart this may be told once more."""
+        """The epoch is noted in the checkpoint and does not come again; after a restart this may be called once more."""
 
     def terminate(self) -> None:  # noqa: B027
         """Called once in the end, also after an error: let go of what is open, and of rows that no marker followed."""

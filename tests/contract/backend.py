@@ -77,7 +77,7 @@ class BackendContract:
 
     # Leases
 
-    def test_a_held_lease_is_refused_with_who_holds_it(self, backend: Backend) -> None:
+    def test_a_lease_of_another_is_refused_with_its_owner(self, backend: Backend) -> None:
         backend.leases.acquire("orders", OTHER, ttl_ms=60_000)
         with pytest.raises(StateError) as caught:
             backend.leases.acquire("orders", this_process())
@@ -87,7 +87,7 @@ class BackendContract:
         assert "penstock jobs stop orders" in (caught.value.hint or "")
 
     def test_the_holder_itself_gets_no_second_lease(self, backend: Backend, lease: Lease) -> None:
-        with pytest.raises(StateError, match="held by this process"):
+        with pytest.raises(StateError, match="owned by this process"):
             backend.leases.acquire("orders", this_process("s1"))
 
     def test_leases_of_two_jobs_have_nothing_to_do_with_each_other(
@@ -127,10 +127,10 @@ class BackendContract:
             until(partial(_is_past, backend, last))
             last = backend.now()
             assert backend.leases.renew(lease)
-            held = backend.leases.get("orders")
-            assert held is not None
-            assert held.held
-            assert held.expires_at >= last + timedelta(milliseconds=lease.ttl_ms)
+            current = backend.leases.get("orders")
+            assert current is not None
+            assert current.active
+            assert current.expires_at >= last + timedelta(milliseconds=lease.ttl_ms)
 
     def test_one_of_many_gets_the_lease(self, url: str, backend: Backend) -> None:
         def take(number: int) -> int:
@@ -256,16 +256,16 @@ class BackendContract:
         beats = Beats()
         with Heartbeat(backend, lease, on_lost=lost.append, progress=beats, every=0.02) as heart:
             beats.await_more(3)
-            held = backend.leases.get("orders")
-            assert held is not None
-            assert held.expires_at > lease.expires_at
-            assert (held.held, held.epoch, heart.lost, lost) == (True, 1, None, [])
+            current = backend.leases.get("orders")
+            assert current is not None
+            assert current.expires_at > lease.expires_at
+            assert (current.active, current.epoch, heart.lost, lost) == (True, 1, None, [])
             assert (backend.jobs.get("orders").progress or {})["batch_id"] > 0
 
     def test_a_heartbeat_renews_before_the_lease_ends(self, backend: Backend) -> None:
         lease = backend.leases.acquire("orders", this_process(), ttl_ms=5_000)
         with Heartbeat(backend, lease, on_lost=lambda _: None) as heart:
-            until(lambda: (held := backend.leases.get("orders")) and held.expires_at > lease.expires_at)
+            until(lambda: (current := backend.leases.get("orders")) and current.expires_at > lease.expires_at)
             assert heart.lost is None
 
     def test_a_heartbeat_hands_on_each_request_once(self, backend: Backend) -> None:
@@ -468,12 +468,12 @@ class BackendContract:
                 return {column["name"] for column in inspect(connection).get_columns("penstock_jobs")}
 
         backend.jobs.record(Job("orders"), lease)
-        place = backend.place
+        location = backend.location
         with pytest.raises(StateError, match="no"), backend.transaction() as connection:
-            prepare(connection, backend.dialect, create=True, place=place, steps=(*STEPS, widen, fail))
+            prepare(connection, backend.dialect, create=True, location=location, steps=(*STEPS, widen, fail))
         assert "extra" not in columns()
         with backend.transaction() as connection:
-            prepare(connection, backend.dialect, create=True, place=place, steps=(*STEPS, widen))
+            prepare(connection, backend.dialect, create=True, location=location, steps=(*STEPS, widen))
         assert "extra" in columns()
         with backend.reading() as connection:
             assert version(connection) == len(STEPS) + 1

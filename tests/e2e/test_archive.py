@@ -17,6 +17,7 @@ from penstock import config
 from penstock.spark.boot import archive_build
 from penstock.spark.boot.archive import stamp
 from penstock.spark.boot.java import find_java
+from processes import children, descendants
 from waiting import wait_for
 
 PROGRAM = """
@@ -72,7 +73,7 @@ def kill_builders(home: Path) -> None:
     """End the builds at work with the JVMs that they started, which hold the lock as long as they live."""
     for builder in builders(home):
         builder.suspend()
-        family = [builder, *builder.children(recursive=True)]
+        family = [builder, *descendants(builder.pid)]
         for process in family:
             process.kill()
         _, alive = psutil.wait_procs(family, timeout=10)
@@ -87,7 +88,7 @@ def test_an_archive_survives_killed_builds_and_damage(home: Path, tmp_path: Path
     wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training", seconds=400)
     [builder] = builders(home)
     assert builder.nice() == archive_build.NICENESS
-    jvms = builder.children()
+    jvms = children(builder.pid)
     builder.kill()
     builder.wait(10)
     assert list(cds.glob("*.json")) == []

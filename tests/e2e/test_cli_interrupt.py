@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from processes import descendants, is_java
+
 ENDLESS = "SELECT count(*) FROM range(1000000000000) a CROSS JOIN range(1000000)"
 # What waits for the query waits for ever. This is no measurement: a busy machine needs many times what one at rest does.
 SECONDS = 20.0
@@ -30,7 +32,7 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
+        for child in descendants(process.pid) if process.poll() is None else []:
             child.kill()
         process.kill()
         process.communicate()
@@ -39,11 +41,9 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
 def wait_for_java(process: subprocess.Popen[str]) -> list[psutil.Process]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        found = [
-            child for child in psutil.Process(process.pid).children(recursive=True) if "java" in child.name()
-        ]
-        if found:
-            return found
+        jvms = [child for child in descendants(process.pid) if is_java(child)]
+        if jvms:
+            return jvms
         time.sleep(0.05)
     raise AssertionError("no JVM started")
 

@@ -83,10 +83,10 @@ def test_fenced_writes_exclude_each_other_whatever_is_paused(
     while done < pauses or not _provoked(backend, pauses):
         done += 1
         assert done <= 10 * pauses, "no pause made a writer late"
-        holder = _holder(backend)
-        os.kill(holder, signal.SIGSTOP)
+        owner = _owner(backend)
+        os.kill(owner, signal.SIGSTOP)
         time.sleep(TTL_MS / 1000 * chance.uniform(1.5, 3))
-        os.kill(holder, signal.SIGCONT)
+        os.kill(owner, signal.SIGCONT)
         until(partial(_has_written, backend, more_than=_written(backend) + 5), seconds=30)
     assert [worker.poll() for worker in workers] == [None, None, None], [
         w.communicate() for w in workers if w.poll()
@@ -120,15 +120,15 @@ def _has_written(backend: Backend, *, more_than: int) -> bool:
     return _written(backend) > more_than
 
 
-def _holder(backend: Backend) -> int:
-    def held() -> bool:
-        found = backend.leases.get(JOB)
-        return found is not None and found.held
+def _owner(backend: Backend) -> int:
+    def active() -> bool:
+        lease = backend.leases.get(JOB)
+        return lease is not None and lease.active
 
-    until(held)
-    found = backend.leases.get(JOB)
-    assert found is not None
-    return found.owner.pid
+    until(active)
+    lease = backend.leases.get(JOB)
+    assert lease is not None
+    return lease.owner.pid
 
 
 RUNS = """

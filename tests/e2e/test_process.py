@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from processes import children, is_java
+
 # A build in the background would have a JVM and a temporary folder of its own.
 NO_ARCHIVE = "spark.penstock.archive=false"
 
@@ -41,8 +43,7 @@ def python(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def jvm_of(process: subprocess.Popen[str]) -> psutil.Process:
-    children = psutil.Process(process.pid).children()
-    [jvm] = [child for child in children if child.name() == "java"]
+    [jvm] = [child for child in children(process.pid) if is_java(child)]
     return jvm
 
 
@@ -290,12 +291,14 @@ with ps.Session.embedded(master="local[1]") as session:
 
 def test_a_prepared_jvm_is_taken_or_ended(python: Callable[..., subprocess.Popen[str]]) -> None:
     program = """
+import os
 import psutil
 from penstock import config
 from penstock.spark.boot import session
 
 def jvms():
-    return {child.pid for child in psutil.Process().children() if child.name() == "java"}
+    processes = psutil.process_iter(["ppid", "name"])
+    return {child.pid for child in processes if child.info["ppid"] == os.getpid() and child.info["name"] == "java"}
 
 settings = config.load().with_arguments(master="local[1]")
 session.prepare(settings)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
+import os
 import threading
 import time
 import psutil
@@ -42,7 +43,8 @@ with ps.Session.embedded(master="local[1]") as second:
     assert second.submit("SELECT 2 AS two").result(timeout=120).to_pylist() == [{"two": 2}]
     with pytest.raises(ps.SqlError, match="no table or view 'orders'"):
         second.sql("SELECT * FROM orders")
-    [jvm] = [child for child in psutil.Process().children() if child.name() == "java"]
+    processes = psutil.process_iter(["ppid", "name"])
+    [jvm] = [child for child in processes if child.info["ppid"] == os.getpid() and child.info["name"] == "java"]
     threading.Timer(3, jvm.kill).start()
     with pytest.raises(ps.StateError, match="Spark has ended") as caught:
         second.sql_with_timeout("SELECT count(*) FROM range(0, 10000000000000L, 1, 4) WHERE id % 7 = 3", 120_000)

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyarrow import parquet
 
+from processes import descendants
 from seed import SEED
 from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
@@ -121,7 +122,7 @@ def _child(folder: Path, settings: dict[str, Any]) -> Iterator[subprocess.Popen[
         assert child.stdout.readline() == "up\n", log.read_text()[-4000:]
         yield child
     finally:
-        jvms = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+        jvms = descendants(child.pid) if child.poll() is None else []
         child.kill()
         child.stdout.close()
         child.wait()

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.backend import JobState, open_backend
 from penstock.backend.address import sqlite_url
+from processes import descendants
 from waiting import wait_for
 
 PROGRAM = """
@@ -65,14 +66,14 @@ def test_a_name_runs_in_one_process_and_ends_with_it(tmp_path: Path, monkeypatch
         assert first.stdout is not None
         assert first.stdout.readline() == "running\n"
         # Spark and Hadoop would start both programs for every file that a batch leaves in the checkpoint.
-        told = heard.read_text().splitlines() if heard.exists() else []
-        assert [line for line in told if line.startswith("readlink") or "/offsets/" in line] == []
+        lines = heard.read_text().splitlines() if heard.exists() else []
+        assert [line for line in lines if line.startswith("readlink") or "/offsets/" in line] == []
         with open_backend(sqlite_url(tmp_path / "state.db")) as state:
             assert state.jobs.get("ticking").state is JobState.RUNNING
         with started(tmp_path) as second:
             _, said = second.communicate(timeout=120)
         assert second.returncode == 1
-        assert f"'ticking' is held by process {first.pid}" in said
+        assert f"'ticking' is owned by process {first.pid}" in said
         assert "penstock jobs stop ticking" in said
         # The program ends without a word about its query: it is stopped in order, and says nothing.
         _, said = first.communicate("\n", timeout=120)
@@ -85,7 +86,7 @@ def test_nothing_goes_on_behind_a_killed_process(tmp_path: Path) -> None:
     with started(tmp_path) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "running\n"
-        family = psutil.Process(killed.pid).children(recursive=True)
+        family = descendants(killed.pid)
         assert family
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait(10)

@@ -70,15 +70,15 @@ def ddl(tables: Schemas) -> dict[str, str]:
 @st.composite
 def ticks(draw: st.DrawFn, tables: Schemas, count: int) -> tuple[Tick, ...]:
     """Return ticks of inserts, deletes and updates that never retract a row that is not there."""
-    held: dict[str, list[tuple[Any, ...]]] = {name: [] for name in tables}
+    present: dict[str, list[tuple[Any, ...]]] = {name: [] for name in tables}
     found = []
     for _ in range(count):
         tick: dict[str, tuple[Change, ...]] = {}
         for name in draw(st.lists(st.sampled_from(sorted(tables)), min_size=1, max_size=3, unique=True)):
-            changes = _retractions(draw, held[name]) + _insertions(draw, tables[name])
+            changes = _retractions(draw, present[name]) + _insertions(draw, tables[name])
             for weight, row in changes:
                 if weight > 0:
-                    held[name].extend([row] * weight)
+                    present[name].extend([row] * weight)
             tick[name] = tuple(changes)
         found.append(tick)
     return tuple(found)
@@ -89,9 +89,10 @@ def _insertions(draw: st.DrawFn, columns: Columns) -> list[Change]:
     return draw(st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 3]), row), max_size=6))
 
 
-def _retractions(draw: st.DrawFn, held: list[tuple[Any, ...]]) -> list[Change]:
+def _retractions(draw: st.DrawFn, present: list[tuple[Any, ...]]) -> list[Change]:
     mode = draw(st.sampled_from(["some", "some", "all", "none"]))
-    count = {"all": len(held), "none": 0}.get(mode, min(len(held), draw(st.integers(0, 3))))
+    count = {"all": len(present), "none": 0}.get(mode, min(len(present), draw(st.integers(0, 3))))
     return [
-        (-1, held.pop(draw(st.integers(0, len(held) - 1)) if mode == "some" else 0)) for _ in range(count)
+        (-1, present.pop(draw(st.integers(0, len(present) - 1)) if mode == "some" else 0))
+        for _ in range(count)
     ]

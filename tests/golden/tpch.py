@@ -48,29 +48,29 @@ class Refresh:
 
 
 def refreshes(tables: Mapping[str, pa.Table], count: int, *, seed: int) -> Iterator[Refresh]:
-    """Give the initial load, then refreshes with inserts of rows held back, updates and deletes."""
+    """Give the initial load, then refreshes with inserts of reserved rows, updates and deletes."""
     random = np.random.default_rng(seed)
-    held: dict[str, pa.Table] = {}
+    reserved: dict[str, pa.Table] = {}
     live: dict[str, pa.Table] = {}
     for name, table in tables.items():
-        aside = 0 if name in FIXED else max(1, round(table.num_rows * INSERTED)) * count
+        reserve = 0 if name in FIXED else max(1, round(table.num_rows * INSERTED)) * count
         order = pa.array(random.permutation(table.num_rows))
         shuffled = table.take(order)
-        held[name], live[name] = shuffled.slice(0, aside), shuffled.slice(aside)
+        reserved[name], live[name] = shuffled.slice(0, reserve), shuffled.slice(reserve)
     yield Refresh({name: _weighted(table, 1) for name, table in live.items()}, dict(live))
     for number in range(count):
         changes = {}
         for name in tables:
             if name not in FIXED:
-                changes[name], live[name] = _refresh(live[name], held[name], number, count, random)
+                changes[name], live[name] = _refresh(live[name], reserved[name], number, count, random)
         yield Refresh(changes, dict(live))
 
 
 def _refresh(
-    live: pa.Table, held: pa.Table, number: int, count: int, random: np.random.Generator
+    live: pa.Table, reserved: pa.Table, number: int, count: int, random: np.random.Generator
 ) -> tuple[pa.Table, pa.Table]:
-    share = held.num_rows // count
-    inserted = held.slice(number * share, share)
+    share = reserved.num_rows // count
+    inserted = reserved.slice(number * share, share)
     touched = random.permutation(live.num_rows)
     updates, deletes = max(1, round(live.num_rows * UPDATED)), max(1, round(live.num_rows * DELETED))
     before = live.take(pa.array(touched[:updates]))

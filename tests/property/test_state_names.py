@@ -36,11 +36,11 @@ def content(state: Any) -> Counter[tuple[Any, ...]] | None:
 
 def contents(kernel: LocalKernel) -> dict[StateKey, Any]:
     """What every state holds; states of the same name must hold the same."""
-    found: dict[StateKey, Any] = {}
+    by_key: dict[StateKey, Any] = {}
     for key, state in kernel.named_states():
-        held = content(state)
-        assert found.setdefault(key, held) == held, f"two states {key} differ"
-    return found
+        image = content(state)
+        assert by_key.setdefault(key, image) == image, f"two states {key} differ"
+    return by_key
 
 
 @settings(deadline=None, max_examples=40)

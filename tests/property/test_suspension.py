@@ -192,7 +192,7 @@ def test_to_the_bit_and_in_the_same_order_as_if_they_had_been_dropped(data: st.D
             assert {name: bits(delta) for name, delta in mine.items()} == {
                 name: bits(delta) for name, delta in other.items()
             }
-        assert len(subject.kernel._circuit.places) == len(twin.kernel._circuit.places) + len(
+        assert len(subject.kernel._circuit.vertices) == len(twin.kernel._circuit.vertices) + len(
             subject.suspended
         )
 

@@ -19,7 +19,9 @@ from penstock.operators import topk
 from penstock.operators.topk import TopK
 from penstock.plan.node import SortKey
 from twin.collisions import weakened
+from twin.rows import delta_of
 from twin.tick import end_tick
+from twin.view import apply
 
 NAN = math.nan
 TICK = Tick(1, 0)
@@ -57,10 +59,6 @@ def compare_rows(order: tuple[SortKey, ...]) -> Any:
     return cmp_to_key(compare)
 
 
-def shown(row: tuple[Any, ...]) -> str:
-    return repr(row)
-
-
 def twin(
     rows: list[tuple[Any, ...]],
     partition: tuple[int, ...],
@@ -77,20 +75,8 @@ def twin(
         ranked = sorted(members, key=compare_rows(order))
         for place, row in enumerate(ranked):
             if offset <= place and (limit is None or place < offset + limit):
-                result[shown((*row, place + 1) if rank else row)] += 1
+                result[repr((*row, place + 1) if rank else row)] += 1
     return result
-
-
-def delta_of(changes: list[tuple[tuple[Any, ...], int]]) -> Delta:
-    columns = tuple(pa.array([row[i] for row, _ in changes], kind) for i, kind in enumerate(TYPES))
-    return Delta(columns, np.array([weight for _, weight in changes], np.int64))
-
-
-def apply(view: Counter[str], delta: Delta) -> None:
-    for weight, *values in zip(delta.weights.tolist(), *(c.to_pylist() for c in delta.columns), strict=True):
-        view[shown(tuple(values))] += weight
-        if view[shown(tuple(values))] == 0:
-            del view[shown(tuple(values))]
 
 
 ORDERS = (
@@ -127,9 +113,9 @@ def test_top_rows_follow_their_twin(
                     changes.append((row, times))
             rng.shuffle(changes)
             if rng.random() < 0.3:
-                operator.step([delta_of(changes)], TICK)
+                operator.step([delta_of(changes, TYPES)], TICK)
                 operator.rollback()
-            apply(view, operator.step([delta_of(changes)], TICK))
+            apply(view, operator.step([delta_of(changes, TYPES)], TICK))
             end_tick(operator)
             rows = after
             expected = twin(rows, partition, order, bounds, rank)
@@ -169,11 +155,11 @@ def test_rows_come_and_go_around_the_last_place(
             if weight > 0:
                 after.append(row)
             else:
-                del after[next(at for at, held in enumerate(after) if shown(held) == shown(row))]
+                del after[next(at for at, other in enumerate(after) if repr(other) == repr(row))]
         if rng.random() < 0.3:
-            operator.step([delta_of(changes)], TICK)
+            operator.step([delta_of(changes, TYPES)], TICK)
             operator.rollback()
-        apply(view, operator.step([delta_of(changes)], TICK))
+        apply(view, operator.step([delta_of(changes, TYPES)], TICK))
         end_tick(operator)
         rows = after
         assert view == twin(rows, partition, order, bounds, True)
@@ -182,7 +168,7 @@ def test_rows_come_and_go_around_the_last_place(
 def test_a_retraction_of_nothing_is_refused() -> None:
     operator = TopK(TYPES, (), (), 3)
     with pytest.raises(PenstockError):
-        operator.step([delta_of([((1, 1.0, "a", 1), -1)])], TICK)
+        operator.step([delta_of([((1, 1.0, "a", 1), -1)], TYPES)], TICK)
     operator.rollback()
     assert len(operator.contents()) == 0
 

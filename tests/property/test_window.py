@@ -10,17 +10,17 @@ from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.functions.rounding import ratio
 from penstock.operators.window import Window
 from penstock.plan.node import Frame, SortKey, WindowCall
 from twin.collisions import weakened
+from twin.rows import delta_of
 from twin.tick import end_tick
+from twin.view import apply
 
 NAN = math.nan
 TICK = Tick(1, 0)
@@ -207,10 +207,6 @@ def naive(call: WindowCall, rows: list[Any], at: int, order: tuple[SortKey, ...]
     )
 
 
-def shown(row: Any) -> str:
-    return repr(row)
-
-
 def twin(rows: list[Any], partition: tuple[int, ...], order: tuple[SortKey, ...], calls: Any) -> Counter[str]:
     groups: dict[Any, list[Any]] = {}
     for row in rows:
@@ -219,20 +215,8 @@ def twin(rows: list[Any], partition: tuple[int, ...], order: tuple[SortKey, ...]
     for members in groups.values():
         ranked = sorted(members, key=sorter(order))
         for at, row in enumerate(ranked):
-            result[shown((*row, *(naive(call, ranked, at, order) for call in calls)))] += 1
+            result[repr((*row, *(naive(call, ranked, at, order) for call in calls)))] += 1
     return result
-
-
-def delta_of(changes: list[tuple[Any, int]]) -> Delta:
-    columns = tuple(pa.array([row[i] for row, _ in changes], kind) for i, kind in enumerate(TYPES))
-    return Delta(columns, np.array([weight for _, weight in changes], np.int64))
-
-
-def apply(view: Counter[str], delta: Delta) -> None:
-    for weight, *values in zip(delta.weights.tolist(), *(c.to_pylist() for c in delta.columns), strict=True):
-        view[shown(tuple(values))] += weight
-        if view[shown(tuple(values))] == 0:
-            del view[shown(tuple(values))]
 
 
 def run(
@@ -253,13 +237,13 @@ def run(
                 after += [row] * times
                 changes.append((row, times))
         if rng.random() < 0.3:
-            operator.step([delta_of(changes)], TICK)
+            operator.step([delta_of(changes, TYPES)], TICK)
             operator.rollback()
-        apply(view, operator.step([delta_of(changes)], TICK))
+        apply(view, operator.step([delta_of(changes, TYPES)], TICK))
         end_tick(operator)
         rows = after
         assert view == twin(rows, partition, order, calls)
-    apply(view, operator.step([delta_of([(row, -1) for row in rows])], TICK))
+    apply(view, operator.step([delta_of([(row, -1) for row in rows], TYPES)], TICK))
     assert not view
 
 

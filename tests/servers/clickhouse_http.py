@@ -98,8 +98,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _query(self, body: Path | None) -> None:
         given = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
-        told = self.headers.get("Authorization", "").removeprefix("Basic ")
-        user, _, password = base64.b64decode(told).decode().partition(":")
+        credentials = self.headers.get("Authorization", "").removeprefix("Basic ")
+        user, _, password = base64.b64decode(credentials).decode().partition(":")
         if (user, password) != (USER, PASSWORD):
             self._refuse(516, f"{user}: Authentication failed: password is incorrect, or there is no user")
             return

@@ -7,7 +7,6 @@ import signal
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from servers.child import Child, free_port
@@ -33,9 +32,7 @@ class Server(ABC):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._remove()
 
     @property

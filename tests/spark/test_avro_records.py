@@ -98,7 +98,7 @@ def test_plain_avro(session: ps.Session, kafka: Broker, tmp_path: Path, form: st
     assert all("it is not Avro of this schema" in row["reason"] for row in kept)
     with pytest.raises(ps.DataError) as caught:
         finished(read(session, kafka, topic, schema=schema), ps.Trigger.once())
-    # Tasks read parts of the partition side by side: the first that fails is told, whichever it is.
+    # Tasks read parts of the partition side by side: the first that fails is reported, whichever it is.
     places = [f"topic {topic}, partition 0, offset {offset}" for offset in range(1, 1 + len(bad))]
     assert caught.value.where in places
 

@@ -119,8 +119,8 @@ def test_bad_records_are_kept_in_files_while_windows_go_on(
     assert query.last_progress.quarantined_records == len(BAD)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(session.queries.metrics)
-    told = f'penstock_query_quarantined_records_total{{query="{query.name}"}} {float(len(BAD))}'
-    assert told in generate_latest(registry).decode()
+    metric = f'penstock_query_quarantined_records_total{{query="{query.name}"}} {float(len(BAD))}'
+    assert metric in generate_latest(registry).decode()
 
 
 def test_a_function_that_reads_nothing_hides_no_bad_record(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from processes import descendants
 from waiting import wait_for
 
 ORDERS = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
@@ -152,7 +153,7 @@ def test_files_stand_for_tables(session: ps.Session, tmp_path: Path) -> None:
 
 def _workers() -> set[int]:
     found = set()
-    for process in psutil.Process().children(recursive=True):
+    for process in descendants(os.getpid()):
         try:
             if "python" in process.name() and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process.pid)

@@ -83,7 +83,7 @@ def test_a_failed_tick_changes_nothing(flow: IncrementalFlow) -> None:
     assert rows(flow.snapshot("totals")) == [(7, Decimal("11.00"), 2)]
 
 
-def test_a_retraction_of_a_missing_row_is_refused_or_set_aside(
+def test_a_retraction_of_a_missing_row_is_refused_or_quarantined(
     session: Session, flow: IncrementalFlow
 ) -> None:
     with pytest.raises(ps.DataError) as caught:

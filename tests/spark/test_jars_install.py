@@ -22,6 +22,7 @@ from penstock.config import Settings
 from penstock.errors import ConnectorError
 from penstock.spark.boot import jars
 from penstock.spark.progress import Progress, quiet
+from processes import descendants
 
 IVY_SETTINGS = """<ivysettings>
   <property name="ivy.checksums" value=""/>
@@ -153,14 +154,14 @@ def test_jars_are_installed_once_and_then_need_neither_network_nor_java(reposito
     assert sorted(repository.downloads) == ["one-1.0.jar", "two-1.0.jar"]
 
 
-def test_only_what_is_missing_is_fetched_and_progress_is_told(repository: Repository) -> None:
+def test_only_what_is_missing_is_fetched_and_progress_is_reported(repository: Repository) -> None:
     one, two = repository.add("one"), repository.add("two")
     repository.ensure(one)
-    told: list[Progress] = []
-    jars.ensure_jars((one, two), repository.folder, repository.settings, progress=told.append, what="demo")
+    reports: list[Progress] = []
+    jars.ensure_jars((one, two), repository.folder, repository.settings, progress=reports.append, what="demo")
     assert repository.downloads == ["one-1.0.jar", "two-1.0.jar"]
-    assert told[0] == Progress("installing demo", 0, two.size)
-    assert told[-1] == Progress("installed demo", two.size, two.size, "end")
+    assert reports[0] == Progress("installing demo", 0, two.size)
+    assert reports[-1] == Progress("installed demo", two.size, two.size, "end")
 
 
 def test_another_checksum_is_refused_and_the_good_jars_are_kept(repository: Repository) -> None:
@@ -219,7 +220,7 @@ def test_a_kill_during_a_download_breaks_nothing(repository: Repository) -> None
     repository.go_on.clear()
     victim = repository.in_another_process(jar)
     assert repository.half_sent.wait(60)
-    children = psutil.Process(victim.pid).children(recursive=True)
+    children = descendants(victim.pid)
     assert any("ivy" in " ".join(child.cmdline()) for child in children)
     victim.send_signal(signal.SIGKILL)
     victim.wait(10)

@@ -113,7 +113,7 @@ def test_rows_that_come_too_late_are_kept(session: ps.Session, tmp_path: Path, s
 
 
 class Pair:
-    """Two inputs that are joined, each with a place for late rows, and what is told of every epoch."""
+    """Two inputs that are joined, each with a place for late rows, and the progress of every epoch."""
 
     def __init__(self, session: ps.Session, folder: Path) -> None:
         self.session = session

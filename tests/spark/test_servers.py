@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from processes import descendants
 from servers.child import answers, end_of_servers, free_port
 from servers.kafka import Broker
 from servers.postgres import Postgres
@@ -42,7 +43,7 @@ def test_no_server_outlives_a_killed_test_run() -> None:
         children = [psutil.Process(int(first)), psutil.Process(int(second))]
         everyone = [
             *children,
-            *(grandchild for child in children for grandchild in child.children(recursive=True)),
+            *(grandchild for child in children for grandchild in descendants(child.pid)),
         ]
         run.kill()
         run.wait()

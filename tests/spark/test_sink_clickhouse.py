@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock import config
-from penstock.sinks.base import Epoch, Guarantee, QueryStatus, Target
+from open_sink import open_sink
+from penstock.sinks.base import Epoch, Guarantee, QueryStatus
 from penstock.sinks.clickhouse.sink import ClickHouseSink
 from servers.clickhouse import ClickHouse
 from waiting import wait_for
@@ -31,19 +31,7 @@ def _sink(
     **options: Any,
 ) -> ClickHouseSink:
     sink = ClickHouseSink({"url": url, "table": "out", **options})
-    target = Target(
-        frame.sparkSession,
-        query,
-        "q",
-        mode,
-        frame.schema,
-        keys,
-        status=status or QueryStatus(),
-        settings=config.load(),
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, mode=mode, keys=keys, query=query, status=status)
 
 
 @contextmanager
@@ -487,7 +475,7 @@ def test_names_with_odd_characters(spark: SparkSession, clickhouse: ClickHouse) 
     assert rows == [{"id": number, "x": "q"} for number in range(3)]
 
 
-def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
         _sink("http://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from open_sink import open_sink
 from penstock import config
 from penstock.sinks.base import Epoch, Target
 from penstock.sinks.iceberg import IcebergSink
@@ -36,10 +37,7 @@ def _sink(
     **options: Any,
 ) -> IcebergSink:
     sink = IcebergSink({"table": table, **options})
-    target = Target(frame.sparkSession, query, "q", mode, frame.schema, keys, settings=config.load())
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, mode=mode, keys=keys, query=query)
 
 
 def _rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from open_sink import open_sink
 from penstock import config
 from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.epoch_rows import EpochRows
@@ -32,12 +33,7 @@ def _sink(
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    target = Target(
-        frame.sparkSession, query, "q", "append", frame.schema, tuple(keys), settings=config.load()
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, keys=tuple(keys), query=query)
 
 
 def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
@@ -207,7 +203,7 @@ def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSessi
     assert _messages(kafka, topic) == []
 
 
-def test_a_broker_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_broker_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     for options in ({}, {"transactional_id": "away"}):
         sink = KafkaSink(

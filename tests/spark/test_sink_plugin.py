@@ -120,11 +120,11 @@ def _rows(source: Path, *ids: int) -> None:
 
 @pytest.mark.smoke
 def test_the_life_of_a_plugin(session: ps.Session, module: str, tmp_path: Path) -> None:
-    source, told, side = tmp_path / "in", tmp_path / "told", tmp_path / "side"
+    source, calls, side = tmp_path / "in", tmp_path / "calls", tmp_path / "side"
     _rows(source, 1, 2, -3)
 
     def run() -> ps.StreamingQuery:
-        writer = _writer(session, source, tmp_path / "ckpt").format("lines").option("path", told)
+        writer = _writer(session, source, tmp_path / "ckpt").format("lines").option("path", calls)
         writer.option("side_output.negative", {"format": "json", "path": str(side)})
         query = writer.start("plugin-life")
         query.await_termination()
@@ -137,7 +137,7 @@ def test_the_life_of_a_plugin(session: ps.Session, module: str, tmp_path: Path) 
         ["finalizer", 0],
         ["terminate", 0],
     ]
-    assert _story(told) == first
+    assert _story(calls) == first
     assert "sink        plugin lines" in query.explain()
     assert "guarantee   at least once" in query.explain()
     assert query.last_progress is not None
@@ -145,7 +145,7 @@ def test_the_life_of_a_plugin(session: ps.Session, module: str, tmp_path: Path) 
     _rows(source, 4)
     run()
     again = ["initialize", "plugin-life", "append", ["id"], 0]
-    assert _story(told)[4:] == [
+    assert _story(calls)[4:] == [
         again,
         ["finalizer", 0],
         ["marker", 1, [4]],
@@ -158,18 +158,18 @@ def test_the_life_of_a_plugin(session: ps.Session, module: str, tmp_path: Path) 
 def test_a_plugin_that_raises_fails_the_query_and_the_epoch_comes_again(
     session: ps.Session, module: str, tmp_path: Path
 ) -> None:
-    source, told = tmp_path / "in", tmp_path / "told"
+    source, calls = tmp_path / "in", tmp_path / "calls"
     _rows(source, 5)
 
     def run(limit: int) -> None:
         writer = _writer(session, source, tmp_path / "ckpt").format("python")
-        writer.options(module=f"{module}:Lines", path=told, limit=limit).start().await_termination()
+        writer.options(module=f"{module}:Lines", path=calls, limit=limit).start().await_termination()
 
     with pytest.raises(PenstockError, match="5 is above the limit"):
         run(5)
-    assert [each[0] for each in _story(told)] == ["initialize", "terminate"]
+    assert [each[0] for each in _story(calls)] == ["initialize", "terminate"]
     run(6)
-    assert _story(told)[3:] == [["marker", 0, [5]], ["finalizer", 0], ["terminate", 0]]
+    assert _story(calls)[3:] == [["marker", 0, [5]], ["finalizer", 0], ["terminate", 0]]
 
 
 def test_a_plugin_in_tasks(session: ps.Session, spark: SparkSession, module: str, tmp_path: Path) -> None:
@@ -177,16 +177,16 @@ def test_a_plugin_in_tasks(session: ps.Session, spark: SparkSession, module: str
     import os
 
     kinds = importlib.import_module(module)
-    told = tmp_path / "told"
+    calls = tmp_path / "calls"
     query = (
         session.stream(spark.range(0, 20, numPartitions=2))
         .write_stream.trigger(ps.Trigger.once())
         .format(kinds.Parallel)
-        .option("path", told)
+        .option("path", calls)
         .start()
     )
     query.await_termination()
-    story = _story(told)
+    story = _story(calls)
     tasks = [each for each in story if each[0] == "task"]
     assert sorted(number for each in tasks for number in each[2]) == list(range(20))
     assert len(tasks) == 2
@@ -199,7 +199,7 @@ def test_a_plugin_in_tasks(session: ps.Session, spark: SparkSession, module: str
         session.stream(spark.range(2))
         .write_stream.trigger(ps.Trigger.once())
         .format(kinds.Greedy)
-        .option("path", told)
+        .option("path", calls)
         .start()
     )
     with pytest.raises(PenstockError, match=r"context\.state is on the driver only"):
@@ -207,13 +207,13 @@ def test_a_plugin_in_tasks(session: ps.Session, spark: SparkSession, module: str
 
 
 def test_state_belongs_to_one_checkpoint(session: ps.Session, module: str, tmp_path: Path) -> None:
-    source, told = tmp_path / "in", tmp_path / "told"
+    source, calls = tmp_path / "in", tmp_path / "calls"
     _rows(source, 1)
     for checkpoint in ("a", "b"):
-        writer = _writer(session, source, tmp_path / checkpoint).format("lines").option("path", told)
+        writer = _writer(session, source, tmp_path / checkpoint).format("lines").option("path", calls)
         writer.start("plugin-state").await_termination()
     # Another checkpoint begins with epoch 0 again: what was remembered of the old one is no use.
-    assert [each[4] for each in _story(told) if each[0] == "initialize"] == [None, None]
+    assert [each[4] for each in _story(calls) if each[0] == "initialize"] == [None, None]
 
 
 class Away(ps.SinkPlugin):

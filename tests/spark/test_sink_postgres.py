@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock import config
-from penstock.sinks.base import Epoch, QueryStatus, Target
+from open_sink import open_sink
+from penstock.sinks.base import Epoch, QueryStatus
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.postgres.sink import PostgresSink
 from servers.postgres import Postgres
@@ -32,19 +32,7 @@ def _sink(
     **options: Any,
 ) -> PostgresSink:
     sink = PostgresSink({"url": url, "table": "out", **options})
-    target = Target(
-        frame.sparkSession,
-        "q-1",
-        "q",
-        mode,
-        frame.schema,
-        keys,
-        status=status or QueryStatus(),
-        settings=config.load(),
-    )
-    sink.check(target)
-    sink.open(target)
-    return sink
+    return open_sink(sink, frame, mode=mode, keys=keys, status=status)
 
 
 def _rows(postgres: Postgres, url: str, columns: str = "*") -> list[Any]:
@@ -244,7 +232,7 @@ def test_a_row_that_the_table_refuses_stores_nothing_of_its_epoch(
     assert _rows(postgres, url) == []
 
 
-def test_a_server_that_does_not_answer_is_told_in_time(spark: SparkSession) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
     began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
         _sink("postgresql://me:x@127.0.0.1:1/db", spark.range(1), retry_for="1 second")

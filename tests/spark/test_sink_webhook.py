@@ -22,7 +22,7 @@ from penstock.sinks.webhook import WebhookSink
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it is sent; answers what it is told to."""
+    """Keeps what it is sent; answers what the test asks for."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -70,16 +70,16 @@ def metrics(session: ps.Session) -> str:
 @contextmanager
 def warnings_of(name: str) -> Iterator[list[str]]:
     """The messages of a logger while the block runs."""
-    told: list[str] = []
+    messages: list[str] = []
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            told.append(record.getMessage())
+            messages.append(record.getMessage())
 
     handler, logger = Handler(), logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        yield told
+        yield messages
     finally:
         logger.removeHandler(handler)
 
@@ -93,7 +93,7 @@ def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.available_now()], ids=str)
-def test_a_consumer_group_is_told_by_queries_that_end(
+def test_a_consumer_group_is_updated_by_queries_that_end(
     session: ps.Session, kafka: Broker, trigger: ps.Trigger
 ) -> None:
     topic = kafka.new_topic(partitions=3)
@@ -117,7 +117,7 @@ def test_a_consumer_group_is_told_by_queries_that_end(
     assert len(rows(query)) == 20
 
 
-def test_lag_in_progress_metrics_and_jobs_and_the_last_batch_is_told(
+def test_lag_in_progress_metrics_and_jobs_and_the_last_batch_is_reported(
     session: ps.Session, kafka: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = kafka.new_topic(partitions=2)
@@ -166,7 +166,9 @@ def test_lag_in_progress_metrics_and_jobs_and_the_last_batch_is_told(
     assert json.loads(capsys.readouterr().out)["lag"] == 10
 
 
-def test_a_group_that_cannot_be_told_does_not_hold_up_the_query(session: ps.Session, kafka: Broker) -> None:
+def test_a_group_that_cannot_be_updated_does_not_hold_up_the_query(
+    session: ps.Session, kafka: Broker
+) -> None:
     topic = kafka.new_topic()
     produce(kafka, topic, 0, 5)
     group = f"group-{topic}"
@@ -177,7 +179,7 @@ def test_a_group_that_cannot_be_told_does_not_hold_up_the_query(session: ps.Sess
         topic=topic, bootstrap_servers=kafka.bootstrap_servers, starting_offsets="earliest", group=group
     )
     try:
-        with warnings_of("penstock.sources") as told:
+        with warnings_of("penstock.sources") as messages:
             query = stream.write_stream.format("memory").start("untold")
             wait_for(lambda: len(rows(query)) == 5)
             metric = 'penstock_query_group_failures_total{query="untold"} 0.0'
@@ -186,7 +188,7 @@ def test_a_group_that_cannot_be_told_does_not_hold_up_the_query(session: ps.Sess
     finally:
         member.close()
     assert query.exception() is None
-    assert any("consumers of another program are members" in text for text in told)
+    assert any("consumers of another program are members" in text for text in messages)
 
 
 @pytest.mark.parametrize("trigger", [ps.Trigger.once(), ps.Trigger.continuous(200)], ids=str)

@@ -40,13 +40,13 @@ class Course:
         """One file, which is one batch."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
-        aside = self.folder / f"{uuid.uuid4().hex}.json"
-        aside.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        temporary = self.folder / f"{uuid.uuid4().hex}.json"
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
         number = len(list(place.iterdir()))
         # Spark takes the oldest file first, and two of one millisecond in any order.
         made = time.time() - 1_000 + number
-        os.utime(aside, (made, made))
-        aside.rename(place / f"{number:04d}.json")
+        os.utime(temporary, (made, made))
+        temporary.rename(place / f"{number:04d}.json")
 
     def run(self, **options: Any) -> list[tuple[Any, ...]]:
         """All that is there, file by file; the rows that came out of it."""

@@ -377,7 +377,7 @@ def test_batches_go_to_a_function_and_its_errors_say_where(
     assert query.exception() is caught.value
 
 
-def test_an_error_of_spark_in_a_batch_is_told_as_usual(
+def test_an_error_of_spark_in_a_batch_is_reported_as_usual(
     session: ps.Session, orders: Path, queries: None
 ) -> None:
     stream = session.read_stream.parquet(orders).with_column("bad", F.expr("10 / (id - id)"))
@@ -704,7 +704,7 @@ def test_a_named_query_is_in_the_state_backend(session: ps.Session, orders: Path
         ended = backend.jobs.get("recorded")
         assert ended.state is JobState.STOPPED
         assert ended.lease is not None
-        assert not ended.lease.held
+        assert not ended.lease.active
         assert ended.log is not None
         log = Path(ended.log).read_text()
         assert "epoch 0: 10 rows in, 10 out" in log

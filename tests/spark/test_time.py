@@ -57,7 +57,7 @@ def test_now_anywhere_is_the_time_of_the_step(session: Session) -> None:
     for name, query in QUERIES.items():
         flow.register_view(name, query.format(now="now()"))
     draw = random.Random(5)
-    held: dict[str, list[tuple[Any, ...]]] = {"l": [], "r": []}
+    present: dict[str, list[tuple[Any, ...]]] = {"l": [], "r": []}
     names = {"l": ["id", "k", "at"], "r": ["id", "k", "at", "wait"]}
     for tick in range(5):
         now[0] += draw.randrange(3) * MINUTE + 1
@@ -71,20 +71,20 @@ def test_now_anywhere_is_the_time_of_the_step(session: Session) -> None:
                 )
                 for _ in range(5)
             ]
-            gone = draw.sample(held[source], len(held[source]) // 3)
+            gone = draw.sample(present[source], len(present[source]) // 3)
             if gone:
                 flow.feed(source, DeltaBatch.deletes(batch(gone, names[source])))
             flow.feed(source, DeltaBatch.inserts(batch(fresh, names[source])))
             for row in gone:
-                held[source].remove(row)
-            held[source] += fresh
+                present[source].remove(row)
+            present[source] += fresh
         flow.step()
-        for source, rows in held.items():
+        for source, rows in present.items():
             session.register_table(source, batch(rows, names[source]))
         for name, query in QUERIES.items():
             expected = session.sql(query.format(now=f"timestamp_micros({now[0]})")).toArrow()
             assert shown(flow.snapshot(name)) == shown(expected), (name, tick)
-    for source in held:
+    for source in present:
         session.spark.catalog.dropTempView(source)
 
 

@@ -231,9 +231,10 @@ def bits(delta: Delta) -> tuple[Any, ...]:
 
 
 def _array_bits(array: Any) -> Any:
-    if isinstance(array, np.ndarray):
-        return str(array.dtype), array.shape, array.tobytes()
-    return str(array.type), [repr(value) for value in array.to_pylist()]
+    if isinstance(array, pa.Array):
+        return str(array.type), [repr(value) for value in array.to_pylist()]
+    values = np.asarray(array)
+    return str(values.dtype), values.shape, values.tobytes()
 
 
 def image_bits(image: Image) -> Any:
@@ -250,8 +251,9 @@ def through_bytes(image: Image) -> Image:
     values: Mapping[str, Any] = json.loads(json.dumps(image.values))
     arrays: dict[str, Any] = {}
     for name, array in image.arrays.items():
-        if isinstance(array, np.ndarray):
-            arrays[name] = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+        if not isinstance(array, pa.Array):
+            rows = np.asarray(array)
+            arrays[name] = np.frombuffer(rows.tobytes(), rows.dtype).reshape(rows.shape)
         else:
             sink = pa.BufferOutputStream()
             batch = pa.record_batch([array], ["values"])

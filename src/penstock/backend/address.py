@@ -26,17 +26,17 @@ _SECRET_NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed URL: `scheme` chooses the backend, `place` is what errors and outputs show."""
+    """A parsed URL: `scheme` chooses the backend, `location` is what errors and outputs show."""
 
     scheme: str
-    place: str
+    location: str
     url: str = field(repr=False)
 
 
 def parse(url: str) -> Address:
     """Read a URL; a wrong one is an error that shows the forms that work, and never a password.
 
-    >>> parse("postgresql://ann:secret@db/penstock").place
+    >>> parse("postgresql://ann:secret@db/penstock").location
     'postgresql://ann:***@db/penstock'
     """
     scheme, mark, _ = url.partition("://")
@@ -76,7 +76,7 @@ def as_sqlalchemy(address: Address) -> URL:
     # A password with a bare @ in it is cut there, and its rest would be shown as the host.
     if url is None or "@" in f"{url.host}{url.database}":
         raise ConfigError(
-            f"'{address.place}' is not the URL of a state database",
+            f"'{address.location}' is not the URL of a state database",
             code="STATE_URL",
             hint=f"write {FORMS}; special characters in a password are written as %40 for @, %2F for /",
         )

@@ -14,68 +14,68 @@ PARTS = {"metadata", "offsets", "commits", "sources", "state", "rangeMetadata", 
 """What Spark keeps in a checkpoint; our own parts begin with `_penstock`, hidden files belong to the others."""
 
 
-def remove_checkpoint(place: str) -> bool:
+def remove_checkpoint(location: str) -> bool:
     """Delete a checkpoint at a local path or an object store's URI; False when there is none.
 
     A folder with anything else in it is left alone, with an error that names it.
     """
-    path = local_path(place)
+    path = local_path(location)
     if path is None:
-        return _remove_remote(place)
+        return _remove_remote(location)
     if not path.exists():
         return False
-    _check((entry.name for entry in path.iterdir()) if path.is_dir() else (path.name,), place)
+    _check((entry.name for entry in path.iterdir()) if path.is_dir() else (path.name,), location)
     try:
         shutil.rmtree(path)
     except OSError as error:
         raise StateError(
-            f"the checkpoint cannot be deleted: {error.strerror}", code="STATE_CHECKPOINT", where=place
+            f"the checkpoint cannot be deleted: {error.strerror}", code="STATE_CHECKPOINT", where=location
         ) from error
     return True
 
 
-def local_path(place: str) -> Path | None:
-    """The path that a place on this machine's disk means; None when it is elsewhere.
+def local_path(location: str) -> Path | None:
+    """The path that a location on this machine's disk means; None when it is elsewhere.
 
     >>> str(local_path("file:///tmp/a%20b")), local_path("s3://bucket/checkpoint")
     ('/tmp/a b', None)
     """
-    if place.startswith("file:"):
-        return Path(unquote(urlsplit(place).path))
-    return None if "://" in place else Path(place).expanduser().absolute()
+    if location.startswith("file:"):
+        return Path(unquote(urlsplit(location).path))
+    return None if "://" in location else Path(location).expanduser().absolute()
 
 
-def _remove_remote(place: str) -> bool:
+def _remove_remote(location: str) -> bool:
     from pyarrow import ArrowException, fs
 
     try:
         # Hadoop's names for S3 mean the same store.
         store, path = fs.FileSystem.from_uri(
-            place.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
+            location.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
         )
         selector = fs.FileSelector(path, recursive=False, allow_not_found=True)
         entries: list[Any] = store.get_file_info(selector)
         if not entries:
             return False
-        _check((entry.base_name for entry in entries), place)
+        _check((entry.base_name for entry in entries), location)
         store.delete_dir(path)
     except (OSError, ArrowException) as error:
         raise ConnectorError(
             f"the checkpoint cannot be deleted: {hidden(str(error).partition('. Detail:')[0])}",
             code="STATE_CHECKPOINT",
-            where=place,
+            where=location,
             hint="delete it with the store's own tools, then reset again",
         ) from error
     return True
 
 
-def _check(names: Any, place: str) -> None:
+def _check(names: Any, location: str) -> None:
     strange = sorted(name for name in names if name not in PARTS and not name.startswith((".", "_penstock")))
     if strange:
         shown = ", ".join(strange[:5]) + (f" and {len(strange) - 5} more" if len(strange) > 5 else "")
         raise StateError(
             f"the folder of the checkpoint holds other things too: {shown}",
             code="STATE_CHECKPOINT",
-            where=place,
+            where=location,
             hint="nothing was deleted; move them away, or delete the folder yourself",
         )

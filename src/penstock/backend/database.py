@@ -20,7 +20,7 @@ class Database:
     """One database with the tables of penstock; any thread may use it."""
 
     def __init__(self, address: Address, dialect: Dialect, *, create: bool = True) -> None:
-        self.place = address.place
+        self.location = address.location
         # With its password: only to be handed on to other processes.
         self.url = address.url
         self.dialect = dialect
@@ -30,7 +30,7 @@ class Database:
                 current = version(connection) == len(STEPS)
             if not current:
                 with self.transaction() as connection:
-                    prepare(connection, dialect, create=create, place=self.place)
+                    prepare(connection, dialect, create=create, location=self.location)
         except BaseException:
             self.close()
             raise
@@ -43,7 +43,7 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """A transaction that may write, committed at the end of the block; keep it short, others wait for it.
 
-        Fence it first when it writes for a job: `backend.leases.fence(connection, lease)`.
+        One that writes for a job is fenced: `backend.leases.fenced(lease)`.
         """
         with self._translated(), self._engine.begin() as connection:
             yield connection
@@ -68,10 +68,12 @@ class Database:
         try:
             yield
         except SQLAlchemyError as error:
-            translated = self.dialect.explain(error, self.place)
+            translated = self.dialect.explain(error, self.location)
             if translated is None:
                 text = hidden(str(getattr(error, "orig", error)).strip().partition("\n")[0])
                 translated = InternalError(
-                    f"the state database refused a statement: {text}", code="INTERNAL_STATE", where=self.place
+                    f"the state database refused a statement: {text}",
+                    code="INTERNAL_STATE",
+                    where=self.location,
                 )
             raise translated from error

@@ -47,5 +47,5 @@ class Dialect(ABC):
         """Called before the tables are looked at: no other process may change them until the transaction ends."""
 
     @abstractmethod
-    def explain(self, error: SQLAlchemyError, place: str) -> PenstockError | None:
+    def explain(self, error: SQLAlchemyError, location: str) -> PenstockError | None:
         """What an error of the database means for the user; None when it is a fault of ours."""

@@ -38,10 +38,19 @@ class Epochs:
 
         With `connection`, of `Backend.transaction`, it is written together with what else that transaction writes.
         """
-        if connection is not None:
-            return self._begin(connection, lease, number, meta)
-        with self._database.transaction() as own:
-            return self._begin(own, lease, number, meta)
+        now = self._database.dialect.now()
+        document = None if meta is None else dict(meta)
+        insert = self._database.dialect.insert(epochs).values(
+            job=lease.job, number=number, started_at=now, meta=document
+        )
+        again = insert.on_conflict_do_update(
+            index_elements=["job", "number"],
+            set_={"started_at": now, "meta": insert.excluded.meta},
+            where=epochs.c.committed_at.is_(None),
+        )
+        with self._leases.fenced(lease, connection) as writing:
+            writing.execute(again)
+            return _one(writing, lease.job, number)
 
     def commit(
         self,
@@ -55,10 +64,21 @@ class Epochs:
 
         With `connection`, of `Backend.transaction`, it is committed together with what else that transaction writes.
         """
-        if connection is not None:
-            return self._commit(connection, lease, number, meta)
-        with self._database.transaction() as own:
-            return self._commit(own, lease, number, meta)
+        now = self._database.dialect.now()
+        changes: dict[str, Any] = {"committed_at": now}
+        if meta is not None:
+            changes["meta"] = dict(meta)
+        insert = self._database.dialect.insert(epochs).values(
+            job=lease.job, number=number, started_at=now, **changes
+        )
+        again = insert.on_conflict_do_update(
+            index_elements=["job", "number"], set_=changes, where=epochs.c.committed_at.is_(None)
+        )
+        old = delete(epochs).where(epochs.c.job == lease.job, epochs.c.number <= number - KEPT)
+        with self._leases.fenced(lease, connection) as writing:
+            writing.execute(again)
+            writing.execute(old)
+            return _one(writing, lease.job, number)
 
     def last(self, job: str, *, committed: bool = True) -> Epoch | None:
         """The last committed epoch of a job, or the last that began."""
@@ -80,46 +100,8 @@ class Epochs:
 
     def clear(self, lease: Lease) -> int:
         """Forget all epochs of the job, and return how many there were."""
-        with self._database.transaction() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             return connection.execute(delete(epochs).where(epochs.c.job == lease.job)).rowcount
-
-    def _begin(
-        self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
-    ) -> Epoch:
-        now = self._database.dialect.now()
-        document = None if meta is None else dict(meta)
-        insert = self._database.dialect.insert(epochs).values(
-            job=lease.job, number=number, started_at=now, meta=document
-        )
-        again = insert.on_conflict_do_update(
-            index_elements=["job", "number"],
-            set_={"started_at": now, "meta": insert.excluded.meta},
-            where=epochs.c.committed_at.is_(None),
-        )
-        self._leases.fence(connection, lease)
-        connection.execute(again)
-        return _one(connection, lease.job, number)
-
-    def _commit(
-        self, connection: Connection, lease: Lease, number: int, meta: Mapping[str, Any] | None
-    ) -> Epoch:
-        now = self._database.dialect.now()
-        self._leases.fence(connection, lease)
-        changes: dict[str, Any] = {"committed_at": now}
-        if meta is not None:
-            changes["meta"] = dict(meta)
-        insert = self._database.dialect.insert(epochs).values(
-            job=lease.job, number=number, started_at=now, **changes
-        )
-        connection.execute(
-            insert.on_conflict_do_update(
-                index_elements=["job", "number"], set_=changes, where=epochs.c.committed_at.is_(None)
-            )
-        )
-        old = delete(epochs).where(epochs.c.job == lease.job, epochs.c.number <= number - KEPT)
-        connection.execute(old)
-        return _one(connection, lease.job, number)
 
 
 def _one(connection: Connection, job: str, number: int) -> Epoch:

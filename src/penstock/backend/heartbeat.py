@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.backend.codec import as_stored
@@ -78,7 +77,7 @@ class Heartbeat:
 
     @property
     def lost(self) -> StateError | None:
-        """Why the lease is lost; None while it is held."""
+        """Why the lease is lost; None while it is active."""
         return self._lost
 
     def require(self) -> None:
@@ -89,38 +88,36 @@ class Heartbeat:
             if self._lost is not None:
                 raise self._lost
             if clock() >= self._deadline:
-                raise lost(self.lease, "it could not be renewed in time", place=self._backend.place)
+                raise lost(self.lease, "it could not be renewed in time", location=self._backend.location)
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _renew(self) -> None:
         ttl = self.lease.ttl_ms / 1000
-        fine = True
-        while self._pause(self._every if fine else ttl * RETRY_PART_OF_TTL):
-            asked = clock()
+        renewed = True
+        while self._pause(self._every if renewed else ttl * RETRY_PART_OF_TTL):
+            sent_at = clock()
             try:
                 beat = self._backend.leases.beat(self.lease, self._present())
             except PenstockError as error:
-                if fine:
+                if renewed:
                     log.warning(
                         "the lease of '%s' could not be renewed and is tried again: %s", self.lease.job, error
                     )
-                fine = False
+                renewed = False
                 continue
-            if not fine:
+            if not renewed:
                 log.warning("the lease of '%s' is renewed again", self.lease.job)
-            fine = True
-            if not beat.held:
+            renewed = True
+            if not beat.renewed:
                 self._lose("another process has taken it, or its time was over")
                 return
             with self._changed:
-                self._deadline = asked + ttl
+                self._deadline = sent_at + ttl
             self._hand_on(beat)
 
     def _watch(self) -> None:
@@ -147,7 +144,7 @@ class Heartbeat:
         with self._changed:
             if self._stopped or self._lost is not None:
                 return
-            self._lost = lost(self.lease, why, place=self._backend.place)
+            self._lost = lost(self.lease, why, location=self._backend.location)
             self._changed.notify_all()
         log.error("the lease of '%s' is lost: %s", self.lease.job, why)
         self._on_lost(self._lost)

@@ -29,7 +29,7 @@ class Jobs:
         self._leases = leases
 
     def record(self, job: Job, lease: Lease) -> Job:
-        """Write down that the holder of the lease starts a job; what an earlier job of this name was is replaced."""
+        """Write down that the owner of the lease starts a job; what an earlier job of this name was is replaced."""
         check_job_name(job.name)
         now = self._database.dialect.now()
         columns = {
@@ -58,8 +58,7 @@ class Jobs:
             "requested_at": case((late, jobs.c.requested_at), else_=null()),
         }
         insert = self._database.dialect.insert(jobs).values(name=job.name, **columns)
-        with self._database.transaction() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             connection.execute(
                 insert.on_conflict_do_update(index_elements=["name"], set_={**columns, **requests})
             )
@@ -91,8 +90,7 @@ class Jobs:
             changes["message"] = _text(message)
         if progress is not None:
             changes["progress"] = dict(progress)
-        with self._database.transaction() as connection:
-            self._leases.fence(connection, lease)
+        with self._leases.fenced(lease) as connection:
             connection.execute(update(jobs).where(jobs.c.name == lease.job).values(**changes))
 
     def find(self, name_or_id: str) -> Job | None:
@@ -106,7 +104,9 @@ class Jobs:
         """The job of that name, or else of that id; an unknown one is an error that suggests the nearest."""
         job = self.find(name_or_id)
         if job is None:
-            raise unknown_job(name_or_id, (other.name for other in self.list()), place=self._database.place)
+            raise unknown_job(
+                name_or_id, (other.name for other in self.list()), location=self._database.location
+            )
         return job
 
     def list(self, state: JobState | None = None) -> list[Job]:
@@ -122,29 +122,29 @@ class Jobs:
             raise StateError(
                 f"'{job.name}' does not run: it is {job.state}",
                 code="JOB_NOT_RUNNING",
-                where=self._database.place,
+                where=self._database.location,
             )
         now = self._database.dialect.now()
         with self._database.transaction() as connection:
-            asked: int = connection.execute(
+            requested_at: int = connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job.name)
                 .values(request=what, requested_at=now)
                 .returning(jobs.c.requested_at)
             ).scalar_one()
-        return to_datetime(asked)
+        return to_datetime(requested_at)
 
     def _select(self) -> Any:
-        held = (leases.c.expires_at > self._database.dialect.now()).label("held")
+        active = (leases.c.expires_at > self._database.dialect.now()).label("active")
         mine = and_(leases.c.job == jobs.c.name, leases.c.epoch == jobs.c.lease_epoch)
         of_lease = [column for column in leases.c if column.name != "job"]
-        return select(jobs, leases.c.job, *of_lease, held).select_from(jobs.outerjoin(leases, mine))
+        return select(jobs, leases.c.job, *of_lease, active).select_from(jobs.outerjoin(leases, mine))
 
 
 def _as_job(row: Row[Any]) -> Job:
     lease = None if row.job is None else as_lease(row)
     state = JobState(row.state)
-    if not state.ended and (lease is None or not lease.held):
+    if not state.ended and (lease is None or not lease.active):
         state = JobState.LOST
     start = None if row.start is None else Start(**{**row.start, "argv": tuple(row.start["argv"])})
     return Job(

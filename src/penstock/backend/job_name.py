@@ -20,8 +20,8 @@ def check_job_name(name: str) -> str:
     return name
 
 
-def unknown_job(name: str, names: Iterable[str], *, place: str) -> ConfigError:
+def unknown_job(name: str, names: Iterable[str], *, location: str) -> ConfigError:
     """Return the error for a name that no job has."""
     return ConfigError(
-        f"no job '{name}'", code="UNKNOWN_JOB", where=place, hint=suggest(name, names, what="job")
+        f"no job '{name}'", code="UNKNOWN_JOB", where=location, hint=suggest(name, names, what="job")
     )

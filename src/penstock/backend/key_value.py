@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
@@ -56,8 +55,8 @@ class Values:
             insert = self._database.dialect.insert(values).values(
                 job=job, namespace=namespace, key=key, updated_at=0
             )
-            place = ["job", "namespace", "key"]
-            connection.execute(insert.on_conflict_do_nothing(index_elements=place))
+            key_columns = ["job", "namespace", "key"]
+            connection.execute(insert.on_conflict_do_nothing(index_elements=key_columns))
             locked = select(values.c.key).where(_at(job, namespace, key)).with_for_update()
             connection.execute(locked).one()
             swapped = _same(self._read(connection, job, key, namespace, None), old)
@@ -102,12 +101,12 @@ class Values:
         with self._database.reading() as connection:
             return set(connection.execute(select(values.c.job).distinct()).scalars())
 
-    @contextmanager
-    def _writing(self, lease: Lease | None, connection: Connection | None = None) -> Iterator[Connection]:
-        with nullcontext(connection) if connection is not None else self._database.transaction() as writing:
-            if lease is not None:
-                self._leases.fence(writing, lease)
-            yield writing
+    def _writing(
+        self, lease: Lease | None, connection: Connection | None = None
+    ) -> AbstractContextManager[Connection]:
+        if lease is not None:
+            return self._leases.fenced(lease, connection)
+        return self._database.transaction() if connection is None else nullcontext(connection)
 
     def _read(self, connection: Connection, job: str, key: str, namespace: str, default: Any) -> Any:
         row = connection.execute(select(values).where(_at(job, namespace, key))).first()
@@ -125,8 +124,8 @@ class Values:
         insert = self._database.dialect.insert(values).values(
             job=job, namespace=namespace, key=key, **content
         )
-        place = ["job", "namespace", "key"]
-        connection.execute(insert.on_conflict_do_update(index_elements=place, set_=content))
+        key_columns = ["job", "namespace", "key"]
+        connection.execute(insert.on_conflict_do_update(index_elements=key_columns, set_=content))
 
 
 def _at(job: str, namespace: str, key: str) -> ColumnElement[bool]:

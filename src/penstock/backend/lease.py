@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from penstock.backend.table import jobs, leases
 from penstock.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.backend.database import Database
 
@@ -38,27 +39,27 @@ class Leases:
         self._database = database
 
     def acquire(self, job: str, owner: Owner, *, ttl_ms: int = TTL_MS, wait_ms: int | None = None) -> Lease:
-        """Take the lease of a job, or raise STATE_LEASE_HELD, which says who holds it.
+        """Take the lease of a job, or raise STATE_LEASE_HELD, which names its owner.
 
-        Waits up to `wait_ms` for it. Without that number it waits only when the holder is a process of this machine that
+        Waits up to `wait_ms` for it. Without that number it waits only when the owner is a process of this machine that
         is gone, as after a crash: its lease ends within its time to live, and what it started has ended by then.
         """
         check_job_name(job)
         end = None if wait_ms is None else clock() + wait_ms / 1000
         while True:
-            asked = clock()
-            taken, row = self._try(job, owner, ttl_ms)
+            sent_at = clock()
+            acquired, row = self._try(job, owner, ttl_ms)
             lease = as_lease(row)
-            if taken:
-                return replace(lease, deadline=asked + ttl_ms / 1000)
-            patient = is_gone(lease.owner) if end is None else clock() < end
-            if not patient:
-                raise _held_by_another(lease, owner, self._database)
+            if acquired:
+                return replace(lease, deadline=sent_at + ttl_ms / 1000)
+            waits = is_gone(lease.owner) if end is None else clock() < end
+            if not waits:
+                raise _owned_by_another(lease, owner, self._database)
             time.sleep(POLL_SECONDS)
 
     def renew(self, lease: Lease) -> bool:
-        """Prolong the lease by its time to live; False means that it is lost, and the holder must stop at once."""
-        return self.beat(lease).held
+        """Prolong the lease by its time to live; False means that it is lost, and the owner must stop at once."""
+        return self.beat(lease).renewed
 
     def beat(self, lease: Lease, progress: Mapping[str, Any] | None = None) -> Beat:
         """Renew, record the job's progress when one is given, and look for requests, all in one transaction."""
@@ -71,15 +72,15 @@ class Leases:
                 .returning(leases.c.expires_at)
             ).first()
             if renewed is None:
-                return Beat(held=False)
+                return Beat(renewed=False)
             mine = and_(jobs.c.name == lease.job, jobs.c.lease_epoch == lease.epoch)
             if progress is not None:
                 connection.execute(update(jobs).where(mine).values(progress=dict(progress), updated_at=now))
-            asked = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
+            request = connection.execute(select(jobs.c.request, jobs.c.requested_at).where(mine)).first()
         return (
-            Beat(held=True, request=asked[0], requested_at=to_datetime(asked[1]))
-            if asked
-            else Beat(held=True)
+            Beat(renewed=True, request=request[0], requested_at=to_datetime(request[1]))
+            if request
+            else Beat(renewed=True)
         )
 
     def release(self, lease: Lease) -> bool:
@@ -92,7 +93,7 @@ class Leases:
             return done.rowcount == 1
 
     def get(self, job: str) -> Lease | None:
-        """The last lease of a job; `held` says whether it still lasts."""
+        """The last lease of a job; `active` says whether it still lasts."""
         with self._database.reading() as connection:
             row = connection.execute(self._select().where(leases.c.job == job)).first()
         return None if row is None else as_lease(row)
@@ -103,7 +104,14 @@ class Leases:
             select(leases.c.epoch).where(_is(lease)).with_for_update(read=True, key_share=True)
         ).first()
         if row is None:
-            raise lost(lease, "another process has taken it", place=self._database.place)
+            raise lost(lease, "another process has taken it", location=self._database.location)
+
+    @contextmanager
+    def fenced(self, lease: Lease, connection: Connection | None = None) -> Iterator[Connection]:
+        """A transaction that is fenced first: that of the connection, which goes on after the block, or its own."""
+        with self._database.transaction() if connection is None else nullcontext(connection) as writing:
+            self.fence(writing, lease)
+            yield writing
 
     def _try(self, job: str, owner: Owner, ttl_ms: int) -> tuple[bool, Row[Any]]:
         now = self._database.dialect.now()
@@ -122,7 +130,7 @@ class Leases:
         free = and_(leases.c.job == job, leases.c.expires_at <= now)
         with self._database.transaction() as connection:
             connection.execute(first.on_conflict_do_nothing(index_elements=["job"]))
-            # FOR UPDATE waits for fenced transactions of the last holder, which an UPDATE alone would not.
+            # FOR UPDATE waits for fenced transactions of the last owner, which an UPDATE alone would not.
             if connection.execute(select(leases.c.epoch).where(free).with_for_update()).first() is not None:
                 taken = connection.execute(
                     update(leases)
@@ -134,11 +142,11 @@ class Leases:
             return False, connection.execute(self._select().where(leases.c.job == job)).one()
 
     def _select(self) -> Any:
-        return select(leases, (leases.c.expires_at > self._database.dialect.now()).label("held"))
+        return select(leases, (leases.c.expires_at > self._database.dialect.now()).label("active"))
 
 
 def as_lease(row: Row[Any]) -> Lease:
-    """A row of the table, with its column `held`, as a value."""
+    """A row of the table, with its column `active`, as a value."""
     return Lease(
         job=row.job,
         owner=Owner(row.host, row.pid, row.process_started, row.session, row.machine),
@@ -147,16 +155,16 @@ def as_lease(row: Row[Any]) -> Lease:
         token=row.token,
         acquired_at=to_datetime(row.acquired_at),
         expires_at=to_datetime(row.expires_at),
-        held=bool(row.held),
+        active=bool(row.active),
     )
 
 
-def lost(lease: Lease, why: str, *, place: str) -> StateError:
-    """The error for a holder that has lost its lease."""
+def lost(lease: Lease, why: str, *, location: str) -> StateError:
+    """The error for an owner that has lost its lease."""
     return StateError(
         f"this process does not run '{lease.job}' any more: {why}",
         code="STATE_LEASE_LOST",
-        where=place,
+        where=location,
         hint="it was paused or cut off from the state database for longer than its lease; start it again",
     )
 
@@ -165,7 +173,7 @@ def _is(lease: Lease) -> ColumnElement[bool]:
     return and_(leases.c.job == lease.job, leases.c.epoch == lease.epoch, leases.c.token == lease.token)
 
 
-def _held_by_another(lease: Lease, owner: Owner, database: Database) -> StateError:
+def _owned_by_another(lease: Lease, owner: Owner, database: Database) -> StateError:
     rest = max(0.0, (lease.expires_at - database.now()).total_seconds())
     mine = (lease.owner.machine, lease.owner.pid, lease.owner.started) == (
         owner.machine,
@@ -176,9 +184,9 @@ def _held_by_another(lease: Lease, owner: Owner, database: Database) -> StateErr
     gone = " and is gone" if is_gone(lease.owner) else ""
     since, until = (at.isoformat(sep=" ", timespec="seconds") for at in (lease.acquired_at, lease.expires_at))
     return StateError(
-        f"'{lease.job}' is held by {who}{gone}, since {since}, until {until} unless renewed",
+        f"'{lease.job}' is owned by {who}{gone}, since {since}, until {until} unless renewed",
         code="STATE_LEASE_HELD",
-        where=database.place,
+        where=database.location,
         hint=f"stop it with `penstock jobs stop {lease.job}`, or choose another name; "
         f"a lease that is not renewed ends in {rest:.1f} seconds",
     )

@@ -72,7 +72,7 @@ class Lease:
     """The right to run a job until `expires_at`, a time of the database's clock.
 
     Every acquisition has a higher epoch than all before it; `token` tells two databases apart that both began at one.
-    `deadline` is the end of the lease on the holder's own `clock()`, never later than the database's.
+    `deadline` is the end of the lease on the owner's own `clock()`, never later than the database's.
     """
 
     job: str
@@ -83,14 +83,14 @@ class Lease:
     acquired_at: datetime
     expires_at: datetime
     deadline: float = 0.0
-    held: bool = True
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a renewal found: whether the lease is still held, and what somebody asks of the job."""
+    """The outcome of a renewal: False in `renewed` when the lease is lost, and what somebody asks of the job."""
 
-    held: bool
+    renewed: bool
     request: Request | None = None
     requested_at: datetime | None = None
 

@@ -48,7 +48,7 @@ class Postgres(Dialect):
             raise ConfigError(
                 "a state database in Postgres needs the package psycopg",
                 code="STATE_DRIVER",
-                where=address.place,
+                where=address.location,
                 hint="pip install 'penstock[postgres]'",
             ) from None
         # Prepared statements would break behind a pooler such as PgBouncer.
@@ -72,12 +72,12 @@ class Postgres(Dialect):
     def lock_schema(self, connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SCHEMA_LOCK})
 
-    def explain(self, error: SQLAlchemyError, place: str) -> PenstockError | None:
+    def explain(self, error: SQLAlchemyError, location: str) -> PenstockError | None:
         import psycopg
         from sqlalchemy.exc import TimeoutError as PoolTimeout
 
         if isinstance(error, PoolTimeout):
-            return _locked("all connections of this process are in use", place)
+            return _locked("all connections of this process are in use", location)
         cause = getattr(error, "orig", None)
         if not isinstance(cause, psycopg.Error):
             return None
@@ -87,54 +87,57 @@ class Postgres(Dialect):
             return ConfigError(
                 f"the URL of the state database cannot be used: {reason}",
                 code="STATE_URL",
-                where=place,
+                where=location,
                 hint="see the parameters of a PostgreSQL connection URI",
             )
-        return _translated(cause.sqlstate or _state_of(str(cause)), reason, place)
+        return _translated(cause.sqlstate or _state_of(str(cause)), reason, location)
 
 
-def _translated(state: str, reason: str, place: str) -> PenstockError | None:
+def _translated(state: str, reason: str, location: str) -> PenstockError | None:
     if state.startswith("28"):
         hint = "check user, password and the server's pg_hba.conf"
         return ConnectorError(
-            f"the state database refuses the login: {reason}", code="STATE_AUTH", where=place, hint=hint
+            f"the state database refuses the login: {reason}", code="STATE_AUTH", where=location, hint=hint
         )
     if state == "3D000":
         hint = "create the database, or correct its name in the URL"
         return ConnectorError(
-            f"there is no such database: {reason}", code="STATE_MISSING", where=place, hint=hint
+            f"there is no such database: {reason}", code="STATE_MISSING", where=location, hint=hint
         )
     if state == "42501":
         hint = "grant the user CREATE on the schema, or all rights on the tables penstock_*"
         return ConnectorError(
-            f"the user may not do this: {reason}", code="STATE_FORBIDDEN", where=place, hint=hint
+            f"the user may not do this: {reason}", code="STATE_FORBIDDEN", where=location, hint=hint
         )
     if state == "25006":
         hint = "this is a standby or a read-only user: use the primary server"
         return StateError(
-            f"the state database cannot be written: {reason}", code="STATE_READ_ONLY", where=place, hint=hint
+            f"the state database cannot be written: {reason}",
+            code="STATE_READ_ONLY",
+            where=location,
+            hint=hint,
         )
     if state in ("55P03", "40001", "40P01"):
-        return _locked(f"the state database stayed locked: {reason}", place)
+        return _locked(f"the state database stayed locked: {reason}", location)
     if state in ("XX001", "XX002"):
         hint = "restore the database from a backup"
         return StateError(
-            f"the state database is damaged: {reason}", code="STATE_CORRUPT", where=place, hint=hint
+            f"the state database is damaged: {reason}", code="STATE_CORRUPT", where=location, hint=hint
         )
     if state[:2] in ("08", "25", "53", "57", "58"):
         return ConnectorError(
             f"the state database cannot be reached: {reason}",
             code="STATE_UNREACHABLE",
-            where=place,
+            where=location,
             hint="check host, port and that the server runs",
             retryable=True,
         )
     return None
 
 
-def _locked(message: str, place: str) -> ConnectorError:
+def _locked(message: str, location: str) -> ConnectorError:
     hint = "another transaction holds what this one needs; try again"
-    return ConnectorError(message, code="STATE_LOCKED", where=place, hint=hint, retryable=True)
+    return ConnectorError(message, code="STATE_LOCKED", where=location, hint=hint, retryable=True)
 
 
 def _state_of(message: str) -> str:

@@ -30,12 +30,12 @@ class Sqlite(Dialect):
         url = as_sqlalchemy(address)
         if not url.database or url.database == ":memory:" or url.host:
             raise ConfigError(
-                f"'{address.place}' names no file",
+                f"'{address.location}' names no file",
                 code="STATE_URL",
                 hint="write sqlite:///state.db, or sqlite:////var/lib/penstock/state.db with four slashes for an absolute path",
             )
         path = Path(url.database)
-        _ensure(path, address.place, create=create)
+        _ensure(path, address.location, create=create)
         engine = create_engine(
             url.set(drivername="sqlite"),
             connect_args={"timeout": BUSY_SECONDS},
@@ -52,20 +52,20 @@ class Sqlite(Dialect):
     def lock_schema(self, connection: Connection) -> None:
         """BEGIN IMMEDIATE has locked it."""
 
-    def explain(self, error: SQLAlchemyError, place: str) -> PenstockError | None:
+    def explain(self, error: SQLAlchemyError, location: str) -> PenstockError | None:
         cause = getattr(error, "orig", None)
         if not isinstance(cause, sqlite3.Error):
             return None
         # The lower byte is the kind of the error, the rest its detail.
-        return _translated(getattr(cause, "sqlite_errorcode", 0) & 0xFF, str(cause), place)
+        return _translated(getattr(cause, "sqlite_errorcode", 0) & 0xFF, str(cause), location)
 
 
-def _translated(code: int, text: str, place: str) -> PenstockError | None:
+def _translated(code: int, text: str, location: str) -> PenstockError | None:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return ConnectorError(
             f"the state database stayed locked for {BUSY_SECONDS:g} seconds",
             code="STATE_LOCKED",
-            where=place,
+            where=location,
             hint="another process holds a transaction open: `fuser` names it; for many writers use a Postgres, with PENSTOCK_STATE",
             retryable=True,
         )
@@ -75,28 +75,28 @@ def _translated(code: int, text: str, place: str) -> PenstockError | None:
             if code == sqlite3.SQLITE_READONLY
             else "the state database cannot be opened",
             code="STATE_READ_ONLY",
-            where=place,
+            where=location,
             hint="the file and its folder must be writable for this user; or choose another place with PENSTOCK_STATE",
         )
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return StateError(
             f"the state database is damaged: {text}",
             code="STATE_CORRUPT",
-            where=place,
+            where=location,
             hint="put a backup in its place, or move it away: jobs then start again from their own checkpoints",
         )
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return ConnectorError(
             f"the state database cannot be written: {text}",
             code="STATE_DISK",
-            where=place,
+            where=location,
             hint="look at the disk's space and health",
             retryable=True,
         )
     return None
 
 
-def _ensure(path: Path, place: str, *, create: bool) -> None:
+def _ensure(path: Path, location: str, *, create: bool) -> None:
     """See that the file is there; it may hold what jobs were started with, so nobody else can read a new one."""
     try:
         if create:
@@ -106,14 +106,14 @@ def _ensure(path: Path, place: str, *, create: bool) -> None:
             raise StateError(
                 "there is no state database",
                 code="STATE_MISSING",
-                where=place,
+                where=location,
                 hint="check the path; the first job that runs with it makes the file",
             )
     except OSError as error:
         raise StateError(
             f"the state database cannot be opened: {error.strerror}",
             code="STATE_READ_ONLY",
-            where=place,
+            where=location,
             hint="make its folder writable, or choose another place with PENSTOCK_STATE",
         ) from error
 

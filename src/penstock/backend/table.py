@@ -98,7 +98,7 @@ def prepare(
     dialect: Dialect,
     *,
     create: bool,
-    place: str,
+    location: str,
     steps: Sequence[Callable[[Connection], None]] = STEPS,
 ) -> None:
     """Bring the database to today's version within the caller's transaction, or say why that cannot be."""
@@ -108,14 +108,14 @@ def prepare(
         raise StateError(
             f"the state database is of version {current}, and this penstock knows versions up to {len(steps)}",
             code="STATE_VERSION",
-            where=place,
+            where=location,
             hint="a newer penstock has used it: upgrade this one, or choose another database with PENSTOCK_STATE",
         )
     if current == 0 and not create:
         raise StateError(
             "there is no state of penstock in this database",
             code="STATE_MISSING",
-            where=place,
+            where=location,
             hint="check the URL; the first job that runs with it makes the tables",
         )
     if current == len(steps):

@@ -15,6 +15,7 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError, StateError
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Place:
-    """Where an operator stands: what it reads, what its rows look like and mean, and who needs it.
+class Vertex:
+    """An operator in a circuit: what it reads, what its rows look like and mean, and who needs it.
 
     `owners` are all who need the operator: its time is charged to each of them, an error names all of them, and it goes when
     the last one does.
@@ -39,13 +40,13 @@ class Place:
     meaning: Meaning | None = None  # what the names of its states come from
     owners: tuple[Owner, ...] = ()
     timed: bool = False  # steps in every tick, because its output depends on the time
-    contents: Callable[[], Delta] | None = None  # all rows of its output, where it keeps them
-    gave: bool = False  # whether it may have given a row; never saved: after a restore every place may have
+    contents: Contents | None = None  # all rows of its output, where it keeps them
+    gave: bool = False  # whether it may have given a row; never saved: after a restore every vertex may have
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why somebody cannot have a step: an operator failed that he needs, or one that `because` needs, whose rows he reads."""
+    """Why somebody cannot have a step: an operator that he needs has failed, or one of `because`, whose rows he reads."""
 
     error: Exception
     because: Owner | None = None
@@ -53,7 +54,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one step did: the output of every place that changed, and the time spent per place.
+    """What one step did: the output of every vertex that changed, and the time spent per vertex.
 
     When some of the `optional` owners have failed, nothing has been stepped, and `failures` has all of them.
     """
@@ -64,10 +65,10 @@ class Stepped:
 
 
 class Circuit:
-    """Places in an order in which inputs come before their readers."""
+    """Vertices in an order in which inputs come before their readers."""
 
     def __init__(self) -> None:
-        self.places: dict[int, Place] = {}
+        self.vertices: dict[int, Vertex] = {}
         self._next = 0
         self._running: list[int] = []
         self._gave: list[int] = []
@@ -82,68 +83,70 @@ class Circuit:
         *,
         meaning: Meaning | None = None,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
-        """Put an operator behind its inputs and return its place; nobody owns it yet."""
-        place = self._next
+        """Put an operator behind its inputs and return the id of its vertex; nobody owns it yet."""
+        vertex_id = self._next
         self._next += 1
-        self.places[place] = Place(
+        self.vertices[vertex_id] = Vertex(
             operator, tuple(inputs), empty(types), meaning, timed=timed, contents=contents
         )
-        return place
+        return vertex_id
 
-    def reachable(self, place: int, *, until: frozenset[int]) -> list[int]:
-        """A place and everything that it reads, directly or not, without the places in `until` and what those read."""
+    def reachable(self, vertex_id: int, *, until: frozenset[int]) -> list[int]:
+        """A vertex and everything that it reads, directly or not, without the vertices in `until` and what those read."""
         seen: dict[int, None] = {}
-        waiting = [place]
+        waiting = [vertex_id]
         while waiting:
-            index = waiting.pop()
-            if index not in seen and index not in until:
-                seen[index] = None
-                waiting.extend(self.places[index].inputs)
+            below = waiting.pop()
+            if below not in seen and below not in until:
+                seen[below] = None
+                waiting.extend(self.vertices[below].inputs)
         return list(seen)
 
-    def own(self, places: Iterable[int], owner: Owner) -> None:
-        """Note that somebody needs these places."""
-        for index in places:
-            place = self.places[index]
-            if owner not in place.owners:
-                place.owners = (*place.owners, owner)
+    def own(self, vertex_ids: Iterable[int], owner: Owner) -> None:
+        """Note that somebody needs these vertices."""
+        for vertex_id in vertex_ids:
+            vertex = self.vertices[vertex_id]
+            if owner not in vertex.owners:
+                vertex.owners = (*vertex.owners, owner)
 
-    def disown(self, owner: Owner, places: Iterable[int] | None = None) -> list[int]:
-        """Note that somebody needs these places (default: all) no more; take those out that nobody needs, and return them."""
-        for index in self.places if places is None else places:
-            place = self.places[index]
-            place.owners = tuple(other for other in place.owners if other != owner)
-        unowned = [index for index, place in self.places.items() if not place.owners]
+    def disown(self, owner: Owner, vertex_ids: Iterable[int] | None = None) -> list[int]:
+        """Note that somebody needs these vertices (default: all) no more; take those out that nobody needs, and return them."""
+        for vertex_id in self.vertices if vertex_ids is None else vertex_ids:
+            vertex = self.vertices[vertex_id]
+            vertex.owners = tuple(other for other in vertex.owners if other != owner)
+        unowned = [vertex_id for vertex_id, vertex in self.vertices.items() if not vertex.owners]
         self.remove(unowned)
         return unowned
 
     def replace(
         self,
-        place: int,
+        vertex_id: int,
         operator: Operator,
         types: Sequence[pa.DataType],
         *,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> None:
-        """Put another operator in a place whose output is empty; its readers stay."""
-        entry = self.places[place]
-        entry.operator, entry.nothing, entry.contents = operator, empty(types), contents
+        """Put another operator into a vertex whose output is empty; its readers stay."""
+        vertex = self.vertices[vertex_id]
+        vertex.operator, vertex.nothing, vertex.contents = operator, empty(types), contents
 
-    def remove(self, places: Sequence[int]) -> None:
-        """Take places out; nothing that stays may read them."""
-        gone = set(places)
-        stay = [place for index, place in self.places.items() if index not in gone]
-        assert not any(index in gone for place in stay for index in place.inputs), (
+    def remove(self, vertex_ids: Sequence[int]) -> None:
+        """Take vertices out; nothing that stays may read them."""
+        gone = set(vertex_ids)
+        stay = [vertex for vertex_id, vertex in self.vertices.items() if vertex_id not in gone]
+        assert not any(vertex_id in gone for vertex in stay for vertex_id in vertex.inputs), (
             "a removed operator has readers"
         )
-        for place in gone:
-            del self.places[place]
+        for vertex_id in gone:
+            del self.vertices[vertex_id]
 
     def needed_without(self, owners: frozenset[Owner]) -> list[int]:
-        """The places that somebody else than these owners needs."""
-        return [index for index, place in self.places.items() if not owners.issuperset(place.owners)]
+        """The vertices that somebody else than these owners needs."""
+        return [
+            vertex_id for vertex_id, vertex in self.vertices.items() if not owners.issuperset(vertex.owners)
+        ]
 
     def step(
         self,
@@ -153,70 +156,70 @@ class Circuit:
         only: Iterable[int] | None = None,
         optional: frozenset[Owner] = frozenset(),
     ) -> Stepped:
-        """Step every dirty place once, or only some of them; `changes` are what places read from outside.
+        """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
-        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a place that only
+        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
         `optional` owners need is returned instead, with those of all others: a second step goes on without them.
         """
         if self._torn:
             raise _torn()
-        places = self.places if only is None else only
         return self._run(
-            places,
-            lambda index, outputs: self._changes(index, changes, outputs),
-            partial(self._step_place, tick=tick, initial=False),
+            self.vertices if only is None else only,
+            lambda vertex_id, outputs: self._changes(vertex_id, changes, outputs),
+            partial(self._step_vertex, tick=tick, initial=False),
             optional,
         )
 
     def fill(
         self,
-        places: Sequence[int],
+        vertex_ids: Sequence[int],
         changes: Mapping[int, Delta],
         tick: Tick,
         *,
         optional: frozenset[Owner] = frozenset(),
     ) -> Stepped:
-        """Step only new places: they give their initial rows, and read all rows of older places instead of a change."""
-        new = frozenset(places)
+        """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change."""
+        new = frozenset(vertex_ids)
 
-        def everything(index: int, outputs: Mapping[int, Delta]) -> list[Delta]:
-            sources = self.places[index].inputs
-            if not sources:
-                return [changes.get(index, self.places[index].nothing)]
-            return [outputs.get(source) or self._contents(source, new) for source in sources]
+        def everything(vertex_id: int, outputs: Mapping[int, Delta]) -> list[Delta]:
+            inputs = self.vertices[vertex_id].inputs
+            if not inputs:
+                return [changes.get(vertex_id, self.vertices[vertex_id].nothing)]
+            return [outputs.get(below) or self._contents(below, new) for below in inputs]
 
-        return self._run(places, everything, partial(self._step_place, tick=tick, initial=True), optional)
+        step = partial(self._step_vertex, tick=tick, initial=True)
+        return self._run(vertex_ids, everything, step, optional)
 
     def _run(
         self,
-        places: Iterable[int],
+        vertex_ids: Iterable[int],
         inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
-        step: Callable[[Place, Sequence[Delta]], Delta],
+        step: Callable[[Vertex, Sequence[Delta]], Delta],
         optional: frozenset[Owner],
     ) -> Stepped:
         outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
         failures: dict[Owner, Failure] = {}
         try:
-            for index in places:
-                if failures and self._fails_with(index, failures):
+            for vertex_id in vertex_ids:
+                if failures and self._fails_with(vertex_id, failures):
                     continue
-                inputs = inputs_of(index, outputs)
+                inputs = inputs_of(vertex_id, outputs)
                 if inputs is None:
                     continue
-                self._running.append(index)
+                self._running.append(vertex_id)
                 started = perf_counter()
                 try:
-                    output = step(self.places[index], inputs)
+                    output = step(self.vertices[vertex_id], inputs)
                 except Exception as error:
-                    if not self._may_fail(index, optional.union(failures)):
+                    if not self._serves_only(vertex_id, optional.union(failures)):
                         raise
-                    for owner in self.places[index].owners:
+                    for owner in self.vertices[vertex_id].owners:
                         failures.setdefault(owner, Failure(error))
                     continue
                 if len(output):
-                    outputs[index] = output
-                seconds[index] = perf_counter() - started
+                    outputs[vertex_id] = output
+                seconds[vertex_id] = perf_counter() - started
         except BaseException:
             self.rollback()
             raise
@@ -226,52 +229,51 @@ class Circuit:
         self._gave.extend(outputs)
         return Stepped(outputs, seconds)
 
-    def _may_fail(self, index: int, optional: frozenset[Owner]) -> bool:
-        """Whether nobody else than optional owners needs a place."""
-        owners = self.places[index].owners
-        return bool(owners) and optional.issuperset(owners)
+    def _serves_only(self, vertex_id: int, owners: frozenset[Owner]) -> bool:
+        """Whether nobody else than these owners needs a vertex."""
+        return bool(self.vertices[vertex_id].owners) and owners.issuperset(self.vertices[vertex_id].owners)
 
-    def _fails_with(self, index: int, failures: dict[Owner, Failure]) -> bool:
-        """Whether all who need a place have failed; whoever reads the rows of one that has failed is added to the failures."""
-        place = self.places[index]
-        for read in place.inputs:
-            if self._may_fail(read, frozenset(failures)):
-                cause = self.places[read].owners[0]
+    def _fails_with(self, vertex_id: int, failures: dict[Owner, Failure]) -> bool:
+        """Whether all who need a vertex have failed; whoever reads the rows of one that has failed is added to the failures."""
+        vertex = self.vertices[vertex_id]
+        for below in vertex.inputs:
+            if self._serves_only(below, frozenset(failures)):
+                cause = self.vertices[below].owners[0]
                 failure = Failure(failures[cause].error, failures[cause].because or cause)
-                for owner in place.owners:
+                for owner in vertex.owners:
                     failures.setdefault(owner, failure)
-        return self._may_fail(index, frozenset(failures))
+        return self._serves_only(vertex_id, frozenset(failures))
 
     @staticmethod
-    def _step_place(place: Place, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
+    def _step_vertex(vertex: Vertex, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
         try:
-            first = place.operator.initial(tick) if initial else None
-            output = place.operator.step(inputs, tick)
+            first = vertex.operator.initial(tick) if initial else None
+            output = vertex.operator.step(inputs, tick)
         except PenstockError as error:
-            _locate(error, place)
+            _locate(error, vertex)
             raise
         return output if first is None else concat([first, output])
 
     def _changes(
-        self, index: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
+        self, vertex_id: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
     ) -> list[Delta] | None:
-        """The changes that a place reads, or None when it is clean."""
-        place = self.places[index]
-        if index in changes:
-            return [changes[index]]
-        if not place.inputs:
+        """The changes that a vertex reads, or None when it is clean."""
+        vertex = self.vertices[vertex_id]
+        if vertex_id in changes:
+            return [changes[vertex_id]]
+        if not vertex.inputs:
             return None
-        if not place.timed and not any(source in outputs for source in place.inputs):
+        if not vertex.timed and not any(below in outputs for below in vertex.inputs):
             return None
-        return [outputs.get(source) or self.places[source].nothing for source in place.inputs]
+        return [outputs.get(below) or self.vertices[below].nothing for below in vertex.inputs]
 
-    def _contents(self, index: int, new: frozenset[int]) -> Delta:
-        """All rows that a place has given so far."""
-        place = self.places[index]
-        if index in new or not place.gave:
-            return place.nothing
-        assert place.contents is not None, "a new operator reads one that keeps no rows"
-        return place.contents()
+    def _contents(self, vertex_id: int, new: frozenset[int]) -> Delta:
+        """All rows that a vertex has given so far."""
+        vertex = self.vertices[vertex_id]
+        if vertex_id in new or not vertex.gave:
+            return vertex.nothing
+        assert vertex.contents is not None, "a new operator reads one that keeps no rows"
+        return vertex.contents.now()
 
     def commit(self) -> None:
         """Make the last step final. All that may fail has happened in `step`.
@@ -297,28 +299,28 @@ class Circuit:
     def _commit_rest(self) -> None:
         """Commit the operators that have not been, also one that was interrupted in it."""
         while len(self._committed) < len(self._running):
-            index = self._running[len(self._committed)]
-            self.places[index].operator.commit()
-            self._committed.append(index)
-        for index in self._gave:
-            self.places[index].gave = True
+            vertex_id = self._running[len(self._committed)]
+            self.vertices[vertex_id].operator.commit()
+            self._committed.append(vertex_id)
+        for vertex_id in self._gave:
+            self.vertices[vertex_id].gave = True
         self._running, self._gave = [], []
 
     def rollback(self) -> None:
         """Forget the last step."""
-        for index in self._running:
-            self.places[index].operator.rollback()
+        for vertex_id in self._running:
+            self.vertices[vertex_id].operator.rollback()
         self._running, self._gave = [], []
 
     def maintain(self, fuel: int) -> None:
         """Let the operators of the last tick merge and compact their state, `fuel` rows for each changed row."""
-        for index in self._committed:
-            if index in self.places:
-                self.places[index].operator.maintain(fuel)
+        for vertex_id in self._committed:
+            if vertex_id in self.vertices:
+                self.vertices[vertex_id].operator.maintain(fuel)
 
     def memory(self) -> int:
-        """Bytes of state in all places."""
-        return sum(place.operator.memory() for place in self.places.values())
+        """Bytes of state in all vertices."""
+        return sum(vertex.operator.memory() for vertex in self.vertices.values())
 
 
 def _torn() -> StateError:
@@ -329,12 +331,12 @@ def _torn() -> StateError:
     )
 
 
-def _locate(error: PenstockError, place: Place) -> None:
-    """Say which views and operator an error comes from, before the place in its query when it has one."""
+def _locate(error: PenstockError, vertex: Vertex) -> None:
+    """Say which views and operator an error comes from, before the position in its query when it has one."""
     if error.where is not None and error.where.startswith(("view ", "views ", "source ")):
         return
-    operator = type(place.operator).__name__.lower()
-    parts = [*_named(place.owners), operator, *([error.where] if error.where else [])]
+    operator = type(vertex.operator).__name__.lower()
+    parts = [*_named(vertex.owners), operator, *([error.where] if error.where else [])]
     error.where = ", ".join(parts)
 
 

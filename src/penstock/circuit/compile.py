@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
 from penstock.operators.semijoin import SemiJoin, not_in
@@ -39,36 +41,36 @@ Fragment = Callable[[plan.Spark], tuple[Operator, bool]]
 
 @dataclass(slots=True)
 class Shared:
-    """What later views may use again: the place of every compiled node, and of every arrangement of a place by keys."""
+    """What later views may use again: the vertex of every compiled node, and of every arrangement of a vertex's rows by keys."""
 
     nodes: dict[plan.Node, int] = field(default_factory=dict)
     arrangements: dict[tuple[int, tuple[int, ...]], tuple[int, Arrangement]] = field(default_factory=dict)
 
-    def forget(self, places: Iterable[int]) -> None:
-        """Forget places that were taken out of the circuit."""
-        gone = frozenset(places)
-        self.nodes = {node: place for node, place in self.nodes.items() if place not in gone}
+    def forget(self, vertex_ids: Iterable[int]) -> None:
+        """Forget vertices that were taken out of the circuit."""
+        gone = frozenset(vertex_ids)
+        self.nodes = {node: vertex_id for node, vertex_id in self.nodes.items() if vertex_id not in gone}
         self.arrangements = {
-            (below, keys): (place, arrangement)
-            for (below, keys), (place, arrangement) in self.arrangements.items()
-            if place not in gone and below not in gone
+            (below, keys): (vertex_id, arrangement)
+            for (below, keys), (vertex_id, arrangement) in self.arrangements.items()
+            if vertex_id not in gone and below not in gone
         }
 
-    def keep(self, places: Collection[int]) -> None:
-        """Forget all other places."""
-        known = {*self.nodes.values(), *(below for below, _ in self.arrangements)}
-        known |= {place for place, _ in self.arrangements.values()}
-        self.forget(known.difference(places))
+    def keep(self, vertex_ids: Collection[int]) -> None:
+        """Forget all other vertices."""
+        shared = {*self.nodes.values(), *(below for below, _ in self.arrangements)}
+        shared |= {index for index, _ in self.arrangements.values()}
+        self.forget(shared.difference(vertex_ids))
 
-    def forget_nodes(self, places: Iterable[int]) -> None:
-        """Let no later view read the rows of these places; look-ups in them go on."""
-        hidden = frozenset(places)
-        self.nodes = {node: place for node, place in self.nodes.items() if place not in hidden}
+    def forget_nodes(self, vertex_ids: Iterable[int]) -> None:
+        """Let no later view read the rows of these vertices; look-ups in them go on."""
+        hidden = frozenset(vertex_ids)
+        self.nodes = {node: vertex_id for node, vertex_id in self.nodes.items() if vertex_id not in hidden}
 
 
 @dataclass(slots=True)
 class Compiler(ABC):
-    """Compiles the plan of one view into a circuit; `added` are the places that are new."""
+    """Compiles the plan of one view into a circuit; `added` are the vertices that are new."""
 
     circuit: Circuit
     relations: Mapping[str, int]
@@ -79,13 +81,13 @@ class Compiler(ABC):
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def compile(self, node: plan.Node) -> int:
-        """Return the place that gives the rows of a node."""
+        """Return the vertex that gives the rows of a node."""
         compiled = self.shared.nodes.get(node)
         if compiled is not None and self._reusable(compiled):
             return compiled
-        place = self._place(node)
-        self.shared.nodes[node] = place
-        return place
+        vertex_id = self._add_node(node)
+        self.shared.nodes[node] = vertex_id
+        return vertex_id
 
     def add(
         self,
@@ -95,17 +97,17 @@ class Compiler(ABC):
         *,
         meaning: Meaning | None = None,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
         """Put an operator into the circuit."""
-        place = self.circuit.add(
+        vertex_id = self.circuit.add(
             operator, inputs, types_of(fields), meaning=meaning, timed=timed, contents=contents
         )
-        self.added.append(place)
-        return place
+        self.added.append(vertex_id)
+        return vertex_id
 
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
-        """Return the place and the arrangement of a node's rows by keys."""
+        """Return the vertex and the arrangement of a node's rows by keys."""
         below = self.compile(node)
         shared = self.shared.arrangements.get((below, keys))
         if shared is not None:
@@ -115,32 +117,32 @@ class Compiler(ABC):
             self.shared.arrangements[(below, keys)] = (below, source)
             return below, source
         arrangement = Arrangement(types_of(node.fields), keys)
-        place = self.add(
+        vertex_id = self.add(
             Arrange(arrangement),
             (below,),
             node.fields,
             meaning=Meaning(node, keys),
-            contents=lambda: arrangement.before().rows(),
+            contents=of_arrangement(arrangement),
         )
-        self.shared.arrangements[(below, keys)] = (place, arrangement)
-        return place, arrangement
+        self.shared.arrangements[(below, keys)] = (vertex_id, arrangement)
+        return vertex_id, arrangement
 
     def _source_by(self, node: plan.Node, keys: tuple[int, ...]) -> Arrangement | None:
         """The rows of a scanned source by keys, when the source keeps them so itself."""
         if not isinstance(node, plan.Scan) or not keys or node.name not in self.relations:
             return None
-        operator = self.circuit.places[self.relations[node.name]].operator
+        operator = self.circuit.vertices[self.relations[node.name]].operator
         if not isinstance(operator, Source):
             return None
         arrangement = operator.indexed_by([node.columns[key] for key in keys])
         return None if arrangement is None else Selected(arrangement, node.columns)
 
-    def _reusable(self, place: int) -> bool:
-        """Whether a new reader can have all rows of a place: it keeps them, or is new too, or has never given any."""
-        entry = self.circuit.places[place]
-        return place in self.added or not entry.gave or entry.contents is not None
+    def _reusable(self, vertex_id: int) -> bool:
+        """Whether a new reader can have all rows of a vertex: it keeps them, or is new too, or has never given any."""
+        vertex = self.circuit.vertices[vertex_id]
+        return vertex_id in self.added or not vertex.gave or vertex.contents is not None
 
-    def _place(self, node: plan.Node) -> int:
+    def _add_node(self, node: plan.Node) -> int:
         match node:
             case plan.Scan():
                 return self._scan(node)
@@ -183,37 +185,37 @@ class Compiler(ABC):
         inputs: Sequence[int],
         *,
         timed: bool = False,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> int:
         """Put the one operator of a node into the circuit."""
         return self.add(operator, inputs, node.fields, meaning=Meaning(node), timed=timed, contents=contents)
 
     def _scan(self, node: plan.Scan) -> int:
         """A relation, with the columns that are read."""
-        place = self.relations[node.name]
+        vertex_id = self.relations[node.name]
         retained = self.narrowed.get(node.name)
         if retained is not None:
-            return self._select([retained.index(column) for column in node.columns], place, node.fields)
-        width = len(self.circuit.places[place].nothing.columns)
+            return self._select([retained.index(column) for column in node.columns], vertex_id, node.fields)
+        width = len(self.circuit.vertices[vertex_id].nothing.columns)
         if node.columns == tuple(range(width)):
-            return place
-        return self._select(node.columns, place, node.fields)
+            return vertex_id
+        return self._select(node.columns, vertex_id, node.fields)
 
-    def _select(self, columns: Sequence[int], place: int, fields: plan.Fields) -> int:
+    def _select(self, columns: Sequence[int], vertex_id: int, fields: plan.Fields) -> int:
         select = Select(columns)
-        return self.add(select, (place,), fields, contents=self._through(select, place))
+        return self.add(select, (vertex_id,), fields, contents=self._through(select, vertex_id))
 
-    def _through(self, operator: Operator, below: int) -> Callable[[], Delta] | None:
-        """All rows of an operator that makes one row of each, where those below it are known."""
-        if self.circuit.places[below].contents is None:
+    def _through(self, operator: Operator, below: int) -> Contents | None:
+        """All rows of an operator that makes one row of each, where the operator below it keeps its rows."""
+        if self.circuit.vertices[below].contents is None:
             return None
 
-        def contents() -> Delta:
-            rows = self.circuit.places[below].contents
+        def contents() -> Contents:
+            rows = self.circuit.vertices[below].contents
             assert rows is not None
-            return operator.step([rows()], Tick(0, 0))
+            return rows
 
-        return contents
+        return through(operator, contents)
 
     @abstractmethod
     def _recursive(self, node: plan.Recursive) -> int:
@@ -232,11 +234,14 @@ class Compiler(ABC):
 
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
-        operator = Aggregate(types_of(node.input.fields), node.keys, node.calls, names=names)
-        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+        make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
+        operator = make()
+        contents = of_operator(operator, make)
+        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:
-        operator = TopK(
+        make = partial(
+            TopK,
             types_of(node.input.fields),
             node.partition,
             node.order,
@@ -244,7 +249,9 @@ class Compiler(ABC):
             offset=node.offset,
             rank_field=node.rank_field,
         )
-        return self._operator(node, operator, (self.compile(node.input),), contents=operator.contents)
+        operator = make()
+        contents = of_operator(operator, make)
+        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _window(self, node: plan.Window) -> int:
         partition = canonical_keys(node.partition)
@@ -257,7 +264,7 @@ class Compiler(ABC):
             arrangement,
             names=[field.name for field in node.input.fields],
         )
-        return self._operator(node, operator, (below,), contents=operator.contents)
+        return self._operator(node, operator, (below,), contents=operator.contents())
 
     def _join(self, node: plan.Join) -> int:
         pairs = canonical_pairs(node.left_keys, node.right_keys, node.null_safe)
@@ -290,11 +297,13 @@ class Compiler(ABC):
 
     def _filter(self, node: plan.Filter) -> int:
         """Conditions on the row first, then those on the time, each with an index of its own where it can have one."""
-        place = self.compile(node.input)
+        vertex_id = self.compile(node.input)
         operators = filter_operators(node.condition, types_of(node.input.fields))
         for part, (operator, timed) in enumerate(operators):
-            place = self.add(operator, (place,), node.fields, meaning=Meaning(node, part=part), timed=timed)
-        return place
+            vertex_id = self.add(
+                operator, (vertex_id,), node.fields, meaning=Meaning(node, part=part), timed=timed
+            )
+        return vertex_id
 
 
 def types_of(fields: plan.Fields) -> tuple[pa.DataType, ...]:

@@ -1,6 +1,6 @@
 """The kernel as the engine sees it: relations by name, plans and deltas in, deltas out.
 
-One implementation runs in this process (`penstock.circuit.local`). Operators and their places in a circuit never leave it, so that
+One implementation runs in this process (`penstock.circuit.local`). Operators and the vertices of a circuit never leave it, so that
 another one may run inside the tasks of Spark.
 
 A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that may fail happens before `commit`.
@@ -8,7 +8,7 @@ A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -129,6 +129,9 @@ class Kernel(Protocol):
     def rows(self, name: str, *, hidden: bool = False) -> Delta:
         """All committed rows of a relation; `hidden` adds the columns of a view that are there for its order only."""
 
+    def version(self, name: str) -> Callable[[], Delta]:
+        """A function that gives what `rows` gives now, with hidden columns, whenever it is called: ticks may go on meanwhile."""
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 
@@ -139,7 +142,7 @@ class Kernel(Protocol):
         """Bytes of state."""
 
     def save(self) -> Mapping[StateKey, Image]:
-        """All committed states by their names."""
+        """All committed states by their names. They stay what they are while ticks go on, and can be read in another thread."""
 
     def load(self, images: Mapping[StateKey, Image]) -> None:
         """Let sources and views that are added from now on take their states from here, by name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from penstock.circuit.circuit import Owner
 from penstock.circuit.compile import Fragment
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
 from penstock.circuit.recompute import rows_after, step_recomputing, step_views
-from penstock.circuit.relations import Relations, ViewPlace, scan
-from penstock.circuit.retention import SourcePlace, widened
+from penstock.circuit.relations import Relations, ViewVertex, scan
+from penstock.circuit.retention import SourceVertex, widened
 from penstock.circuit.state_key import StateKey
 from penstock.circuit.suspend import Resumed, remove_new, replace_views, resume, step_without_failed
 from penstock.data.delta import Delta
@@ -31,17 +31,17 @@ class LocalKernel(Kernel):
         self._circuit = self._relations.circuit
         self._sources, self._views = self._relations.sources, self._relations.views
         # Suspended or resumed by a step that is not final yet.
-        self._changed_views: dict[str, ViewPlace] = {}
+        self._changed_views: dict[str, ViewVertex] = {}
         self._recomputing = False
         self._images: Mapping[StateKey, Image] = {}
 
     # Declaring
 
     def add_source(self, source: KernelSource) -> None:
-        added = SourcePlace(self._circuit, source)
-        self._circuit.own([added.place], Owner("source", source.name))
+        added = SourceVertex(self._circuit, source)
+        self._circuit.own([added.vertex_id], Owner("source", source.name))
         self._sources[source.name] = added
-        self._load([added.place])
+        self._load([added.vertex_id])
 
     def register(
         self,
@@ -86,8 +86,8 @@ class LocalKernel(Kernel):
         self._recomputing = True
         # Only sources, results and their indexes are stepped from now on.
         for name, view in self._views.items():
-            self._circuit.places[view.place].inputs = ()
-            self._relations.remove(name, but=[view.place])
+            self._circuit.vertices[view.vertex_id].inputs = ()
+            self._relations.remove(name, but=[view.vertex_id])
 
     @contextmanager
     def _with_statics(self, statics: Sequence[StaticRows]) -> Iterator[dict[int, Delta]]:
@@ -95,9 +95,13 @@ class LocalKernel(Kernel):
         try:
             for static in statics:
                 self.add_source(static.source)
-            fed = {self._sources[static.source.name].place: static.rows for static in statics}
+            fed = {self._sources[static.source.name].vertex_id: static.rows for static in statics}
             # Those that had saved rows are not fed.
-            yield {place: rows for place, rows in fed.items() if not self._circuit.places[place].gave}
+            yield {
+                vertex_id: rows
+                for vertex_id, rows in fed.items()
+                if not self._circuit.vertices[vertex_id].gave
+            }
         except BaseException:
             for static in statics:
                 self.drop(static.source.name)
@@ -105,10 +109,10 @@ class LocalKernel(Kernel):
 
     def _compiled_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
-    ) -> ViewPlace:
+    ) -> ViewVertex:
         added = [*loaded]
-        places = self._relations.places()
-        entry = self._relations.compiled(view, fragment, places=places, added=added)
+        vertex_ids = self._relations.vertex_ids()
+        entry = self._relations.compiled(view, fragment, vertex_ids=vertex_ids, added=added)
         if not self._load(added, entry):
             self._circuit.fill(added, loaded, tick)
             self._circuit.commit()
@@ -116,23 +120,23 @@ class LocalKernel(Kernel):
 
     def _recomputed_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
-    ) -> ViewPlace:
+    ) -> ViewVertex:
         """A view whose operators live for one computation only."""
         entry = self._relations.stored(view, fragment)
         outputs = self._circuit.step(loaded, tick, only=[*loaded]).outputs
         first = rows_after(self._relations, entry, outputs, tick)
-        self._circuit.step({entry.place: first}, tick, only=[entry.place])
+        self._circuit.step({entry.vertex_id: first}, tick, only=[entry.vertex_id])
         self._circuit.commit()
         return entry
 
     def _suspended_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
-    ) -> ViewPlace:
+    ) -> ViewVertex:
         """A view that was suspended when its rows were saved."""
         entry = self._relations.stored(view, fragment, suspended=True)
         self._circuit.step(loaded, tick, only=[*loaded])
         self._circuit.commit()
-        self._load([entry.place], entry)
+        self._load([entry.vertex_id], entry)
         return entry
 
     # Ticks
@@ -140,14 +144,14 @@ class LocalKernel(Kernel):
     def step(
         self, changes: Mapping[str, Delta], tick: Tick, *, optional: frozenset[str] = frozenset()
     ) -> Stepped:
-        fed = {self._sources[name].place: delta for name, delta in changes.items()}
+        fed = {self._sources[name].vertex_id: delta for name, delta in changes.items()}
         step = step_recomputing if self._recomputing else step_without_failed
         stepped, failures = step(self._relations, fed, tick, optional)
         self._changed_views = {name: replace(self._views[name], suspended=True) for name in failures}
         outputs = {
-            name: stepped.outputs[place]
-            for name, place in self._relations.places().items()
-            if place in stepped.outputs
+            name: stepped.outputs[vertex_id]
+            for name, vertex_id in self._relations.vertex_ids().items()
+            if vertex_id in stepped.outputs
         }
         missing = {
             name: self._sources[name].operator.missing
@@ -181,26 +185,28 @@ class LocalKernel(Kernel):
     def maintain(self, fuel: int) -> None:
         self._circuit.maintain(fuel)
 
-    def _recompute_suspended(self, views: Sequence[ViewPlace], tick: Tick) -> Resumed:
+    def _recompute_suspended(self, views: Sequence[ViewVertex], tick: Tick) -> Resumed:
         names = frozenset(view.name for view in views)
         stepped, failures = step_views(self._relations, views, {}, tick, optional=names, all_dirty=True)
         resumed = {view.name: replace(view, suspended=False) for view in views if view.name not in failures}
         changes = {
-            name: stepped.outputs[view.place]
+            name: stepped.outputs[view.vertex_id]
             for name, view in resumed.items()
-            if view.place in stepped.outputs
+            if view.vertex_id in stepped.outputs
         }
         return Resumed(resumed, changes, self._relations.seconds(stepped), failures)
 
     def _put_changed_views(self) -> None:
         """Let views be suspended or resumed; an interrupt is raised again when that is done."""
+        interrupt: BaseException | None = None
         try:
             replace_views(self._relations, self._changed_views)
-        except BaseException:
+        except BaseException as error:
+            interrupt = error
             replace_views(self._relations, self._changed_views)
-            raise
-        finally:
-            self._changed_views = {}
+        self._changed_views = {}
+        if interrupt is not None:
+            raise interrupt
 
     # Reading
 
@@ -213,6 +219,11 @@ class LocalKernel(Kernel):
             return output.all_rows() if hidden else output.rows()
         return self._sources[name].operator.rows()
 
+    def version(self, name: str) -> Callable[[], Delta]:
+        if name in self._views:
+            return self._views[name].output.version()
+        return self._sources[name].operator.contents().version()
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         index = self._index(name, columns)
         by_column = dict(zip(columns, values, strict=True))
@@ -224,11 +235,11 @@ class LocalKernel(Kernel):
         indexes, entry = self._relations.indexes, self._sources.get(name)
         if entry is None:
             view = self._views[name]
-            return indexes.find(scan(name, view.view.fields), view.place, keys, None)
+            return indexes.find(scan(name, view.view.fields), view.vertex_id, keys, None)
         own = entry.operator.arrangement
         if entry.source.retain == "all" and own.keys is not None and tuple(sorted(own.keys)) == keys:
             return own
-        return indexes.find(scan(name, entry.source.fields), entry.place, keys, entry)
+        return indexes.find(scan(name, entry.source.fields), entry.vertex_id, keys, entry)
 
     def memory(self) -> int:
         return self._circuit.memory()
@@ -241,17 +252,17 @@ class LocalKernel(Kernel):
     def load(self, images: Mapping[StateKey, Image]) -> None:
         self._images = images
 
-    def _load(self, places: Sequence[int], own: ViewPlace | None = None) -> bool:
+    def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
         """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""
         if not self._images:
             return False
-        states = list(self._relations.states(places, own))
+        states = list(self._relations.states(vertex_ids, own))
         if not all(key in self._images for key, _ in states):
             return False
         for key, state in states:
             state.load(self._images[key])
-        for place in places:
-            self._circuit.places[place].gave = True
+        for vertex_id in vertex_ids:
+            self._circuit.vertices[vertex_id].gave = True
         return True
 
     def states(self) -> Mapping[StateKey, State]:
@@ -264,4 +275,4 @@ class LocalKernel(Kernel):
 
     def named_states(self) -> Iterator[tuple[StateKey, State]]:
         """Yield every state with its name, also when two have the same one."""
-        return self._relations.states(self._circuit.places)
+        return self._relations.states(self._circuit.vertices)

@@ -6,10 +6,11 @@ from collections import OrderedDict
 
 from penstock.circuit.circuit import Circuit, Owner
 from penstock.circuit.compile import Shared
-from penstock.circuit.retention import SourcePlace
+from penstock.circuit.retention import SourceVertex
 from penstock.circuit.state_key import Meaning
 from penstock.data.tick import Tick
 from penstock.operators.arrange import Arrange
+from penstock.operators.contents import of_arrangement, through
 from penstock.operators.linear import Select
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
@@ -27,7 +28,7 @@ class Indexes:
         self._used: dict[str, OrderedDict[tuple[int, ...], list[int]]] = {}
 
     def find(
-        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+        self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None
     ) -> Arrangement:
         """Return the rows of a relation by some columns; every later tick updates them.
 
@@ -36,10 +37,10 @@ class Indexes:
         own = self._used.setdefault(relation.name, OrderedDict())
         if keys in own:
             own.move_to_end(keys)
-        shared = self._shared.arrangements.get((place, keys))
+        shared = self._shared.arrangements.get((vertex_id, keys))
         if shared is not None:
             return shared[1]
-        arrangement, added = self._add(relation, place, keys, source)
+        arrangement, added = self._add(relation, vertex_id, keys, source)
         own[keys] = added
         if len(own) > MOST_INDEXES:
             self._forget(relation.name, own.popitem(last=False)[1])
@@ -51,20 +52,20 @@ class Indexes:
         self._used.pop(relation, None)
 
     def _add(
-        self, relation: plan.Scan, place: int, keys: tuple[int, ...], source: SourcePlace | None
+        self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None
     ) -> tuple[Arrangement, list[int]]:
-        below, added = place, []
+        below, added = vertex_id, []
         if source is not None and source.source.retain == "used":
             below = self._whole_rows(source, relation)
             added.append(below)
-        types = [column.type for column in self._circuit.places[below].nothing.columns]
+        types = [column.type for column in self._circuit.vertices[below].nothing.columns]
         arrangement = Arrangement(types, keys)
         index = self._circuit.add(
             Arrange(arrangement),
             (below,),
             types,
             meaning=Meaning(relation, keys),
-            contents=lambda: arrangement.before().rows(),
+            contents=of_arrangement(arrangement),
         )
         added.append(index)
         self._circuit.own(added, Owner("index", relation.name))
@@ -75,19 +76,19 @@ class Indexes:
         except BaseException:
             self._forget(relation.name, added)
             raise
-        self._shared.arrangements[(place, keys)] = (index, arrangement)
+        self._shared.arrangements[(vertex_id, keys)] = (index, arrangement)
         return arrangement, added
 
-    def _whole_rows(self, source: SourcePlace, relation: plan.Scan) -> int:
+    def _whole_rows(self, source: SourceVertex, relation: plan.Scan) -> int:
         """Where rows with their columns in the order of the schema come from."""
         select = Select([source.columns.index(column) for column in relation.columns])
-        types = [column.type for column in self._circuit.places[source.place].nothing.columns]
+        types = [column.type for column in self._circuit.vertices[source.vertex_id].nothing.columns]
         return self._circuit.add(
             select,
-            (source.place,),
+            (source.vertex_id,),
             [types[source.columns.index(column)] for column in relation.columns],
-            contents=lambda: select.step([source.operator.rows()], Tick(0, 0)),
+            contents=through(select, source.operator.contents),
         )
 
-    def _forget(self, relation: str, places: list[int]) -> None:
-        self._shared.forget(self._circuit.disown(Owner("index", relation), places))
+    def _forget(self, relation: str, vertex_ids: list[int]) -> None:
+        self._shared.forget(self._circuit.disown(Owner("index", relation), vertex_ids))

@@ -9,7 +9,7 @@ from penstock.circuit.circuit import Circuit, Owner, Stepped
 from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.kernel import ViewFailure
 from penstock.circuit.recursive import ViewCompiler
-from penstock.circuit.relations import Relations, ViewPlace
+from penstock.circuit.relations import Relations, ViewVertex
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
@@ -21,7 +21,7 @@ def step_recomputing(
     relations: Relations, changes: Mapping[int, Delta], tick: Tick, optional: frozenset[str]
 ) -> tuple[Stepped, dict[str, ViewFailure]]:
     """Step the sources, and every dirty view with the difference to its rows; optional views may fail."""
-    sources = [entry.place for entry in relations.sources.values()]
+    sources = [entry.vertex_id for entry in relations.sources.values()]
     first = relations.circuit.step(changes, tick, only=_with_indexes(relations.circuit, sources))
     active = [entry for entry in relations.views.values() if not entry.suspended]
     stepped, failures = step_views(relations, active, first.outputs, tick, optional=optional)
@@ -30,7 +30,7 @@ def step_recomputing(
 
 def step_views(
     relations: Relations,
-    views: Iterable[ViewPlace],
+    views: Iterable[ViewVertex],
     changed: Mapping[int, Delta],
     tick: Tick,
     *,
@@ -57,20 +57,22 @@ def step_views(
                     raise
                 failures[entry.name] = ViewFailure(error)
                 continue
-            places = _with_indexes(circuit, [entry.place])
-            outputs |= circuit.step({entry.place: difference}, tick, only=places).outputs
-            seconds[entry.place] = perf_counter() - started
+            vertex_ids = _with_indexes(circuit, [entry.vertex_id])
+            outputs |= circuit.step({entry.vertex_id: difference}, tick, only=vertex_ids).outputs
+            seconds[entry.vertex_id] = perf_counter() - started
     return Stepped(outputs, seconds), failures
 
 
-def rows_after(relations: Relations, entry: ViewPlace, outputs: Mapping[int, Delta], tick: Tick) -> Delta:
+def rows_after(relations: Relations, entry: ViewVertex, outputs: Mapping[int, Delta], tick: Tick) -> Delta:
     """All rows of a view over what it reads, with the changes of this tick."""
     rows: dict[str, Delta] = {}
     for name in entry.reads:
-        place = relations.place(name)
-        contents = relations.circuit.places[place].contents
+        vertex_id = relations.vertex_id(name)
+        contents = relations.circuit.vertices[vertex_id].contents
         assert contents is not None
-        rows[name] = consolidate(concat([contents(), outputs[place]])) if place in outputs else contents()
+        rows[name] = contents.now()
+        if vertex_id in outputs:
+            rows[name] = consolidate(concat([rows[name], outputs[vertex_id]]))
     return recompute(entry.view, rows, entry.fragment, tick, relations.narrowed())
 
 
@@ -89,21 +91,21 @@ def recompute(
     }
     compiler = ViewCompiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
-    circuit.own(circuit.places, Owner("view", view.name))
+    circuit.own(circuit.vertices, Owner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:
-        return empty([column.type for column in circuit.places[root].nothing.columns])
+        return empty([column.type for column in circuit.vertices[root].nothing.columns])
     return consolidate(stepped.outputs[root])
 
 
-def _is_dirty(relations: Relations, entry: ViewPlace, outputs: Mapping[int, Delta]) -> bool:
-    return entry.view.uses_time or any(relations.place(name) in outputs for name in entry.reads)
+def _is_dirty(relations: Relations, entry: ViewVertex, outputs: Mapping[int, Delta]) -> bool:
+    return entry.view.uses_time or any(relations.vertex_id(name) in outputs for name in entry.reads)
 
 
-def _with_indexes(circuit: Circuit, places: Sequence[int]) -> list[int]:
-    """Places, and those that keep their rows by key behind them."""
-    reached = set(places)
-    for at, place in circuit.places.items():
-        if any(index in reached for index in place.inputs):
-            reached.add(at)
-    return [at for at in circuit.places if at in reached]
+def _with_indexes(circuit: Circuit, vertex_ids: Sequence[int]) -> list[int]:
+    """Vertices, and those that keep their rows by key behind them."""
+    reached = set(vertex_ids)
+    for vertex_id, vertex in circuit.vertices.items():
+        if any(below in reached for below in vertex.inputs):
+            reached.add(vertex_id)
+    return [vertex_id for vertex_id in circuit.vertices if vertex_id in reached]

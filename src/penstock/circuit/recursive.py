@@ -41,14 +41,16 @@ class CircuitLevel:
     circuit: Circuit
     rows: int
     so_far: int
-    outside: dict[int, int]  # place in the outer circuit -> place that stands for it here
+    outside: dict[int, int]  # vertex of the outer circuit -> vertex that stands for it here
     root: int
     nothing: Delta
 
     def step(self, rows: Delta, so_far: Delta, outside: Sequence[Delta], tick: Tick) -> Delta:
         feeds = dict(zip(self.outside.values(), outside, strict=True))
         feeds |= {self.rows: rows, self.so_far: so_far}
-        stepped = self.circuit.step({place: delta for place, delta in feeds.items() if len(delta)}, tick)
+        stepped = self.circuit.step(
+            {vertex_id: delta for vertex_id, delta in feeds.items() if len(delta)}, tick
+        )
         return consolidate(stepped.outputs.get(self.root) or self.nothing)
 
     def commit(self) -> None:
@@ -62,10 +64,10 @@ class CircuitLevel:
 
     def states(self) -> Iterator[tuple[str, State]]:
         names = Names({})
-        for place in self.circuit.places.values():
-            for role, state in place.operator.states():
-                assert place.meaning is not None, "a state without a name"
-                yield str(names.key(place.meaning, role)), state
+        for vertex in self.circuit.vertices.values():
+            for role, state in vertex.operator.states():
+                assert vertex.meaning is not None, "a state without a name"
+                yield str(names.key(vertex.meaning, role)), state
 
 
 def _compile_level(outer: _Outer, node: plan.Recursive) -> CircuitLevel:
@@ -79,18 +81,18 @@ def _compile_level(outer: _Outer, node: plan.Recursive) -> CircuitLevel:
 
 @dataclass(frozen=True, slots=True)
 class _Outer:
-    """What the step reads from outside: the places that the first level asked for, also when later views compile the same nodes again."""
+    """What the step reads from outside: the vertices that the first level asked for, also when later views compile the same nodes again."""
 
     compiler: Compiler
-    places: dict[plan.Node, int] = field(default_factory=dict)
+    vertex_ids: dict[plan.Node, int] = field(default_factory=dict)
     arrangements: dict[tuple[plan.Node, tuple[int, ...]], tuple[int, Arrangement]] = field(
         default_factory=dict
     )
 
     def compile(self, node: plan.Node) -> int:
-        if node not in self.places:
-            self.places[node] = self.compiler.compile(node)
-        return self.places[node]
+        if node not in self.vertex_ids:
+            self.vertex_ids[node] = self.compiler.compile(node)
+        return self.vertex_ids[node]
 
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         if (node, keys) not in self.arrangements:
@@ -114,13 +116,13 @@ class _LevelCompiler(ViewCompiler):
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         if self._recurs(node):
             return ViewCompiler.arrange(self, node, keys)
-        place, arrangement = self.outer.arrange(node, keys)
-        return self._stand_in(place, node.fields), arrangement
+        vertex_id, arrangement = self.outer.arrange(node, keys)
+        return self._stand_in(vertex_id, node.fields), arrangement
 
-    def _stand_in(self, place: int, fields: plan.Fields) -> int:
-        if place not in self.outside:
-            self.outside[place] = self.add(Feed(), (), fields)
-        return self.outside[place]
+    def _stand_in(self, vertex_id: int, fields: plan.Fields) -> int:
+        if vertex_id not in self.outside:
+            self.outside[vertex_id] = self.add(Feed(), (), fields)
+        return self.outside[vertex_id]
 
     def _recurs(self, node: plan.Node) -> bool:
         if isinstance(node, plan.Scan):

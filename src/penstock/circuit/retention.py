@@ -16,18 +16,18 @@ from penstock.operators.source import Source
 from penstock.plan import node as plan
 
 
-class SourcePlace:
+class SourceVertex:
     """A source in the circuit; its operator is another one after it was widened."""
 
-    __slots__ = ("_circuit", "operator", "place", "source")
+    __slots__ = ("_circuit", "operator", "source", "vertex_id")
 
     def __init__(self, circuit: Circuit, source: KernelSource) -> None:
         self.source = source
         self._circuit = circuit
         first = tuple(dict.fromkeys((*source.primary_key, *source.retained)))
         self.operator = _operator(source, first if source.retain == "used" else None)
-        self.place = circuit.add(self.operator, (), self._types(), contents=self.operator.rows)
-        circuit.places[self.place].meaning = self._meaning()
+        self.vertex_id = circuit.add(self.operator, (), self._types(), contents=self.operator.contents())
+        circuit.vertices[self.vertex_id].meaning = self._meaning()
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -45,8 +45,8 @@ class SourcePlace:
 
     def _put(self, operator: Source) -> None:
         self.operator = operator
-        self._circuit.replace(self.place, operator, self._types(), contents=operator.rows)
-        self._circuit.places[self.place].meaning = self._meaning()
+        self._circuit.replace(self.vertex_id, operator, self._types(), contents=operator.contents())
+        self._circuit.vertices[self.vertex_id].meaning = self._meaning()
 
     def _meaning(self) -> Meaning:
         """The rows with the columns that it keeps; `FlowState` has those of a restored flow, so that it finds them."""
@@ -59,7 +59,7 @@ class SourcePlace:
 
 
 @contextmanager
-def widened(sources: Mapping[str, SourcePlace], view: plan.View) -> Iterator[None]:
+def widened(sources: Mapping[str, SourceVertex], view: plan.View) -> Iterator[None]:
     """Let sources keep what a view reads too; when the body fails, they keep what they kept before.
 
     Only an empty source can begin to keep a column: raises StateError when rows are there without it.
@@ -107,7 +107,7 @@ def _used(root: plan.Node) -> dict[str, set[int]]:
     return columns
 
 
-def _refuse_rows(entry: SourcePlace, view: str, missing: tuple[int, ...]) -> None:
+def _refuse_rows(entry: SourceVertex, view: str, missing: tuple[int, ...]) -> None:
     rows = entry.operator.arrangement.count
     if rows == 0:
         return

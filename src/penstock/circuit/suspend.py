@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.circuit.circuit import Owner, Stepped
 from penstock.circuit.kernel import ViewFailure
-from penstock.circuit.relations import Relations, ViewPlace
+from penstock.circuit.relations import Relations, ViewVertex
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.tick import Tick
@@ -19,9 +19,9 @@ from penstock.data.tick import Tick
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The resumed views in their new places, their changes, and the views that stay suspended."""
+    """The resumed views in their new vertices, their changes, and the views that stay suspended."""
 
-    views: Mapping[str, ViewPlace]
+    views: Mapping[str, ViewVertex]
     changes: Mapping[str, Delta]
     seconds: Mapping[str, float]
     failures: Mapping[str, ViewFailure]
@@ -44,18 +44,18 @@ def step_without_failed(
             relations.views[name].output.keep()
 
 
-def resume(relations: Relations, views: Sequence[ViewPlace], tick: Tick) -> Resumed:
+def resume(relations: Relations, views: Sequence[ViewVertex], tick: Tick) -> Resumed:
     """Compile suspended views again and fill them; call `replace_views` or `remove_new` afterwards."""
-    new: dict[str, ViewPlace] = {}
-    places, added = relations.places(), list[int]()
+    new: dict[str, ViewVertex] = {}
+    vertex_ids, added = relations.vertex_ids(), list[int]()
     try:
         for view in views:
-            entry = relations.compiled(view.view, view.fragment, places=places, added=added)
-            new[view.name], places[view.name] = entry, entry.place
+            entry = relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
+            new[view.name], vertex_ids[view.name] = entry, entry.vertex_id
         filled, failures = _fill(relations, added, new, tick)
         resumed = {name: entry for name, entry in new.items() if name not in failures}
         changes = {
-            name: _difference(filled.outputs.get(entry.place), relations.views[name].output.rows())
+            name: _difference(filled.outputs.get(entry.vertex_id), relations.views[name].output.rows())
             for name, entry in resumed.items()
         }
     except BaseException:
@@ -66,22 +66,22 @@ def resume(relations: Relations, views: Sequence[ViewPlace], tick: Tick) -> Resu
     return Resumed(resumed, changed, relations.seconds(filled), failures)
 
 
-def replace_views(relations: Relations, changed: Mapping[str, ViewPlace]) -> None:
-    """Put views that were suspended or resumed in the place of what they were, and take out what nobody needs any more.
+def replace_views(relations: Relations, changed: Mapping[str, ViewVertex]) -> None:
+    """Put views that were suspended or resumed where they were, and take out what nobody needs any more.
 
     When it is interrupted, it can be called again and does the rest.
     """
     for name, entry in changed.items():
         if entry.suspended:
-            relations.circuit.places[entry.place].inputs = ()
-            relations.shared.forget_nodes([entry.place])
-        elif name in relations.views and relations.views[name].place != entry.place:
+            relations.circuit.vertices[entry.vertex_id].inputs = ()
+            relations.shared.forget_nodes([entry.vertex_id])
+        elif name in relations.views and relations.views[name].vertex_id != entry.vertex_id:
             # They are indexes of the last rows.
             relations.indexes.drop(name)
         relations.views[name] = entry
-        others = frozenset(relations.places().values()) - {entry.place}
-        relations.remove(name, but=relations.circuit.reachable(entry.place, until=others))
-    relations.shared.keep(relations.circuit.places)
+        others = frozenset(relations.vertex_ids().values()) - {entry.vertex_id}
+        relations.remove(name, but=relations.circuit.reachable(entry.vertex_id, until=others))
+    relations.shared.keep(relations.circuit.vertices)
 
 
 def remove_new(relations: Relations, views: Collection[str]) -> None:
@@ -89,17 +89,17 @@ def remove_new(relations: Relations, views: Collection[str]) -> None:
     for name, entry in reversed(relations.views.items()):
         # A view goes before those that it reads.
         if name in views and entry.suspended:
-            relations.remove(name, but=[entry.place])
+            relations.remove(name, but=[entry.vertex_id])
 
 
 def _fill(
     relations: Relations, added: Sequence[int], views: Collection[str], tick: Tick
 ) -> tuple[Stepped, dict[str, ViewFailure]]:
-    """Fill the new places of views; those of views that fail are taken out."""
+    """Fill the new vertices of views; those of views that fail are taken out."""
     failures: dict[str, ViewFailure] = {}
     while True:
-        places = [place for place in added if place in relations.circuit.places]
-        filled = relations.circuit.fill(places, {}, tick, optional=_owners(views))
+        vertex_ids = [vertex_id for vertex_id in added if vertex_id in relations.circuit.vertices]
+        filled = relations.circuit.fill(vertex_ids, {}, tick, optional=_owners(views))
         if not filled.failures:
             return filled, failures
         failures |= _view_failures(filled)

@@ -84,7 +84,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "lag": _lag(job.progress or {}),
         "progress": job.progress,
         "definition": job.definition,
-        "state_database": backend.place,
+        "state_database": backend.location,
     }
 
 
@@ -94,8 +94,8 @@ def message_of(job: Job) -> str | None:
         return job.message
     if job.lease is None:
         return "ended without a word: its process is gone or was cut off, and its lease has ended"
-    heard = job.lease.expires_at - dt.timedelta(milliseconds=job.lease.ttl_ms)
-    who = f"{job.lease.owner}, last heard of at {local(heard)}"
+    renewed_at = job.lease.expires_at - dt.timedelta(milliseconds=job.lease.ttl_ms)
+    who = f"{job.lease.owner}, last heard of at {local(renewed_at)}"
     return f"ended without a word: {who}, is gone or was cut off"
 
 
@@ -117,10 +117,10 @@ def write_record(record: dict[str, Any], output: Format) -> None:
     if output is not Format.TABLE:
         write_rows([shown], list(shown), output=output)
         return
-    there = [
+    fields = [
         {"field": key, "value": value} for key, value in shown.items() if value not in (None, "", {}, [])
     ]
-    write_rows(there, ["field", "value"])
+    write_rows(fields, ["field", "value"])
 
 
 def _shown(record: dict[str, Any], output: Format) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def local(value: Any) -> Any:
 
 def _rate(progress: Mapping[str, Any], rows: str) -> float | None:
     """Rows per second: what the job says, or else of its last batch."""
-    said = progress.get(f"{rows}_per_second")
-    if isinstance(said, int | float):
-        return round(said, 1)
+    rate = progress.get(f"{rows}_per_second")
+    if isinstance(rate, int | float):
+        return round(rate, 1)
     count, duration = progress.get(rows), progress.get("duration_ms")
     if isinstance(count, int | float) and isinstance(duration, int | float) and duration > 0:
         return round(count * 1000 / duration, 1)
@@ -149,10 +149,10 @@ def _rate(progress: Mapping[str, Any], rows: str) -> float | None:
 
 def _lag(progress: Mapping[str, Any]) -> int | None:
     """How far a job is behind: what it says, or else the sum over its sources that can tell."""
-    own = progress.get("lag")
+    job_lag = progress.get("lag")
     sources = [source.get("lag") for source in progress.get("sources", ()) if isinstance(source, Mapping)]
-    said = [lag for lag in ([own] if isinstance(own, int) else sources) if isinstance(lag, int)]
-    return sum(said) if said else None
+    lags = [lag for lag in ([job_lag] if isinstance(job_lag, int) else sources) if isinstance(lag, int)]
+    return sum(lags) if lags else None
 
 
 def _owner(lease: Lease) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _owner(lease: Lease) -> dict[str, Any]:
 def _lease(lease: Lease) -> dict[str, Any]:
     return {
         "epoch": lease.epoch,
-        "held": lease.held,
+        "held": lease.active,
         "since": lease.acquired_at.isoformat(),
         "until": lease.expires_at.isoformat(),
     }

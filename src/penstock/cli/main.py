@@ -102,7 +102,7 @@ def show(error: Exception, *, debug: bool = False) -> int:
         error.__suppress_context__ = False  # what Spark said is left out only as long as nobody asks
         traceback.print_exception(error)
     if not isinstance(error, PenstockError):
-        text = _told(error)
+        text = _text_of(error)
         hint = "" if debug else "\n  hint: this is not expected; --debug shows the trace"
         print(f"{_red('error')}: {text}{hint}", file=sys.stderr)
         return FAILED
@@ -216,7 +216,7 @@ def _take_debug(words: list[str]) -> bool:
     return debug
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     name = type(error).__name__
     try:
         return f"{name}: {error}" if str(error) else name

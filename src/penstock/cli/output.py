@@ -55,7 +55,7 @@ Output = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was printed: how many rows, and whether the limit held more back."""
+    """What was printed: how many rows, and whether there were more than the limit."""
 
     rows: int
     more: bool = False

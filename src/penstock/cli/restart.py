@@ -23,10 +23,12 @@ def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
     """Stop a job if it runs and start it again; return it once it runs or has ended."""
     start = job.start
     if start is None or start.again is None:
-        raise _only_by_hand(job, backend.place, "only its program can start it again")
+        raise _only_by_hand(job, backend.location, "only its program can start it again")
     if start.again == "request":
         if job.state.ended:
-            raise _only_by_hand(job, backend.place, f"it is {job.state} and the process that ran it is gone")
+            raise _only_by_hand(
+                job, backend.location, f"it is {job.state} and the process that ran it is gone"
+            )
         backend.jobs.request(job.name, "restart")
         return wait_until(
             backend, job, lambda now: is_newer(now, job) and _settled(now), timeout, "restarted"

@@ -23,7 +23,7 @@ COLLECTED_BYTES = 64 << 20
 """Results that may be larger are fetched partition by partition, so that neither Spark's driver nor we hold them."""
 
 TERMINAL_ROWS = 100
-"""How many rows of a table a terminal shows unless told otherwise."""
+"""How many rows of a table a terminal shows by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,17 +27,17 @@ def stop_job(backend: Backend, job: Job, timeout: float) -> Job | None:
 def wait_until(backend: Backend, job: Job, done: Callable[[Job], bool], timeout: float, what: str) -> Job:
     """Look at a job until something is true of it; when its process turns out to be gone, say so."""
     end = time.monotonic() + timeout
-    said = False
+    reported = False
     while not done(now := backend.jobs.get(job.name)):
         owner = now.lease.owner if now.lease is not None else None
-        if owner is not None and not said and is_gone(owner):
-            said = True
+        if owner is not None and not reported and is_gone(owner):
+            reported = True
             print(f"{owner} is gone; waiting for the end of its lease", file=sys.stderr)
         if time.monotonic() > end:
             raise StateError(
                 f"'{job.name}' has not {what} within {timeout:g} seconds: it is {now.state}",
                 code="JOB_TIMEOUT",
-                where=backend.place,
+                where=backend.location,
                 hint=f"the request stays; look at it with `penstock jobs show {job.name}`, wait longer with --timeout, "
                 f"or end {owner or 'its process'} yourself",
             )

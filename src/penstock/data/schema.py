@@ -89,8 +89,8 @@ def declared_type(field: pa.Field) -> str:
     >>> [declared_type(field) for field in to_arrow_schema("code CHAR(4), name STRING COLLATE UTF8_LCASE, n INT")]
     ['char(4)', 'string collate UTF8_LCASE', 'int']
     """
-    said = (field.metadata or {}).get(_DECLARED)
-    return said.decode() if said else _spark_type(field.type, field.name)
+    declared = (field.metadata or {}).get(_DECLARED)
+    return declared.decode() if declared else _spark_type(field.type, field.name)
 
 
 def _spark_type(kind: pa.DataType, column: str) -> str:
@@ -182,9 +182,11 @@ def _column(field: pa.Field, *, colon: bool = False) -> str:
 def _field_of_json(field: dict[str, Any]) -> pa.Field:
     import pyarrow as pa
 
-    said = field.get("metadata") or {}
-    metadata: dict[bytes | str, str] = {"comment": str(said["comment"])} if said.get("comment") else {}
-    collation = (said.get("__COLLATIONS") or {}).get(field["name"])
+    spark_metadata = field.get("metadata") or {}
+    metadata: dict[bytes | str, str] = (
+        {"comment": str(spark_metadata["comment"])} if spark_metadata.get("comment") else {}
+    )
+    collation = (spark_metadata.get("__COLLATIONS") or {}).get(field["name"])
     if collation:
         metadata[_DECLARED] = f"string collate {collation.rpartition('.')[2]}"
     elif isinstance(field["type"], str) and field["type"].startswith(

@@ -71,7 +71,7 @@ def asof_view(
         tuple(read.index(other) for _, other in keys),
         times[0],
         read.index(times[1]),
-        _known(direction),
+        _literal(direction),
         _units(tolerance, left.fields[times[0]].type),
         outer,
     )
@@ -95,7 +95,7 @@ def asof_view(
     return plan.View(name, "", plan.Project(fields, joined, expressions))
 
 
-def _known(direction: str) -> Literal["backward", "forward", "nearest"]:
+def _literal(direction: str) -> Literal["backward", "forward", "nearest"]:
     return "backward" if direction == "backward" else "forward" if direction == "forward" else "nearest"
 
 

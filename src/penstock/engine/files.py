@@ -62,8 +62,8 @@ def resolve(reference: FileReference, query: str) -> File:
     path = _absolute(reference.path)
     if os.path.exists(path):
         literal = re.sub(_GLOB, lambda mark: "\\" + mark.group(), path)
-        known = _folder_format(path, where) if os.path.isdir(path) else reference.format
-        form = known or _refuse_format(path, where)
+        form_of_path = _folder_format(path, where) if os.path.isdir(path) else reference.format
+        form = form_of_path or _refuse_format(path, where)
         return File(literal, form, _options(form, reference, path))
     if not _GLOB.search(path):
         raise _missing(path, where)

@@ -116,8 +116,8 @@ class IncrementalFlow:
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
         apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
-        `on_missing_delete="quarantine"` sets aside retractions of rows that are not there instead of rejecting the tick.
-        `lateness={"column": "ts", "delay": "10 minutes"}` sets aside rows whose event time lies further behind the latest
+        `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick.
+        `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
         """
         with self._registering, self._lock:
@@ -299,7 +299,7 @@ class IncrementalFlow:
         """Run one tick over everything that was fed since the last one.
 
         When it fails, nothing has changed and what was fed is forgotten: correct it and feed it again. While `run()` is on,
-        batches whose data is refused are set aside instead, as `run` does it.
+        batches whose data is refused go to the quarantine instead, as `run` does it.
         """
         with self._lock:
             self._refuse_ended()
@@ -366,9 +366,10 @@ class IncrementalFlow:
     # Reading
 
     def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source."""
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
         with self._lock:
-            return read.snapshot(self._graph, name)
+            rows = read.snapshot(self._graph, name)
+        return rows()
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -406,7 +407,7 @@ class IncrementalFlow:
             )
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
-        """Return the latest rows that were set aside, with `_weight` and `_reason`; `clear` takes them out.
+        """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
 
         Those are retractions of rows that were not there, rows that came too late, and batches that `run()` could not step:
         at most 100,000 rows and 64 MiB per source. `metrics()` counts older ones that are gone.
@@ -500,7 +501,7 @@ class IncrementalFlow:
             self._step_isolated()
 
     def _step_isolated(self) -> StepSummary:
-        """Step what waits; batches whose data is refused are set aside, and on another error the rest goes on waiting."""
+        """Step what waits; batches whose data is refused go to the quarantine, and on another error the rest goes on waiting."""
         summaries: list[StepSummary] = []
 
         def step(batches: Sequence[Fed]) -> None:

@@ -24,7 +24,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class SourceState:
-    """What replays must not repeat, and what was set aside."""
+    """What replays must not repeat, and what is in the quarantine."""
 
     ordinal: int | None = None  # the last one that was committed
     feeders: dict[str, int] = field(default_factory=dict)  # streaming query -> how many of its epochs are in

@@ -1,6 +1,6 @@
 """Submitted queries: their states, their tickets, and the registry that knows them all.
 
-An operation is QUEUED until one of the registry's places is free, RUNNING while Spark works, and then DONE, FAILED or CANCELLED.
+An operation is QUEUED while `CONCURRENT` others run, RUNNING while Spark works, and then DONE, FAILED or CANCELLED.
 Its result stays with Spark, one ticket per partition. A result that nobody touched for its time to live is EXPIRED: let go.
 """
 
@@ -37,7 +37,7 @@ PARTITIONS_PER_JOB = 8
 """How many partitions `result` reads with one job: few enough for the driver's memory, many enough for its speed."""
 
 
-class Held(Protocol):
+class Result(Protocol):
     """A result that stays where it was computed, in partitions; calls come from several threads."""
 
     partitions: int
@@ -57,16 +57,16 @@ class Execution(Protocol):
     """What runs an operation."""
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run `work`, which calls `hold` and `materialise`, in a thread whose jobs `cancel` can end; returns at once."""
+        """Run `work`, which calls `execute` and `materialise`, in a thread whose jobs `cancel` can end; returns at once."""
 
-    def hold(self) -> Held:
+    def execute(self) -> Result:
         """Plan the query and return its result, partitions not yet computed; called inside `work`."""
 
     def cancel(self) -> None:
         """End the jobs of `work` and of `read`, those that are still to come too; returns at once."""
 
     def translate(self, error: BaseException) -> PenstockError:
-        """Return what the user is told about an exception of `hold`, `materialise` or `read`."""
+        """Return the error that the user gets for an exception of `execute`, `materialise` or `read`."""
 
 
 class OperationState(StrEnum):
@@ -134,7 +134,7 @@ class Operation:
         self._clock = clock
         self._changed = threading.Condition()
         self._state = OperationState.QUEUED
-        self._held: Held | None = None
+        self._result: Result | None = None
         self._error: PenstockError | None = None
         self._submitted = self._used = clock()
         self._started: float | None = None
@@ -168,14 +168,14 @@ class Operation:
     @property
     def schema(self) -> pa.Schema:
         """The result's columns; waits until they are known."""
-        return self._result().schema
+        return self._await_result().schema
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
         """One ticket per partition of the result, in its order; waits until their number is known."""
-        held = self._result()
+        result = self._await_result()
         expires = self._touch()
-        return tuple(Ticket(self.id, partition, expires) for partition in range(held.partitions))
+        return tuple(Ticket(self.id, partition, expires) for partition in range(result.partitions))
 
     def fetch(self, ticket: Ticket | bytes) -> list[pa.RecordBatch]:
         """Return the record batches of one partition: in any order, from any thread, as often as needed."""
@@ -183,12 +183,12 @@ class Operation:
             ticket = Ticket.from_bytes(ticket)
         if not isinstance(ticket, Ticket) or ticket.operation != self.id:
             raise _unknown_ticket(f"this ticket is not of operation {self.id}")
-        held = self._result()
-        if not 0 <= ticket.partition < held.partitions:
+        result = self._await_result()
+        if not 0 <= ticket.partition < result.partitions:
             raise _unknown_ticket(
-                f"the result has {held.partitions} partitions and none of number {ticket.partition}"
+                f"the result has {result.partitions} partitions and none of number {ticket.partition}"
             )
-        return self._read(held, [ticket.partition])
+        return self._read(result, [ticket.partition])
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most `timeout` seconds; say whether it came."""
@@ -206,15 +206,15 @@ class Operation:
                     code="RESULT_NOT_READY",
                     hint="call result() again, or cancel()",
                 )
-            held = self._result()
+            result = self._await_result()
             batches: list[pa.RecordBatch] = []
-            for first in range(0, held.partitions, PARTITIONS_PER_JOB):
-                some = range(first, min(first + PARTITIONS_PER_JOB, held.partitions))
-                batches += self._read(held, list(some))
+            for first in range(0, result.partitions, PARTITIONS_PER_JOB):
+                some = range(first, min(first + PARTITIONS_PER_JOB, result.partitions))
+                batches += self._read(result, list(some))
         except KeyboardInterrupt:
             self.cancel()
             raise
-        return pa.Table.from_batches(batches, held.schema)
+        return pa.Table.from_batches(batches, result.schema)
 
     def cancel(self) -> bool:
         """End the Spark jobs, or give back a result that is there; say whether there was something to end."""
@@ -230,7 +230,7 @@ class Operation:
     def start(self, ended: Callable[[], None]) -> bool:
         """Begin, and call `ended` afterwards; False when it was cancelled while it waited.
 
-        Called by the registry, which has a place for it.
+        Called by the registry when its turn has come.
         """
         with self._changed:
             if self._state is not OperationState.QUEUED:
@@ -264,14 +264,14 @@ class Operation:
             ended()
 
     def _compute(self) -> None:
-        held = self.execution.hold()
+        result = self.execution.execute()
         with self._changed:
             if self._state is not OperationState.RUNNING:
-                held.release()
+                result.release()
                 return
-            self._held = held
+            self._result = result
             self._changed.notify_all()
-        held.materialise()
+        result.materialise()
         with self._changed:
             if self._state is OperationState.RUNNING:
                 self._finish(OperationState.DONE)
@@ -283,18 +283,18 @@ class Operation:
         if self._ended is None:
             self._ended = self._used = now
         if state is not OperationState.DONE:
-            held, self._held = self._held, None
-            if held is not None:
-                held.release()
+            result, self._result = self._result, None
+            if result is not None:
+                result.release()
         self._changed.notify_all()
 
-    def _result(self) -> Held:
+    def _await_result(self) -> Result:
         """Wait until the partitions are known; what has none raises the reason."""
         with self._changed:
-            self._changed.wait_for(lambda: self._held is not None or self._state.ended)
+            self._changed.wait_for(lambda: self._result is not None or self._state.ended)
             self.expire(self._clock())
-            if self._held is not None:
-                return self._held
+            if self._result is not None:
+                return self._result
             raise self._refusal()
 
     def _refusal(self) -> PenstockError:
@@ -310,13 +310,13 @@ class Operation:
             f"operation {self.id} was cancelled", code="QUERY_CANCELLED", hint="submit the query again"
         )
 
-    def _read(self, held: Held, partitions: list[int]) -> list[pa.RecordBatch]:
+    def _read(self, result: Result, partitions: list[int]) -> list[pa.RecordBatch]:
         self._touch()
         try:
-            return held.read(partitions)
+            return result.read(partitions)
         except Exception as error:
             with self._changed:
-                if self._held is not held:
+                if self._result is not result:
                     raise self._refusal() from None
             raise self.execution.translate(error) from None
 
@@ -348,22 +348,22 @@ class OperationRegistry:
     def get(self, operation_id: str) -> Operation:
         """The operation of that id; an unknown one is an error."""
         with self._lock:
-            found = self._all.get(operation_id)
-            known = [*self._all]
-        if found is None:
+            operation = self._all.get(operation_id)
+            ids = [*self._all]
+        if operation is None:
             raise StateError(
                 f"no operation '{operation_id}'",
                 code="UNKNOWN_OPERATION",
-                hint=suggest(operation_id, known, what="operation"),
+                hint=suggest(operation_id, ids, what="operation"),
             )
-        return found
+        return operation
 
     def cancel(self, operation_id: str) -> bool:
         """Cancel the operation of that id; say whether there was something to end."""
         return self.get(operation_id).cancel()
 
     def add(self, operation: Operation) -> None:
-        """Take in a new operation, and start it when a place is free."""
+        """Take in a new operation, and start it unless too many run."""
         self.sweep()
         with self._lock:
             if self._closed.is_set():
@@ -378,16 +378,14 @@ class OperationRegistry:
     def sweep(self) -> None:
         """Let go of results whose time is over, and forget the oldest operations beyond what is remembered."""
         with self._lock:
-            known = [*self._all.values()]
+            operations = [*self._all.values()]
         now = self._clock()
-        for operation in known:
+        for operation in operations:
             operation.expire(now)
-        excess = len(known) - REMEMBERED
-        gone = [one.id for one in known if one.state.ended and one.state is not OperationState.DONE][
-            : max(0, excess)
-        ]
+        excess = len(operations) - REMEMBERED
+        ended = [one.id for one in operations if one.state.ended and one.state is not OperationState.DONE]
         with self._lock:
-            for operation_id in gone:
+            for operation_id in ended[: max(0, excess)]:
                 self._all.pop(operation_id, None)
 
     def close(self) -> None:
@@ -395,8 +393,8 @@ class OperationRegistry:
         with self._lock:
             self._closed.set()
             self._line.clear()
-            known = [*self._all.values()]
-        for operation in known:
+            operations = [*self._all.values()]
+        for operation in operations:
             operation.cancel()
 
     def _start_next(self) -> None:
@@ -406,10 +404,10 @@ class OperationRegistry:
                     return
                 operation = self._line.popleft()
                 self._busy.add(operation.id)
-            if not operation.start(partial(self._give_place, operation.id)):
+            if not operation.start(partial(self._start_after, operation.id)):
                 self._busy.discard(operation.id)
 
-    def _give_place(self, operation_id: str) -> None:
+    def _start_after(self, operation_id: str) -> None:
         with self._lock:
             self._busy.discard(operation_id)
         self._start_next()

@@ -44,11 +44,11 @@ class Quarantine:
 
     @property
     def bytes(self) -> int:
-        """Bytes held."""
+        """Bytes of the rows in it."""
         return self._bytes
 
     def add(self, reason: str, rows: Delta) -> None:
-        """Set rows aside; the oldest ones go when there are too many."""
+        """Put rows into the quarantine; the oldest ones go when there are too many."""
         surplus = len(rows) - self.most_rows
         if surplus > 0:
             self.dropped += surplus

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.data.conform import conform
 from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta
 from penstock.data.types import kernel_type
 from penstock.engine.graph import Graph, SourceEntry
 from penstock.engine.names import position
 from penstock.engine.result import to_batch, to_table
-from penstock.engine.retention import require_whole, whole_rows
+from penstock.engine.retention import in_schema_order, require_whole
 from penstock.errors import ConfigError
+from penstock.plan.node import Field, View
 
 
-def snapshot(graph: Graph, name: str) -> pa.Table:
-    """All rows of a view, in its order when it has one, or of a source."""
+def snapshot(graph: Graph, name: str) -> Callable[[], pa.Table]:
+    """A function that gives all rows of a view, in its order when it has one, or of a source; ticks may go on meanwhile."""
     entry = graph.find_relation(name)
     if isinstance(entry, SourceEntry):
-        return to_table(whole_rows(graph.kernel, entry.spec, "a snapshot"), entry.fields)
-    view = entry.view
-    table = to_table(graph.kernel.rows(view.name, hidden=True), view.root.fields, order=view.order)
+        require_whole(graph.kernel, entry.spec, "a snapshot")
+        return partial(
+            _source_table, graph.kernel.version(entry.name), graph.kernel.columns(entry.name), entry.fields
+        )
+    return partial(_view_table, graph.kernel.version(entry.name), entry.view)
+
+
+def _source_table(rows: Callable[[], Delta], columns: Sequence[int], fields: Sequence[Field]) -> pa.Table:
+    return to_table(in_schema_order(rows(), columns), fields)
+
+
+def _view_table(rows: Callable[[], Delta], view: View) -> pa.Table:
+    table = to_table(rows(), view.root.fields, order=view.order)
     return table if view.visible is None else table.select(range(view.visible))
 
 
@@ -50,7 +63,7 @@ def lookup(graph: Graph, name: str, key: Mapping[str, Any]) -> pa.Table:
 
 
 def quarantined(graph: Graph, source: str, *, clear: bool) -> pa.Table:
-    """The rows of a source that were set aside, with `_weight` and `_reason`."""
+    """The quarantined rows of a source, with `_weight` and `_reason`."""
     entry = graph.find_source(source)
     rows, reasons = entry.state.quarantine.rows(entry.spec.types)
     if clear:

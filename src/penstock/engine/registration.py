@@ -45,7 +45,7 @@ class Prepared:
 
 
 def add_source(graph: Graph, spec: SourceSpec) -> None:
-    """Give a source its place."""
+    """Give a source its vertex in the circuit."""
     state = graph.state.sources.setdefault(spec.name, SourceState())
     graph.kernel.add_source(spec.kernel_source(state.retained))
     graph.sources[spec.name] = SourceEntry(spec, state)

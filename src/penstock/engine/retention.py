@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -16,8 +18,12 @@ from penstock.state.spine import Spine
 def whole_rows(kernel: Kernel, spec: SourceSpec, what: str) -> Delta:
     """All rows of a source with all columns, or StateError when it does not keep them."""
     require_whole(kernel, spec, what)
-    columns = kernel.columns(spec.name)
-    return kernel.rows(spec.name).select([columns.index(column) for column in range(len(columns))])
+    return in_schema_order(kernel.rows(spec.name), kernel.columns(spec.name))
+
+
+def in_schema_order(rows: Delta, columns: Sequence[int]) -> Delta:
+    """Rows whose columns stand in the order in which the source keeps them, in that of its schema."""
+    return rows.select([columns.index(column) for column in range(len(columns))])
 
 
 def snapshot_by_key(kernel: Kernel, spec: SourceSpec, wanted: Delta) -> Delta:

@@ -7,7 +7,6 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import config
@@ -157,7 +156,7 @@ class Session:
             spark,
             (lambda: self.sql(query, args)) if isinstance(query, str) else (lambda: query),
             tag=f"penstock-op-{operation_id}",
-            failed=lambda error: self._told(error, text),
+            failed=lambda error: self._translated(error, text),
         )
         operation = Operation(
             execution, sql=text, ttl=milliseconds(ttl, what="ttl"), operation_id=operation_id
@@ -197,12 +196,12 @@ class Session:
         spark = self.spark
         name = os.fspath(table)
         named = "/" not in name
-        place = name if named else reader.absolute(name)
+        location = name if named else reader.absolute(name)
         return self._with_connector(
             lambda: (
-                spark.read.options(**options).table(place)
+                spark.read.options(**options).table(location)
                 if named
-                else spark.read.format("iceberg").options(**options).load(place)
+                else spark.read.format("iceberg").options(**options).load(location)
             )
         )
 
@@ -263,14 +262,14 @@ class Session:
         from penstock.spark.micro_batch import checkpoint
 
         spark = self.spark
-        place = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
-        if place is None:
+        location = reader.absolute(query) if isinstance(query, str | os.PathLike) else query.checkpoint
+        if location is None:
             raise StateError(
                 f"the query '{query}' has no checkpoint to read its state from",
                 code="STREAM_STATE_MISSING",
                 hint='start it with .option("checkpoint.location", "path/")',
             )
-        return self._guard(lambda: checkpoint.state(spark, place, operator, variable))
+        return self._guard(lambda: checkpoint.state(spark, location, operator, variable))
 
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""
@@ -291,12 +290,7 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -305,19 +299,19 @@ class Session:
     def _explained(self, query: str | DataFrame | Operation) -> tuple[DataFrame, int | None]:
         """The frame to explain, as it ran if it ran, and the RDD of its result if that is known."""
         if isinstance(query, Operation):
-            found = _plan_of(query)
-            if found is None:
+            plan = _plan_of(query)
+            if plan is None:
                 raise StateError(
                     f"operation {query.id} has no plan to show: it is {query.state}",
                     code="OPERATION_WITHOUT_PLAN",
                     hint="explain its query instead",
                 )
-            return found
+            return plan
         if not isinstance(query, str):
             return query, None
         for operation in reversed(self.operation_registry.list()):
-            if operation.sql == query and (found := _plan_of(operation)) is not None:
-                return found
+            if operation.sql == query and (plan := _plan_of(operation)) is not None:
+                return plan
         with self._lock:
             text, frame = self._latest
         return (frame if frame is not None and text == query else self.sql(query)), None
@@ -361,7 +355,7 @@ class Session:
         except Exception as error:
             name = spark_errors.missing_connector_of(error)
             if name is None or connectors_of.ADDITIONS[name].extension is not None:
-                raise self._told(error, query) from None
+                raise self._translated(error, query) from None
         connectors_of.add_to_running(self.spark, name, self.settings)
         return self._guard(action, query)
 
@@ -371,9 +365,9 @@ class Session:
         except PenstockError:
             raise
         except Exception as error:
-            raise self._told(error, query) from None
+            raise self._translated(error, query) from None
 
-    def _told(self, error: BaseException, query: str | None) -> PenstockError:
+    def _translated(self, error: BaseException, query: str | None) -> PenstockError:
         return spark_errors.translate(error, sql=query, spark=self._spark)
 
 

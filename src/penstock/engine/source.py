@@ -54,7 +54,7 @@ class SourceSpec:
         return tuple(kernel_type(field.type) for field in self.fields)
 
     def info(self, ordinal: int | None) -> SourceInfo:
-        """What users are told of the source."""
+        """What users see of the source."""
         return SourceInfo(self.name, self.primary_key, ordinal)
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:

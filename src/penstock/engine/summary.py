@@ -22,7 +22,7 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """One tick: rows applied, rows emitted by all views, each view on its own, and rows set aside because they were late.
+    """One tick: rows applied, rows emitted by all views, each view on its own, and rows in the quarantine because they were late.
 
     A view whose inputs did not change is `skipped`, and so is one that is `suspended`. Rows are counted with their multiplicity.
     """

@@ -1,6 +1,6 @@
 """Evaluate expressions on Arrow columns exactly as Spark does, or say why not.
 
-`known` decides when a view is planned, `compile` prepares an expression once, and what it returns is called on every delta.
+`unsupported` decides when a view is planned, `compile` prepares an expression once, and what it returns is called on every delta.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def reason(call: Call) -> str | None:
     """Why the kernel does not evaluate this call (its arguments apart), None when it does."""
     if call.name == "CurrentTimestamp":
         return None
-    found = FUNCTIONS.get(call.name)
-    if found is None:
+    function = FUNCTIONS.get(call.name)
+    if function is None:
         return f"the function {call.name}"
     for expression in (call, *call.args):
         why = _type_reason(expression.type)
         if why is not None:
             return f"{call.name} with {why}"
-    return found.check(call)
+    return function.check(call)
 
 
 def _type_reason(kind: str) -> str | None:
@@ -56,7 +56,7 @@ def _type_reason(kind: str) -> str | None:
     return None
 
 
-def known(expression: Expression) -> str | None:
+def unsupported(expression: Expression) -> str | None:
     """Why the kernel cannot evaluate an expression, None when it does so exactly as Spark."""
     for item in walk(expression):
         why = reason(item) if isinstance(item, Call) else _type_reason(item.type)

@@ -31,10 +31,10 @@ def compile_generator(generator: Expression, types: Sequence[pa.DataType], *, ou
 
     def run(columns: Sequence[pa.Array], rows: int, tick: TickLike) -> Generated:
         values = [argument(columns, rows, tick) for argument in arguments]
-        parents, made = make(generator, values, rows, outer)
+        parents, generated = make(generator, values, rows, outer)
         return parents, tuple(
             column if column.type == kind else column.cast(kind)
-            for column, kind in zip(made, types, strict=True)
+            for column, kind in zip(generated, types, strict=True)
         )
 
     return run
@@ -48,8 +48,8 @@ def _explode(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Gener
 def _posexplode(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Generated:
     parents, positions, inside = _elements(values[0], outer)
     missing = positions < 0
-    place = pa.array(positions.astype(np.int32), pa.int32(), mask=missing if missing.any() else None)
-    return parents, (place, *inside)
+    position = pa.array(positions.astype(np.int32), pa.int32(), mask=missing if missing.any() else None)
+    return parents, (position, *inside)
 
 
 def _inline(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Generated:
@@ -83,7 +83,7 @@ def _replicate(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Gen
 
 
 def _elements(column: pa.Array, outer: bool) -> tuple[Positions, Positions, tuple[pa.Array, ...]]:
-    """The elements of lists or maps: the parent and the place (-1: none) of each, and the columns inside."""
+    """The elements of lists or maps: the parent and the position (-1: none) of each, and the columns inside."""
     offsets: Positions = np.asarray(column.offsets).astype(np.int64)
     lengths: Positions = offsets[1:] - offsets[:-1]
     if column.null_count:
@@ -91,13 +91,13 @@ def _elements(column: pa.Array, outer: bool) -> tuple[Positions, Positions, tupl
     counts = np.maximum(lengths, 1) if outer else lengths
     parents = np.repeat(np.arange(len(column)), counts)
     begins = np.cumsum(counts) - counts
-    places = np.arange(len(parents)) - np.repeat(begins, counts)
-    places = np.where(np.repeat(lengths, counts) == 0, -1, places)
-    there = np.repeat(offsets[:-1], counts) + places
-    chosen = pa.array(there, pa.int64(), mask=places < 0 if (places < 0).any() else None)
+    positions = np.arange(len(parents)) - np.repeat(begins, counts)
+    positions = np.where(np.repeat(lengths, counts) == 0, -1, positions)
+    there = np.repeat(offsets[:-1], counts) + positions
+    chosen = pa.array(there, pa.int64(), mask=positions < 0 if (positions < 0).any() else None)
     if pa.types.is_map(column.type):
-        return parents, places, (column.keys.take(chosen), column.items.take(chosen))
-    return parents, places, (column.values.take(chosen),)
+        return parents, positions, (column.keys.take(chosen), column.items.take(chosen))
+    return parents, positions, (column.values.take(chosen),)
 
 
 _MAKERS: dict[str, Callable[[Call, Sequence[Any], int, bool], Generated]] = {

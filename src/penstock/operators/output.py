@@ -15,6 +15,7 @@ from penstock.data.equality import equal_rows
 from penstock.data.tick import Tick
 from penstock.errors import InternalError
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
@@ -40,7 +41,7 @@ class Output(Operator):
         *,
         visible: int | None = None,
         below: Operator | None = None,
-        contents: Callable[[], Delta] | None = None,
+        contents: Contents | None = None,
     ) -> None:
         self._name = name
         self._columns = tuple(columns)
@@ -82,8 +83,24 @@ class Output(Operator):
     def all_rows(self) -> Delta:
         """The same with the columns that are there for the order only."""
         if self._contents is not None:
-            return consolidate(self._contents())
+            return consolidate(self._contents.now())
         return self.arrangement.before().rows()
+
+    def contents(self) -> Contents:
+        """The rows, now or as a version."""
+
+        def version() -> Callable[[], Delta]:
+            rows = self.version()
+            return lambda: self._shown(rows())
+
+        return Contents(self.rows, version)
+
+    def version(self) -> Callable[[], Delta]:
+        """A function that gives, while ticks go on, what `all_rows` gives now."""
+        if self._contents is None:
+            return self.arrangement.before().rows
+        rows = self._contents.version()
+        return lambda: consolidate(rows())
 
     def _shown(self, rows: Delta) -> Delta:
         return rows if self._visible is None else consolidate(rows.select(range(self._visible)))

@@ -17,6 +17,8 @@ from penstock.data.hashing import hash_rows, hash_wide
 from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents, of_arrangement, through
+from penstock.operators.linear import Select
 from penstock.operators.sample import sample
 from penstock.state.arrangement import Arrangement
 from penstock.state.narrow import all_one
@@ -123,7 +125,11 @@ class Source(Operator):
 
     def rows(self) -> Delta:
         """All committed rows (their retained columns) with their multiplicity. Cost: data."""
-        return self.arrangement.before().rows().select(range(len(self.columns)))
+        return self.contents().now()
+
+    def contents(self) -> Contents:
+        """The rows, now or as a version."""
+        return through(Select(range(len(self.columns))), lambda: of_arrangement(self.arrangement))
 
     def lookup(self, keys: Sequence[pa.Array]) -> Delta:
         """The committed rows with these primary keys. Cost: the keys."""

@@ -9,6 +9,7 @@ Cost: the touched partitions: a partition of a million rows is a million rows pe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,12 @@ from penstock.errors import DataError
 from penstock.functions.windows import RANKING, WINDOWS
 from penstock.functions.windows.layout import lay_out
 from penstock.operators.base import Operator
+from penstock.operators.contents import Contents
 from penstock.operators.sample import with_sample
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
+from penstock.state.spine import Reader
 from penstock.state.state import State
 
 
@@ -108,9 +111,15 @@ class Window(Operator):
                 low = middle + 1
         return int(partitions[copies[ends[low] - 1]])
 
-    def contents(self) -> Delta:
+    def contents(self) -> Contents:
         """All rows of the operator's output. Cost: data, sorted."""
-        rows = self._rows.before().rows()
+        return Contents(
+            lambda: self._all_rows(self._rows.before()),
+            lambda: partial(self._all_rows, self._rows.before()),
+        )
+
+    def _all_rows(self, reader: Reader) -> Delta:
+        rows = reader.rows()
         if len(rows) == 0:
             return empty(self.types)
         keys = [rows.columns[index] for index in self._partition]

@@ -388,8 +388,8 @@ def _joined(kind: JoinKind, left: Edge, right: Edge, *, keys: Iterable[tuple[int
         case "full":
             return ANY
         case "inner":
-            kept = of_right if left.distribution == EVERYWHERE else left.distribution
-            return _with_equals(kept, tuple((one, width + other) for one, other in keys))
+            distribution = of_right if left.distribution == EVERYWHERE else left.distribution
+            return _with_equals(distribution, tuple((one, width + other) for one, other in keys))
 
 
 def _with_equals(distribution: Distribution, pairs: Sequence[tuple[int, int]]) -> Distribution:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.spark.results import HeldResult
+from penstock.spark.results import PersistedResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +29,7 @@ class EpochRows:
         self._frame = frame
         self.small: bool = False
         self._expected_small = last is not None and last.small
-        self._cached: HeldResult | None = None
+        self._cached: PersistedResult | None = None
         self._local: list[pa.RecordBatch] | None = None
 
     def __enter__(self) -> Self:
@@ -39,7 +38,7 @@ class EpochRows:
         if self._local is not None:
             self.small = sum(batch.nbytes for batch in self._local) <= SMALL_BYTES
             return self
-        self._cached = HeldResult(self._frame, tag=f"penstock-epoch-{uuid.uuid4().hex[:12]}")
+        self._cached = PersistedResult(self._frame, tag=f"penstock-epoch-{uuid.uuid4().hex[:12]}")
         try:
             self._cached.materialise()
         except BaseException:
@@ -47,9 +46,7 @@ class EpochRows:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._local = None
         if self._cached is not None:
             self._cached.release()
@@ -79,6 +76,6 @@ class EpochRows:
             raise
         return list(rows.to_batches())
 
-    def _bytes(self, cached: HeldResult) -> int:
+    def _bytes(self, cached: PersistedResult) -> int:
         infos: Any = self._frame.sparkSession.sparkContext._jsc.sc().getRDDStorageInfo()
         return sum(int(info.memSize()) + int(info.diskSize()) for info in infos if info.id() == cached.rdd_id)

@@ -83,8 +83,8 @@ def retry(
                     'wait longer with .option("retry_for", "30 minutes")',
                     retryable=True,
                 ) from error
-            asked = error.seconds if isinstance(error, RetryAfter) else 0.0
-            pause = min(max(policy.pause(attempt), asked), max(0.0, policy.seconds - spent))
+            retry_after = error.seconds if isinstance(error, RetryAfter) else 0.0
+            pause = min(max(policy.pause(attempt), retry_after), max(0.0, policy.seconds - spent))
             status.waiting(f"waiting for {description}: {reason} (attempt {attempt}, next in {pause:.1f} s)")
             if status.stopping.wait(pause):
                 raise Drained from error

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import Field
-
-from penstock.options import PathText
 from penstock.sources.base import Context, Source, SourceFrame
-from penstock.sources.spark_options import Schema, SparkOptions
+from penstock.sources.spark_options import FileColumns, FilePath, SparkOptions
 from penstock.spark.micro_batch import frames
 
 _ELSEWHERE = "is for Kafka and for files of JSON and CSV"
@@ -24,14 +21,8 @@ class FileOptions(SparkOptions):
         "max_record_bytes": "is for Kafka and for files of JSON",
     }
 
-    path: PathText = Field(
-        description="a folder, a pattern or one file, local or in an object store (`s3://...`)"
-    )
-    columns: Schema = Field(
-        None,
-        validation_alias="schema",
-        description="the columns; without it the source infers them once from the files that are there",
-    )
+    path: FilePath
+    columns: FileColumns = None
 
 
 class FileSource(Source):

@@ -123,7 +123,7 @@ def _misfits(path: str, value: Any, kind: Any) -> Iterator[str]:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON is one of a simple type of Spark, as far as that can be told here."""
+    """Whether a value of JSON is one of a simple type of Spark, as far as that can be checked here."""
     name = kind.typeName()
     if name == "string":
         return True

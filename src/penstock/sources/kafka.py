@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from penstock.errors import ConfigError
-from penstock.options import FromSetting, IgnoringCase, Others, mistake
+from penstock.options import IgnoringCase, Others, mistake
 from penstock.sources import bad_record, kafka_group
 from penstock.sources.avro_record import AvroDecoder, with_writers
 from penstock.sources.bad_record import (
@@ -25,7 +25,7 @@ from penstock.sources.json_record import JsonDecoder, WhyNotJson
 from penstock.sources.schema_registry import SchemaRegistry
 from penstock.sources.spark_options import Schema
 from penstock.spark.connectors import ensure_format
-from penstock.spark.kafka_access import for_java, prefixed, unprefixed
+from penstock.spark.kafka_access import SERVERS, BootstrapServers, for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan
 from penstock.spark.micro_batch.frames import as_struct
 
@@ -50,7 +50,6 @@ CONSUMER = {
 
 OWN = ("key", "topic", "partition", "offset", "timestamp")
 """Columns of Kafka's own that stand beside those of the value, with an underscore."""
-SERVERS = "kafka.bootstrap.servers"
 
 
 class KafkaOptions(BadRecordOptions):
@@ -62,12 +61,7 @@ class KafkaOptions(BadRecordOptions):
     )
 
     topic: str = Field(description='a topic, several (`"a,b"`) or a pattern (`"/orders-.*/"`)')
-    bootstrap_servers: Annotated[
-        str, FromSetting("kafka_bootstrap_servers", "host:9092", code="KAFKA_SERVERS")
-    ] = Field(
-        validation_alias=AliasChoices("bootstrap_servers", SERVERS),
-        description="the brokers, `host:9092,other:9092`",
-    )
+    bootstrap_servers: BootstrapServers
     columns: Schema = Field(
         None,
         validation_alias="schema",

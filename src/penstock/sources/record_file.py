@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from penstock.options import PathText, mistake
+from penstock.options import mistake
 from penstock.sources.bad_record import BadRecordOptions
-from penstock.sources.spark_options import Schema
+from penstock.sources.spark_options import FileColumns, FilePath
 
 if TYPE_CHECKING:
     from typing import Self
@@ -22,14 +22,8 @@ FILE = "_file"
 class RecordFileOptions(BadRecordOptions):
     """Where the files are, and what happens with records that do not fit."""
 
-    path: PathText = Field(
-        description="a folder, a pattern or one file, local or in an object store (`s3://...`)"
-    )
-    columns: Schema = Field(
-        None,
-        validation_alias="schema",
-        description="the columns; without it the source infers them once from the files that are there",
-    )
+    path: FilePath
+    columns: FileColumns = None
 
     @property
     def mode(self) -> str | None:

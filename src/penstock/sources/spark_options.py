@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
-from penstock.options import Options, Others, mistake
+from penstock.options import Options, Others, PathText, mistake
 
 if TYPE_CHECKING:
     from typing import Self
@@ -17,6 +17,17 @@ Schema = Annotated[
     WithJsonSchema({"type": ["string", "object"], "examples": ["id BIGINT, amount DECIMAL(10,2)"]}),
 ]
 """Columns: a DDL string, a `pyarrow.Schema` or a PySpark StructType."""
+FilePath = Annotated[
+    PathText,
+    Field(description="a folder, a pattern or one file, local or in an object store (`s3://...`)"),
+]
+FileColumns = Annotated[
+    Schema,
+    Field(
+        validation_alias="schema",
+        description="the columns; without it the source infers them once from the files that are there",
+    ),
+]
 
 
 class SparkOptions(Options):

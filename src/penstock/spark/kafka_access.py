@@ -8,9 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, Field
 
 from penstock.errors import ConfigError
+from penstock.options import FromSetting
+
+SERVERS = "kafka.bootstrap.servers"
+BootstrapServers = Annotated[
+    str,
+    FromSetting("kafka_bootstrap_servers", "host:9092", code="KAFKA_SERVERS"),
+    Field(
+        validation_alias=AliasChoices("bootstrap_servers", SERVERS),
+        description="the brokers, `host:9092,other:9092`",
+    ),
+]
+"""The option of sources and sinks."""
 
 # Login modules of Java for a mechanism; others need more than a user and a password.
 _MODULES = {

@@ -28,18 +28,18 @@ def read(spark: SparkSession, form: str, path: Paths, *, schema: Any = None, **o
     if schema is not None:
         chosen.pop("inferSchema", None)
     many = [path] if isinstance(path, str | os.PathLike) else list(path)
-    places = [absolute(part) for part in many]
+    paths = [absolute(part) for part in many]
     if (
         form == "csv"
         and not names & {"sep", "delimiter"}
-        and all(extension(place) == ".tsv" for place in places)
+        and all(extension(path) == ".tsv" for path in paths)
     ):
         chosen["sep"] = "\t"
     reader = spark.read.format(form).options(**chosen, **options)
     if schema is not None:
         # A StructType is Spark's own; text may use Arrow's names.
         reader = reader.schema(schema if hasattr(schema, "fields") else to_ddl(to_arrow_schema(schema)))
-    return reader.load(places if len(places) > 1 else places[0])
+    return reader.load(paths if len(paths) > 1 else paths[0])
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -59,7 +59,7 @@ def is_uri(path: str) -> bool:
 def frame_of_rows(spark: SparkSession, rows: Any, schema: Any = None) -> DataFrame:
     """Return rows of any kind as a DataFrame of this session."""
     if schema is None and hasattr(rows, "createOrReplaceTempView") and rows.sparkSession is spark:
-        return rows  # type: ignore[no-any-return]  # a PySpark DataFrame, told by its methods
+        return rows  # type: ignore[no-any-return]  # a PySpark DataFrame, recognised by its methods
     return frame_of_arrow(spark, to_arrow(rows, schema))
 
 

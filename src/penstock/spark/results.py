@@ -1,7 +1,7 @@
-"""A query's result held by Spark as Arrow batches, and read partition by partition.
+"""A query's result that Spark persists as Arrow batches, and that is read partition by partition.
 
 The query runs once: its last stage writes Arrow batches that Spark keeps, in memory and on disk, where they were made. Reading a
-partition is a small job of its own over what is kept, so that partitions can be read in any order, by several threads and
+partition is a small job of its own over what is persisted, so that partitions can be read in any order, by several threads and
 again, with the same rows each time, and the whole never passes through the driver at once.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class HeldResult:
+class PersistedResult:
     """The partitions of one result; `materialise` computes them, `read` gives their batches, `release` lets them go."""
 
     def __init__(self, frame: DataFrame, *, tag: str, released: Callable[[], None] = lambda: None) -> None:
@@ -68,7 +68,7 @@ class HeldResult:
 class SparkExecution:
     """How an operation runs on Spark: in a thread of its own, under a tag of its own.
 
-    `frame` makes the DataFrame, inside that thread; `failed` is what the user is told about an exception.
+    `frame` makes the DataFrame, inside that thread; `failed` translates an exception into the error that the user gets.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class SparkExecution:
         self._work = work
         self._run.start()
 
-    def hold(self) -> HeldResult:
+    def execute(self) -> PersistedResult:
         """Make the DataFrame and run all of its stages but the last."""
         self.frame = self._make()
-        result = HeldResult(self.frame, tag=self.tag, released=self._forget)
+        result = PersistedResult(self.frame, tag=self.tag, released=self._forget)
         self.result_rdd = result.rdd_id
         return result
 
@@ -106,7 +106,7 @@ class SparkExecution:
         cancel_tag(self._spark, self.tag)
 
     def translate(self, error: BaseException) -> PenstockError:
-        """Return what the user is told."""
+        """Return the error that the user gets."""
         return self._failed(error)
 
     def _forget(self) -> None:

@@ -184,9 +184,9 @@ def _depth(words: list[Token]) -> int:
     if not _is_compound(words):
         return 0
     depth = 0
-    for place, token in enumerate(words):
-        before = words[place - 1].upper if place else ""
-        after = words[place + 1].upper if place + 1 < len(words) else ""
+    for position, token in enumerate(words):
+        before = words[position - 1].upper if position else ""
+        after = words[position + 1].upper if position + 1 < len(words) else ""
         if before == "." or (token.upper == "CASE" and before == "END"):
             continue
         if token.upper in ("BEGIN", "CASE"):

@@ -46,12 +46,14 @@ def key_column(kind: pa.DataType, *, as_rows: bool) -> KeyColumn:
 class FixedColumn(Composite):
     """Keys of one width, in an array by slot."""
 
-    __slots__ = ("_as_rows", "_kind", "_nulls", "_values")
+    __slots__ = ("_as_rows", "_is_boolean", "_is_float", "_kind", "_nulls", "_values")
 
     def __init__(self, kind: pa.DataType, *, as_rows: bool) -> None:
         self._kind = kind
         self._as_rows = as_rows
-        probe = np.zeros(0, np.uint8) if pa.types.is_boolean(kind) else view(pa.array([], kind)).values
+        self._is_boolean = pa.types.is_boolean(kind)
+        self._is_float = pa.types.is_floating(kind)
+        probe = np.zeros(0, np.uint8) if self._is_boolean else view(pa.array([], kind)).values
         assert probe is not None
         self._values = SlotArray(probe.dtype)
         self._nulls = SlotArray(np.bool_)  # as long as the values once there was a NULL, else empty
@@ -61,7 +63,7 @@ class FixedColumn(Composite):
         yield "nulls", self._nulls
 
     def _plain(self, column: pa.Array, rows: Positions | None) -> npt.NDArray[Any]:
-        if pa.types.is_boolean(self._kind):
+        if self._is_boolean:
             values: npt.NDArray[Any] = column.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False)
         else:
             fixed = view(column).values
@@ -70,7 +72,7 @@ class FixedColumn(Composite):
         if rows is not None:
             values = values.take(rows)
         # Adding 0.0 turns -0.0 into 0.0.
-        return values + 0.0 if values.dtype.kind == "f" and not self._as_rows else values
+        return values + 0.0 if self._is_float and not self._as_rows else values
 
     def reserve(self, size: int) -> None:
         self._values.reserve(size)
@@ -91,13 +93,13 @@ class FixedColumn(Composite):
         """Compare the keys at slots with rows of a column, pairwise."""
         mine, other = self._values.data[slots], self._plain(column, rows)
         equal: Bools = mine == other
-        if mine.dtype.kind == "f":
+        if self._is_float:
             if self._as_rows:
                 equal &= np.signbit(mine) == np.signbit(other)
             equal |= (mine != mine) & (other != other)
-        nulls = null_mask(column)
-        if nulls is None and not self._nulls.size:
+        if not self._nulls.size and column.null_count == 0:
             return equal
+        nulls = null_mask(column)
         none = np.zeros(len(rows), np.bool_)
         my_nulls = self._nulls.data[slots] if self._nulls.size else none
         other_nulls = none if nulls is None else nulls[rows]
@@ -109,7 +111,7 @@ class FixedColumn(Composite):
         values = self._values.data[slots]
         valid = ~self._nulls.data[slots] if self._nulls.size else None
         mask = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        if pa.types.is_boolean(self._kind):
+        if self._is_boolean:
             data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
         else:
             data = pa.py_buffer(values)

@@ -34,6 +34,7 @@ _ROW_BITS = np.uint64(0x0000000000FFFFFF)
 _ROW_SHIFT = np.uint64(40)
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ONE = np.uint64(1)
+_WEIGHT = np.ones(1, np.int8)
 _ROWS_PER_BUCKET = 4
 _CHUNK = 32_768  # words looked at together, so that they stay in the cache
 _LOOKUP_BELOW = 50_000  # searches from which plain binary search is faster, because neighbours share its path
@@ -96,7 +97,7 @@ class Run:
 
 def ones(count: int) -> Small:
     """Weights that are all one, in the memory of one."""
-    return np.broadcast_to(np.int8(1), count)
+    return np.ndarray(count, np.int8, _WEIGHT, strides=(0,))
 
 
 def _bytes(weights: Small) -> int:

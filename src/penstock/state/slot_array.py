@@ -1,6 +1,6 @@
 """An array with one row per slot, written in one way, so that every write can be undone, versioned and counted.
 
-`put` keeps the old rows of the slots that it writes. They undo the tick, and they are the before-images of every version that is being read
+`put` keeps the old rows of the slots that it writes. They undo the tick, and they are the before-images of every version that somebody has
 (a snapshot, a checkpoint), so that readers and ticks do not wait for each other. After a checkpoint the slots that are written are
 remembered: the next checkpoint writes those alone. The unit is the slot, not the page: a thousand random rows touch a thousand
 pages of any size.
@@ -11,6 +11,8 @@ To NumPy the array is one contiguous piece: a gather is `data[slots]`.
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +33,7 @@ class SlotArray(Leaf):
 
     def __init__(self, dtype: npt.DTypeLike, width: int = 0) -> None:
         self._use(np.zeros((_FEW, width) if width else _FEW, dtype), 0)
-        self._versions: tuple[Version, ...] = ()
+        self._versions: list[ref[Version]] = []
         self._changed: ChangedSlots | None = None
 
     def _use(self, space: Numbers, size: int) -> None:
@@ -52,16 +54,18 @@ class SlotArray(Leaf):
         if old is None:
             old = self.data[slots]
         self._undo.append((slots, old))
-        for version in self._versions:
-            version.images.append((slots, old))
+        if self._versions:
+            for version in self._open_versions():
+                version.images.append((slots, old))
         self.data[slots] = rows
 
     def append(self, start: int, rows: Numbers) -> None:
         """Write rows to the slots from `start` on, which no committed row has ever had: there is nothing to undo."""
         end = start + len(rows)
-        for version in self._versions:
-            if start < version.size:
-                version.images.append((np.arange(start, end), self.data[start:end].copy()))
+        if self._versions:
+            for version in self._open_versions():
+                if start < version.size:
+                    version.images.append((np.arange(start, end), self.data[start:end].copy()))
         if self._changed is not None:
             self._undo.append((np.arange(start, end), None))
         self.data[start:end] = rows
@@ -104,14 +108,17 @@ class SlotArray(Leaf):
         return int(self.size * self.data.itemsize * (self.data.shape[1] if self.data.ndim > 1 else 1))
 
     def version(self) -> Version:
-        """The rows as they are now, for as long as the version is not closed."""
+        """The rows as they are now, for as long as somebody has the version. Called between ticks."""
         version = Version(self)
-        self._versions = (*self._versions, version)
+        self._versions.append(ref(version))
         return version
 
-    def close(self, version: Version) -> None:
-        """Keep no more before-images for a version."""
-        self._versions = tuple(other for other in self._versions if other is not version)
+    def _open_versions(self) -> list[Version]:
+        """The versions that somebody still has."""
+        versions = [version for reference in self._versions if (version := reference()) is not None]
+        if len(versions) < len(self._versions):
+            self._versions = [ref(version) for version in versions]
+        return versions
 
     def track(self) -> None:
         """Remember from now on which slots are written: a checkpoint has all rows as they are now."""
@@ -122,7 +129,7 @@ class SlotArray(Leaf):
         return None if self._changed is None else self._changed.slots()
 
     def save(self) -> Image:
-        return Image(arrays={"rows": self.data[: self.size]})
+        return Image(arrays={"rows": self.version()})
 
     def load(self, image: Image) -> None:
         rows = numpy_array(image, "rows")
@@ -131,10 +138,13 @@ class SlotArray(Leaf):
                 f"a saved array has rows of {rows.dtype} {rows.shape[1:]}, expected {self.data.dtype} {self.data.shape[1:]}",
                 code="STATE_SHAPE",
             )
-        self._use(np.zeros((_FEW, *rows.shape[1:]), rows.dtype), 0)
-        self.reserve(len(rows))
-        self.data[: len(rows)] = rows
-        self._committed = self.size
+        if isinstance(image.arrays["rows"], Version) and len(rows) >= _FEW:
+            self._use(rows, len(rows))  # a copy already
+        else:
+            self._use(np.zeros((_FEW, *rows.shape[1:]), rows.dtype), 0)
+            self.reserve(len(rows))
+            self.data[: len(rows)] = rows
+            self._committed = self.size
 
     def load_file(self, path: str | PathLike[str], size: int, slots: Positions, rows: Numbers) -> None:
         """Be the `size` rows of a file, mapped privately, with some slots written over."""
@@ -150,7 +160,7 @@ class SlotArray(Leaf):
 class Version:
     """The rows of a slot array at one moment; ticks may write meanwhile, in another thread too."""
 
-    __slots__ = ("_array", "images", "size")
+    __slots__ = ("__weakref__", "_array", "images", "size")
 
     def __init__(self, array: SlotArray) -> None:
         self._array = array
@@ -166,10 +176,9 @@ class Version:
             rows[slots[inside] - begin] = old[inside]
         return rows
 
-    def close(self) -> None:
-        """The version is not read any more."""
-        self._array.close(self)
-        self.images.clear()
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All rows, for NumPy."""
+        return np.asarray(self.rows(0, self.size), dtype)
 
 
 class ChangedSlots:

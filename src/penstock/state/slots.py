@@ -31,16 +31,14 @@ _DISTINCT = 0.95
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-class Resolved:
-    """Rows and their slots: `touched[groups[i]]` is the slot of row i, and `leaders` are the first rows of each key."""
+class RowSlots:
+    """The slots of rows: `touched[groups[i]]` is the slot of row i."""
 
-    __slots__ = ("_slots", "groups", "leaders", "touched")
+    __slots__ = ("_slots", "groups", "touched")
 
-    def __init__(self, touched: Positions, groups: Positions, leaders: Positions) -> None:
-        self.touched = touched
-        self.groups = groups
-        self.leaders = leaders
-        self._slots: Positions | None = None
+    touched: Positions
+    groups: Positions
+    _slots: Positions | None
 
     @property
     def slots(self) -> Positions:
@@ -48,6 +46,18 @@ class Resolved:
         if self._slots is None:
             self._slots = self.touched.take(self.groups)
         return self._slots
+
+
+class Resolved(RowSlots):
+    """The slots of rows by their keys; `leaders` are the first rows of each key."""
+
+    __slots__ = ("leaders",)
+
+    def __init__(self, touched: Positions, groups: Positions, leaders: Positions) -> None:
+        self.touched = touched
+        self.groups = groups
+        self.leaders = leaders
+        self._slots = None
 
 
 def group_keys(columns: Sequence[pa.Array], hashes: Hashes, *, as_rows: bool) -> tuple[Positions, Positions]:
@@ -119,7 +129,6 @@ class Slots(Composite):
         self._as_rows = as_rows
         self._columns = [key_column(kind, as_rows=as_rows) for kind in types]
         self._hashes = SlotArray(np.uint64)
-        self._live = SlotArray(np.bool_)
         self._index = Runs(self._alive)
         self._free: list[
             int
@@ -135,7 +144,6 @@ class Slots(Composite):
 
     def states(self) -> Iterator[tuple[str, State]]:
         yield "hashes", self._hashes
-        yield "live", self._live
         yield "index", self._index
         for at, column in enumerate(self._columns):
             yield f"key {at}", column
@@ -145,7 +153,11 @@ class Slots(Composite):
 
     def live(self) -> Positions:
         """All slots that have a key."""
-        return (self._live.data[: self.size]).nonzero()[0]
+        alive = np.ones(self.size, np.bool_)
+        alive[self._free[: self._free_count]] = False
+        for slots in self._released_after:
+            alive[slots] = False
+        return alive.nonzero()[0]
 
     def resolve(self, columns: Sequence[pa.Array], rows: int | None = None) -> Resolved:
         """Find the slot of every row's key; keys not seen before get one, until `rollback`."""
@@ -176,7 +188,6 @@ class Slots(Composite):
         """Give up slots; their keys can be read until the tick commits."""
         if len(slots):
             self._released_after = (*self._released_after, slots)
-            self._live.put(slots, False)
             # Entries of the index that still lead to a dead slot find another hash there.
             hashes = self._hashes.data[slots]
             self._hashes.put(slots, hashes ^ _ALL, hashes)
@@ -230,26 +241,45 @@ class Slots(Composite):
     def _find(self, wanted: Hashes, columns: Sequence[pa.Array], leaders: Positions) -> Positions:
         """Look up distinct keys, which come in hash order."""
         resolved = np.full(len(wanted), -1, np.int64)
+        rows, hashes = np.arange(len(wanted)), wanted  # the keys that no run has had so far
         for run in self._index.after:
-            hashes, slots = run.words, run.numbers[0]
-            rows = (resolved < 0).nonzero()[0]
             if len(rows) == 0:
                 break
-            at = _first(run, wanted if len(rows) == len(wanted) else wanted[rows])
-            while len(rows):
-                inside = at < len(hashes)
-                rows, at = rows[inside], at[inside]
-                same = hashes[at] == wanted[rows]
-                rows, at = rows[same], at[same]
-                if len(rows) == 0:
-                    break
-                candidates = slots[at]
-                match = self._hashes.data.take(candidates) == wanted[rows]
-                for stored, column in zip(self._columns, columns, strict=True):
-                    match &= stored.equal(candidates, column, leaders[rows])
-                resolved[rows[match]] = candidates[match]
-                rows, at = rows[~match], at[~match] + 1
+            at = _first(run, hashes)
+            # Behind the last entry the last hash is compared, which is smaller than what was searched.
+            hits = (run.words.take(at, mode="clip") == hashes).nonzero()[0]
+            if len(hits) == 0:
+                continue
+            self._match(run, at[hits], rows[hits], columns, leaders, resolved)
+            rest = (resolved.take(rows) < 0).nonzero()[0]
+            rows, hashes = rows[rest], hashes[rest]
         return resolved
+
+    def _match(
+        self,
+        run: Run,
+        at: Positions,
+        rows: Positions,
+        columns: Sequence[pa.Array],
+        leaders: Positions,
+        resolved: Positions,
+    ) -> None:
+        """Resolve the keys at `rows` whose hashes begin at `at` in a run: keys of one hash stand one behind the other."""
+        while len(rows):
+            candidates = run.numbers[0].take(at)
+            match = self._hashes.data.take(candidates) == run.words.take(at)
+            compared = leaders.take(rows)
+            for stored, column in zip(self._columns, columns, strict=True):
+                match &= stored.equal(candidates, column, compared)
+            if match.all():
+                resolved[rows] = candidates
+                return
+            resolved[rows[match]] = candidates[match]
+            rows, at = rows[~match], at[~match]
+            more = at + 1 < len(run)
+            rows, at = rows[more], at[more]
+            same = run.words.take(at + 1) == run.words.take(at)
+            rows, at = rows[same], at[same] + 1
 
     def _take_slots(self, hashes: Hashes, columns: Sequence[pa.Array], rows: Positions) -> Positions:
         count = len(hashes)
@@ -262,9 +292,8 @@ class Slots(Composite):
         self.size += count - reused
         slots[reused:] = np.arange(start, self.size)
         keys = gather(columns, rows)
-        for array, values in ((self._hashes, hashes), (self._live, np.ones(count, np.bool_))):
-            array.reserve(self.size)
-            array.assign(slots, values, reused)
+        self._hashes.reserve(self.size)
+        self._hashes.assign(slots, hashes, reused)
         for stored, column in zip(self._columns, keys, strict=True):
             stored.reserve(self.size)
             stored.put(slots, column, reused)

@@ -20,12 +20,21 @@ import pyarrow as pa
 from penstock.errors import StateError
 
 
+class Rows(Protocol):
+    """Rows that NumPy can have as an array: an array, or a version of one."""
+
+    def __array__(self, dtype: npt.DTypeLike | None = ..., copy: bool | None = ...) -> npt.NDArray[Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A state at rest: what JSON can say, arrays, and the images of its parts, each by name."""
+    """A state at rest: what JSON can say, arrays, and the images of its parts, each by name.
+
+    It stays what it is while ticks go on: an array that ticks write to is there as a version of it.
+    """
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, npt.NDArray[Any] | pa.Array] = field(default_factory=dict)
+    arrays: Mapping[str, Rows | pa.Array] = field(default_factory=dict)
     parts: Mapping[str, Image] = field(default_factory=dict)
 
 
@@ -48,7 +57,7 @@ class State(Protocol):
         """Bytes of memory."""
 
     def save(self) -> Image:
-        """The committed state. Its arrays must not be changed."""
+        """The committed state. Its arrays must not be changed. Called between ticks only; it may be read while ticks go on."""
 
     def load(self, image: Image) -> None:
         """Be what `save` gave, instead of what is there. Called between ticks only."""
@@ -144,6 +153,4 @@ def leaves(state: State, name: str = "") -> Iterator[tuple[str, State]]:
 
 def numpy_array(image: Image, name: str) -> npt.NDArray[Any]:
     """An array of an image."""
-    array = image.arrays[name]
-    assert isinstance(array, np.ndarray)
-    return array
+    return np.asarray(image.arrays[name])

@@ -70,7 +70,7 @@ class JobRecord:
 
 
 class QueryJob:
-    """A named query as the backend knows it; the lease is held from the constructor to `end` or `release`.
+    """A named query as the backend knows it; the lease is active from the constructor to `end` or `release`.
 
     `on_lost` is called once when the lease is lost: another process may run the query then. `on_request` is called, in a thread
     for each request, with what another process asks for.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.errors import PenstockError, StateError
@@ -161,12 +160,7 @@ class StreamingQuery:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

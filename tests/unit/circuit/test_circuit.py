@@ -14,6 +14,7 @@ from penstock.data.tick import Tick
 from penstock.errors import DataError, StateError
 from penstock.operators.arrange import Arrange
 from penstock.operators.base import Operator
+from penstock.operators.contents import of_arrangement
 from penstock.operators.linear import Select, Union, Values
 from penstock.state.arrangement import Arrangement
 
@@ -30,7 +31,7 @@ def numbers(delta: Delta) -> list[int]:
 
 
 class Entry(Operator):
-    """Keeps what it is fed, and fails when it is told to."""
+    """Keeps what it is fed, and fails when it shall."""
 
     def __init__(self, fails: Sequence[int] = (), *, failing_commit: bool = False) -> None:
         self.arrangement = Arrangement(TYPES, None)
@@ -61,11 +62,11 @@ class Entry(Operator):
 
 
 def chain(circuit: Circuit, *operators: Operator) -> list[int]:
-    places: list[int] = []
+    vertex_ids: list[int] = []
     for operator in operators:
-        contents = operator.rows if isinstance(operator, Entry) else None
-        places.append(circuit.add(operator, places[-1:], TYPES, contents=contents))
-    return places
+        contents = of_arrangement(operator.arrangement) if isinstance(operator, Entry) else None
+        vertex_ids.append(circuit.add(operator, vertex_ids[-1:], TYPES, contents=contents))
+    return vertex_ids
 
 
 def test_only_what_is_dirty_is_stepped_and_every_reader_sees_the_change() -> None:
@@ -146,7 +147,7 @@ def test_a_place_gets_another_operator_and_keeps_its_readers() -> None:
     (a,) = chain(circuit, Entry())
     behind = circuit.add(Select([0]), (a,), TYPES)
     circuit.replace(a, Values(rows()), [pa.int64(), pa.int64()])
-    assert len(circuit.places[a].nothing.columns) == 2
+    assert len(circuit.vertices[a].nothing.columns) == 2
     circuit.replace(a, Entry(), TYPES)
     stepped = circuit.step({a: rows(5)}, TICK)
     assert numbers(stepped.outputs[behind]) == [5]
@@ -159,14 +160,14 @@ def test_what_several_own_goes_with_the_last_of_them() -> None:
     one, other = (circuit.add(Select([0]), (shared,), TYPES) for _ in range(2))
     circuit.own([a], Owner("source", "s"))
     until = frozenset({a})
-    for name, place in (("one", one), ("other", other)):
-        needed = circuit.reachable(place, until=until)
-        assert sorted(needed) == sorted([shared, place])
+    for name, vertex_id in (("one", one), ("other", other)):
+        needed = circuit.reachable(vertex_id, until=until)
+        assert sorted(needed) == sorted([shared, vertex_id])
         circuit.own(needed, Owner("view", name))
     assert circuit.disown(Owner("view", "one")) == [one]
-    assert set(circuit.places) == {a, shared, other}
+    assert set(circuit.vertices) == {a, shared, other}
     assert sorted(circuit.disown(Owner("view", "other"))) == [shared, other]
-    assert set(circuit.places) == {a}
+    assert set(circuit.vertices) == {a}
 
 
 def test_a_place_that_is_read_is_not_removed() -> None:
@@ -174,7 +175,7 @@ def test_a_place_that_is_read_is_not_removed() -> None:
     a, _ = chain(circuit, Entry(), Entry())
     with pytest.raises(AssertionError, match="has readers"):
         circuit.remove([a])
-    assert a in circuit.places
+    assert a in circuit.vertices
 
 
 def test_an_error_names_all_who_use_the_operator() -> None:
@@ -184,7 +185,7 @@ def test_an_error_names_all_who_use_the_operator() -> None:
     with pytest.raises(DataError) as alone:
         circuit.step({0: rows(1)}, TICK)
     assert alone.value.where == "view 'a', entry"
-    circuit.places[failing].operator = Entry([1])
+    circuit.vertices[failing].operator = Entry([1])
     circuit.own([failing], Owner("view", "b"))
     circuit.own([failing], Owner("view", "c"))
     with pytest.raises(DataError) as together:

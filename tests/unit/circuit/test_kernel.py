@@ -78,8 +78,8 @@ def tick(kernel: LocalKernel, **changes: Delta) -> Any:
     return stepped
 
 
-def places(kernel: LocalKernel) -> int:
-    return len(kernel._circuit.places)
+def vertex_count(kernel: LocalKernel) -> int:
+    return len(kernel._circuit.vertices)
 
 
 def test_a_step_gives_changes_and_times_by_name() -> None:
@@ -104,11 +104,11 @@ def test_a_step_that_is_rolled_back_has_not_happened() -> None:
 
 def test_views_share_operators_and_each_is_charged_for_them() -> None:
     kernel = kernel_of(totals=TOTALS)
-    alone = places(kernel)
+    alone = vertex_count(kernel)
     register(kernel, "joined", JOIN)
-    shared = [place for place in kernel._circuit.places.values() if len(place.owners) == 2]
-    assert [type(place.operator).__name__ for place in shared] == ["Filter"]
-    assert places(kernel) == alone + 3, "the filter's rows by key, the join, and the result"
+    shared = [vertex for vertex in kernel._circuit.vertices.values() if len(vertex.owners) == 2]
+    assert [type(vertex.operator).__name__ for vertex in shared] == ["Filter"]
+    assert vertex_count(kernel) == alone + 3, "the filter's rows by key, the join, and the result"
     seconds = tick(kernel, rows=delta((1, 5))).seconds
     assert seconds["totals"] > 0
     assert seconds["joined"] > 0
@@ -137,7 +137,7 @@ def test_a_dropped_view_takes_only_what_nobody_else_needs(first: str) -> None:
     tick(fresh, rows=delta((1, 5), (2, -1), (1, 6)), other=delta((1, 9)))
     assert counted(kernel.rows(second)) == counted(fresh.rows(second))
     kernel.drop(second)
-    assert places(kernel) == places(untouched)
+    assert vertex_count(kernel) == vertex_count(untouched)
     assert not kernel._relations.shared.nodes.keys() - {ROWS, OTHER}
     register(kernel, first, views[first])
     tick(untouched, rows=delta((1, 6)))
@@ -157,12 +157,12 @@ def test_a_view_that_others_read_is_not_dropped() -> None:
 def test_a_failed_registration_leaves_nothing() -> None:
     kernel = kernel_of(totals=TOTALS)
     tick(kernel, rows=delta((0, 5)))
-    before, names = places(kernel), set(kernel.states())
+    before, names = vertex_count(kernel), set(kernel.states())
     static = StaticRows(KernelSource("fixed", FIELDS), delta((1, 1)))
     failing = plan.Union(INVERSE.fields, (INVERSE, _inverse_of(plan.Scan(FIELDS, "fixed", (0, 1)))))
     with pytest.raises(DataError):
         register(kernel, "inverse", failing, statics=[static])
-    assert places(kernel) == before
+    assert vertex_count(kernel) == before
     assert set(kernel.states()) == names
     assert counted(tick(kernel, rows=delta((4, 5))).outputs["totals"]) == {(4, 5): 1}
 
@@ -189,23 +189,23 @@ def test_look_up_indexes_are_made_used_again_and_forgotten(monkeypatch: pytest.M
     kernel.add_source(KernelSource("rows", FIELDS))
     rows = Delta(tuple(pa.array([at, at + 1], pa.int64()) for at in range(4)), np.ones(2, np.int64))
     tick(kernel, wide=rows)
-    alone = places(kernel)
+    alone = vertex_count(kernel)
 
     def found(*columns: int) -> int:
         return len(kernel.lookup("wide", columns, [pa.array([column], pa.int64()) for column in columns]))
 
     assert found(0) == found(0) == 1
-    assert places(kernel) == alone + 1
+    assert vertex_count(kernel) == alone + 1
     assert found(0, 1) == found(1, 0) == 1
-    assert places(kernel) == alone + 2, "one index serves both orders of its columns"
+    assert vertex_count(kernel) == alone + 2, "one index serves both orders of its columns"
     assert found(0) == 1
     assert found(2) == 1
-    assert places(kernel) == alone + 2, "the one that was not used for longest is gone"
+    assert vertex_count(kernel) == alone + 2, "the one that was not used for longest is gone"
     memory = kernel.memory()
     assert found(0, 1) == 1
     assert kernel.memory() == pytest.approx(memory, rel=0.3)
     kernel.drop("wide")
-    assert places(kernel) == alone - 1
+    assert vertex_count(kernel) == alone - 1
     assert not kernel._relations.indexes._used
 
 
@@ -216,7 +216,7 @@ def test_a_source_is_looked_up_by_its_key_without_an_index() -> None:
     values = [pa.array([2], pa.int64()), pa.array([6], pa.int64())]
     assert counted(kernel.lookup("keyed", (0, 1), values)) == {(2, 6): 1}
     assert counted(kernel.lookup("keyed", (1, 0), values[::-1])) == {(2, 6): 1}
-    assert places(kernel) == 1
+    assert vertex_count(kernel) == 1
 
 
 def test_an_index_that_a_join_uses_stays_with_the_join(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_recomputing_keeps_no_operators() -> None:
         tick(one, rows=delta((1, 5)), other=delta((1, 1)))
     assert len(kernel.lookup("totals", [0], [pa.array([1])])) == 1
     kernel.recompute_always()
-    assert places(kernel) == 5, "two sources, two results and an index"
+    assert vertex_count(kernel) == 5, "two sources, two results and an index"
     for change in (delta((1, 6), (2, 2)), delta((1, 5), weight=-1)):
         steps = [tick(one, rows=change) for one in (kernel, incremental)]
         for name in ("totals", "joined"):

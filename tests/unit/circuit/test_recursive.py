@@ -130,4 +130,4 @@ def test_a_recursion_that_is_dropped_leaves_only_the_source() -> None:
     kernel.step({"edges": delta([(0, 1), (1, 2)])}, Tick(1, 0))
     kernel.commit()
     kernel.drop("paths")
-    assert len(kernel._circuit.places) == 1
+    assert len(kernel._circuit.vertices) == 1

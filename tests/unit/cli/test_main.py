@@ -124,6 +124,6 @@ def test_an_unknown_option_is_wrong_input(capsys: pytest.CaptureFixture[str]) ->
     assert "penstock doctor --help" in shown
 
 
-def test_a_query_without_quotes_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_without_quotes_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sql", "SELECT", "1"]) == 2
     assert "needs quotes" in capsys.readouterr().err

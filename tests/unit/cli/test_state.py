@@ -84,7 +84,7 @@ def test_reset_is_refused_while_the_job_runs(
     backend: Backend, lease: Lease, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["state", "reset", "orders", "--yes"]) == 1
-    assert "held by process 4711 on elsewhere" in capsys.readouterr().err
+    assert "owned by process 4711 on elsewhere" in capsys.readouterr().err
     assert checkpoint.is_dir()
     assert len(backend.state.items("orders")) == 2
 
@@ -125,4 +125,4 @@ def test_a_folder_with_other_things_is_left_alone(
     assert (checkpoint / "offsets").is_dir()
     assert len(backend.state.items("orders")) == 2
     # And the lease is free again.
-    assert backend.leases.acquire("orders", Owner("elsewhere", 1)).held
+    assert backend.leases.acquire("orders", Owner("elsewhere", 1)).active

@@ -106,7 +106,7 @@ def test_rows_without_columns_sum_up() -> None:
     assert len(consolidate(Delta((), np.array([2, -2])))) == 0
 
 
-def test_groups_are_told_apart_when_every_hash_is_the_same() -> None:
+def test_groups_stay_different_when_every_hash_is_the_same() -> None:
     values = pa.array([2, 1, None, 2, None, 1, 1])
     order, starts = group_rows(np.zeros(7, np.uint64), [values])
     groups = np.split(order, starts[1:])

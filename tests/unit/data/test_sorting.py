@@ -71,7 +71,7 @@ def test_several_columns_are_sorted(count: int, groups: int, values: int) -> Non
 
 @pytest.mark.parametrize("mask", [3, 0xFFF0000000000000, 0xFFFFFFFFFFFFFFFF])
 @pytest.mark.parametrize("distinct", [1, 40, 30_000])
-def test_rows_of_one_hash_are_told_apart(mask: int, distinct: int) -> None:
+def test_rows_of_one_hash_stay_different(mask: int, distinct: int) -> None:
     values = RANDOM.integers(0, distinct, 3_000 if mask == 3 else 30_000)
     column = pa.array([None if value == 1 else value for value in values.tolist()])
     with weakened(mask):

@@ -1,4 +1,4 @@
-"""Background stepping: what `feed` has accepted is not forgotten, one bad batch does not stop the others, and an end is told."""
+"""Background stepping: what `feed` has accepted is not forgotten, one bad batch does not stop the others, and an end is reported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("bad", [[0], [7], [3, 4], [0, 2, 7], list(range(8))], ids=str)
-def test_a_bad_batch_is_set_aside_and_all_others_go_in(
+def test_a_bad_batch_is_quarantined_and_all_others_go_in(
     flow: ps.IncrementalFlow, bad: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     flow.run(every=LONG)
@@ -77,13 +77,13 @@ def test_a_bad_batch_is_set_aside_and_all_others_go_in(
         flow.stop()
     assert ids(flow) == [number for number in range(8) if number not in bad]
     assert ids(flow, "other") == list(range(8))
-    aside = flow.quarantined("rows").to_pylist()
-    assert [found["id"] for found in aside] == bad
-    assert all(found["_reason"].startswith("rejected: DATA_DIVIDE_BY_ZERO: ") for found in aside)
+    quarantined = flow.quarantined("rows").to_pylist()
+    assert [row["id"] for row in quarantined] == bad
+    assert all(row["_reason"].startswith("rejected: DATA_DIVIDE_BY_ZERO: ") for row in quarantined)
     assert flow.metrics()["penstock_rejected_batches_total"] == len(bad)
     assert len(caplog.records) == len(bad)
     assert flow.waiting_rows() == 0
-    # A replay of what was set aside is not set aside twice.
+    # A replay of quarantined rows is not quarantined twice.
     assert not flow.feed("rows", [row(7)], ordinal=8)
 
 
@@ -146,7 +146,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[Fed]], bool]) 
     monkeypatch.setattr("penstock.engine.flow.run_tick", run_tick)
 
 
-def test_another_error_ends_the_stepping_and_is_told_by_all(
+def test_another_error_ends_the_stepping_and_all_raise_it(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

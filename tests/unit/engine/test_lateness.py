@@ -1,4 +1,4 @@
-"""Rows that come too late are set aside and counted."""
+"""Rows that come too late are quarantined and counted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_the_mark_of_earlier_ticks_decides() -> None:
     assert "3 rows in, 1 late, 0 out" in str(summary)
     assert ids(flow) == [1, 2, 3, 4, 6, 7]
     flow.tick("events", [row(8, 59)])
-    aside = flow.quarantined("events").to_pylist()
-    assert [(found["id"], found["_weight"], found["_reason"]) for found in aside] == [
+    quarantined = flow.quarantined("events").to_pylist()
+    assert [(row["id"], row["_weight"], row["_reason"]) for row in quarantined] == [
         (5, 1, "late: before 2024-03-01 12:50:00.000000"),
         (8, 1, "late: before 2024-03-01 13:00:00.000000"),
     ]

@@ -33,7 +33,7 @@ class InMemory:
     def start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, daemon=True).start()
 
-    def hold(self) -> InMemory:
+    def execute(self) -> InMemory:
         self.started.set()
         self._pass(self.planned)
         if self.error is not None:

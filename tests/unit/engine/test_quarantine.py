@@ -1,4 +1,4 @@
-"""Rows that were set aside: the latest ones, and a count of those that made room for them."""
+"""Quarantined rows: the latest ones, and a count of those that made room for them."""
 
 from __future__ import annotations
 

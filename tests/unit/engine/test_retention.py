@@ -143,13 +143,13 @@ def test_recomputing_reads_the_kept_columns() -> None:
 
 
 def test_memory_goes_down() -> None:
-    held = {}
+    state_bytes = {}
     for retain in ("all", "used"):
         flow = ps.IncrementalFlow()
         flow.register_source("orders", SCHEMA, retain=retain)
         view(flow, "totals", totals())
         flow.tick("orders", [row(number, number % 10, 1, f"{number:0>200}") for number in range(20_000)])
-        held[retain] = flow.metrics()["penstock_flow_state_bytes"]
+        state_bytes[retain] = flow.metrics()["penstock_flow_state_bytes"]
     # 200 bytes of text and a number against a hash of 16 bytes.
-    assert held["used"] < held["all"] / 4
-    assert held["used"] < 20_000 * 50
+    assert state_bytes["used"] < state_bytes["all"] / 4
+    assert state_bytes["used"] < 20_000 * 50

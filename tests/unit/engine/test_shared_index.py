@@ -136,8 +136,8 @@ def test_rows_are_kept_once(late: bool) -> None:
     assert len(flow._graph.kernel.states()) == len(alone._graph.kernel.states()) + 1, (
         "one for the view's rows"
     )
-    held = flow.metrics()["penstock_flow_state_bytes"]
-    assert held < 1.1 * alone.metrics()["penstock_flow_state_bytes"]
+    state_bytes = flow.metrics()["penstock_flow_state_bytes"]
+    assert state_bytes < 1.1 * alone.metrics()["penstock_flow_state_bytes"]
     whole = flow_of(["semi"], key="k")
     whole.tick("orders", ps.DeltaBatch.inserts(orders(5_000)))
     for each in (flow, whole):

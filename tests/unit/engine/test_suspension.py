@@ -87,8 +87,8 @@ def kernel(flow: ps.IncrementalFlow) -> LocalKernel:
     return local
 
 
-def places(flow: ps.IncrementalFlow) -> int:
-    return len(kernel(flow)._circuit.places)
+def vertex_count(flow: ps.IncrementalFlow) -> int:
+    return len(kernel(flow)._circuit.vertices)
 
 
 def suspended(flow: ps.IncrementalFlow) -> dict[str, tuple[int, str | None]]:
@@ -181,14 +181,14 @@ def test_a_resume_that_fails_again_leaves_the_view_with_the_new_error(flow: ps.I
     first = flow._graph.state.suspended["totals"].message
     flow.tick("rows", [row(5, 2**62), row(5, 2**62)])
     flow.tick("rows", ps.DeltaBatch.deletes([row(2, 2**62)]))
-    count_before, ticks_before = places(flow), flow._graph.state.ticks
+    vertices_before, ticks_before = vertex_count(flow), flow._graph.state.ticks
     with pytest.raises(ps.DataError) as caught:
         flow.resume_view("totals")
     again = flow._graph.state.suspended
     assert again["totals"].message == caught.value.message != first
     assert again["behind"].message == caught.value.message
     assert suspended(flow) == {"totals": (2, None), "behind": (2, "totals")}
-    assert (places(flow), flow._graph.state.ticks) == (count_before, ticks_before)
+    assert (vertex_count(flow), flow._graph.state.ticks) == (vertices_before, ticks_before)
     assert rows(flow, "totals") == [(1, 1)]
     assert rows(flow, "behind") == [(1,)]
     flow.tick("rows", ps.DeltaBatch.deletes([row(5, 2**62)]))
@@ -279,11 +279,11 @@ def test_a_shared_operator_takes_down_all_that_need_it(flow: ps.IncrementalFlow)
     add(flow, "twice", plan.Union(INVERSE.fields, (inverse(POSITIVE), inverse(POSITIVE))))
     add(flow, "positive", POSITIVE, "reject")
     flow.tick("rows", [row(1, 4)])
-    before = places(flow)
+    before = vertex_count(flow)
     flow.tick("rows", [row(1, 0)])
     assert suspended(flow) == {"inverse": (2, None), "twice": (2, None)}
     assert rows(flow, "positive") == [(1, 0), (1, 4)]
-    assert places(flow) == before - 2, "the projection and the union; the filter serves another view"
+    assert vertex_count(flow) == before - 2, "the projection and the union; the filter serves another view"
     flow.tick("rows", ps.DeltaBatch.deletes([row(1, 0)]))
     for name in ("inverse", "twice"):
         flow.resume_view(name)
@@ -317,7 +317,7 @@ def test_a_suspended_view_has_no_state_but_its_rows(flow: ps.IncrementalFlow) ->
     flow.tick("rows", [row(number % 7, number) for number in range(5_000)])
     full = kernel(flow).memory()
     flow.tick("rows", [row(1, 2**62), row(1, 2**62)])
-    assert places(flow) == 2, "the source and the rows of the view"
+    assert vertex_count(flow) == 2, "the source and the rows of the view"
     assert kernel(flow).memory() < full
     assert len(rows(flow, "totals")) == 7
     assert flow.lookup("totals", k=3)["v"].to_pylist() == [sum(range(3, 5_000, 7))]
@@ -341,7 +341,7 @@ def test_an_index_for_look_ups_follows_the_view(flow: ps.IncrementalFlow) -> Non
     flow.tick("rows", [row(1, 10)])
     assert sorted(flow.lookup("inverse", k=1)["d"].to_pylist()) == [10.0, 20.0, 25.0]
     flow.drop_view("inverse")
-    assert places(flow) == 1
+    assert vertex_count(flow) == 1
 
 
 def test_a_view_cannot_be_registered_on_a_suspended_one(flow: ps.IncrementalFlow) -> None:
@@ -370,7 +370,7 @@ def test_a_suspended_view_is_dropped_with_what_was_noted_of_it(flow: ps.Incremen
         flow.drop_view("inverse")
     flow.drop_view("count")
     flow.drop_view("inverse")
-    assert places(flow) == 1
+    assert vertex_count(flow) == 1
     assert not suspended(flow)
     add(flow, "inverse", totals(ROWS))
     flow.tick("rows", [row(1, 3)])
@@ -460,8 +460,8 @@ class Broken(Operator):
 )
 def test_any_error_of_a_view_suspends_it(flow: ps.IncrementalFlow, error: Exception) -> None:
     add(flow, "totals", totals(ROWS))
-    place = list(kernel(flow)._circuit.places.values())[1]
-    place.operator = Broken(error)
+    vertex = list(kernel(flow)._circuit.vertices.values())[1]
+    vertex.operator = Broken(error)
     summary = flow.tick("rows", [row(1, 4)])
     stopped = summary.views["totals"].suspended
     assert stopped is not None
@@ -472,8 +472,8 @@ def test_any_error_of_a_view_suspends_it(flow: ps.IncrementalFlow, error: Except
 
 def test_an_interrupt_is_no_error_of_a_view(flow: ps.IncrementalFlow) -> None:
     add(flow, "totals", totals(ROWS))
-    place = list(kernel(flow)._circuit.places.values())[1]
-    place.operator = Broken(KeyboardInterrupt())
+    vertex = list(kernel(flow)._circuit.vertices.values())[1]
+    vertex.operator = Broken(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         flow.tick("rows", [row(1, 4)])
     assert not suspended(flow)
@@ -532,7 +532,7 @@ def test_an_interrupt_while_views_are_suspended_or_resumed_comes_behind_it(
     assert rows(flow, "count") == [(2,)]
     for view in ("count", "inverse", "positive"):
         flow.drop_view(view)
-    assert places(flow) == 1
+    assert vertex_count(flow) == 1
     assert not kernel(flow)._relations.shared.nodes.keys() - {ROWS}
 
 
@@ -560,7 +560,7 @@ def test_a_suspension_survives_a_restart(flow: ps.IncrementalFlow) -> None:
     again = restored(flow)
     assert again._graph.state.suspended == flow._graph.state.suspended
     assert again.step().views["inverse"].suspended == flow._graph.state.suspended["inverse"]
-    assert places(again) == places(flow)
+    assert vertex_count(again) == vertex_count(flow)
     assert rows(again, "inverse") == [(1, 25.0)]
     assert rows(again, "same") == [(1, 25.0), (2, 20.0)]
     assert again.lookup("inverse", k=1)["d"].to_pylist() == [25.0]

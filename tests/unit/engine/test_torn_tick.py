@@ -109,17 +109,17 @@ class Failing(Operator):
 @contextmanager
 def failing(flow: ps.IncrementalFlow, number: int, *, late: bool) -> Iterator[None]:
     circuit: Circuit = flow._graph.kernel._circuit
-    place = list(circuit.places.values())[number]
-    operator = place.operator
-    place.operator = Failing(operator, late=late)
+    vertex = list(circuit.vertices.values())[number]
+    operator = vertex.operator
+    vertex.operator = Failing(operator, late=late)
     try:
         yield
     finally:
-        place.operator = operator
+        vertex.operator = operator
 
 
 def operators(flow: ps.IncrementalFlow) -> int:
-    return len(flow._graph.kernel._circuit.places)
+    return len(flow._graph.kernel._circuit.vertices)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its work", "after its work"])
@@ -175,9 +175,9 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
     """Whatever operator it meets: the tick has happened, watches have it, and the next one goes on."""
     circuit: Circuit = flow._graph.kernel._circuit
     watch = flow.watch_output("totals")
-    for number, place in enumerate(list(circuit.places.values())):
+    for number, vertex in enumerate(list(circuit.vertices.values())):
         interrupts = [KeyboardInterrupt()]
-        commit = place.operator.commit
+        commit = vertex.operator.commit
 
         def interrupted(commit: Any = commit, interrupts: list[Any] = interrupts) -> None:
             if interrupts:
@@ -185,7 +185,7 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
             commit()
 
         with monkeypatch.context() as patch:
-            patch.setattr(place.operator, "commit", interrupted)
+            patch.setattr(vertex.operator, "commit", interrupted)
             flow.feed("names", [{"k": 1, "v": 100 + number}])
             rows = [{"k": 1, "v": 1_000 + number}, {"k": 1_000 + number, "v": 0}]
             with pytest.raises(KeyboardInterrupt):
@@ -198,11 +198,11 @@ def test_an_interrupt_while_a_tick_is_made_final_comes_behind_it(
     )
 
 
-def test_a_commit_that_cannot_be_finished_is_told_by_every_later_tick(
+def test_a_commit_that_cannot_be_finished_is_raised_by_every_later_tick(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     circuit: Circuit = flow._graph.kernel._circuit
-    operator = list(circuit.places.values())[3].operator
+    operator = list(circuit.vertices.values())[3].operator
     monkeypatch.setattr(operator, "commit", lambda: (_ for _ in ()).throw(MemoryError()))
     for _ in range(2):
         with pytest.raises(ps.StateError) as caught:
@@ -211,13 +211,13 @@ def test_a_commit_that_cannot_be_finished_is_told_by_every_later_tick(
 
 
 def test_a_fault_while_a_view_is_filled_leaves_no_view(flow: ps.IncrementalFlow) -> None:
-    before, places = everything(flow), operators(flow)
+    before, count = everything(flow), operators(flow)
     overflow = plan.Aggregate((Field("s", "bigint"),), plan.Scan(FIELDS, "huge", (0, 1)), (), (SUM,))
     flow.register_source("huge", "k BIGINT, v BIGINT")
     flow.tick("huge", [{"k": 1, "v": 2**62}, {"k": 2, "v": 2**62}])
     with pytest.raises(ps.DataError):
         install(flow._graph, Prepared(plan.View("overflow", "", overflow), no_fragment), 0)
     assert "overflow" not in flow._graph.views
-    assert operators(flow) == places + 1
+    assert operators(flow) == count + 1
     flow.drop_source("huge")
     assert everything(flow)[0] == before[0]

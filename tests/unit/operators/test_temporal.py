@@ -70,7 +70,7 @@ def test_it_is_what_a_look_at_all_rows_gives(
     make: Callable[[], Operator], ticks: list[tuple[list[tuple[int | None, int, int]], int, bool]]
 ) -> None:
     operator = make()
-    held: Counter[tuple[int | None, int]] = Counter()
+    present: Counter[tuple[int | None, int]] = Counter()
     output: Counter[tuple[int | None, int]] = Counter()
     micros = 0
     for number, (rows, ahead, fails) in enumerate(ticks):
@@ -82,12 +82,12 @@ def test_it_is_what_a_look_at_all_rows_gives(
         micros += ahead
         end_tick(operator)
         for row, weight in _counted(delta).items():
-            held[row] += weight
+            present[row] += weight
         for row, weight in change.items():
             output[row] += weight
         expected = {
             row: weight
-            for row, weight in held.items()
+            for row, weight in present.items()
             if weight and row[0] is not None and row[0] > micros - HOUR
         }
         assert {row: weight for row, weight in output.items() if weight} == expected

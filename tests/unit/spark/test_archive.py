@@ -24,17 +24,17 @@ def jars(tmp_path: Path) -> ClassPath:
     return ClassPath(base=(tmp_path / "a.jar", tmp_path / "b.jar"))
 
 
-def finished(place: archive.Archive, path: ClassPath) -> archive.Archive:
+def finished(class_archive: archive.Archive, path: ClassPath) -> archive.Archive:
     """An archive as a build leaves it."""
-    place.folder.mkdir(parents=True, exist_ok=True)
-    place.classes.write_bytes(b"classes")
+    class_archive.folder.mkdir(parents=True, exist_ok=True)
+    class_archive.classes.write_bytes(b"classes")
     card = {
         "class path": [str(entry) for entry in path.base],
-        "head": archive.head(place.classes),
-        "files": {str(place.classes): archive.stamp(place.classes)},
+        "head": archive.head(class_archive.classes),
+        "files": {str(class_archive.classes): archive.stamp(class_archive.classes)},
     }
-    place.card.write_text(json.dumps(card))
-    return place
+    class_archive.card.write_text(json.dumps(card))
+    return class_archive
 
 
 def test_the_key_changes_with_all_that_matters(tmp_path: Path, jars: ClassPath) -> None:
@@ -54,35 +54,35 @@ def test_the_key_changes_with_all_that_matters(tmp_path: Path, jars: ClassPath) 
 
 
 def test_a_whole_archive_is_used(tmp_path: Path, jars: ClassPath) -> None:
-    place = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)
+    class_archive = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)
     path = replace(jars, after=(tmp_path / "connector.jar",))
-    assert archive.usable(place, path) == path
-    assert f"-XX:SharedArchiveFile={place.classes}" in archive.use(place)
-    assert "-Xshare:auto" in archive.use(place)
+    assert archive.usable(class_archive, path) == path
+    assert f"-XX:SharedArchiveFile={class_archive.classes}" in archive.use(class_archive)
+    assert "-Xshare:auto" in archive.use(class_archive)
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "gone", "no card", "bad card", "empty card"])
 def test_a_damaged_archive_is_not_used(tmp_path: Path, jars: ClassPath, damage: str) -> None:
-    place = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)
+    class_archive = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)
     match damage:
         case "cut":
-            os.truncate(place.classes, 3)
+            os.truncate(class_archive.classes, 3)
         case "changed":
-            place.classes.write_bytes(b"CLASSES")
-            os.utime(place.classes, ns=(1, 1))
+            class_archive.classes.write_bytes(b"CLASSES")
+            os.utime(class_archive.classes, ns=(1, 1))
         case "foreign":
-            status = place.classes.stat()
-            place.classes.write_bytes(b"CLASSES")
-            os.utime(place.classes, ns=(status.st_atime_ns, status.st_mtime_ns))
+            status = class_archive.classes.stat()
+            class_archive.classes.write_bytes(b"CLASSES")
+            os.utime(class_archive.classes, ns=(status.st_atime_ns, status.st_mtime_ns))
         case "gone":
-            place.classes.unlink()
+            class_archive.classes.unlink()
         case "no card":
-            place.card.unlink()
+            class_archive.card.unlink()
         case "bad card":
-            place.card.write_text("{")
+            class_archive.card.write_text("{")
         case "empty card":
-            place.card.write_text("[]")
-    assert archive.usable(place, jars) is None
+            class_archive.card.write_text("[]")
+    assert archive.usable(class_archive, jars) is None
 
 
 def test_only_one_build_at_a_time(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_leftovers_of_killed_builds_are_deleted(tmp_path: Path, jars: ClassPath)
 
 
 def test_the_archives_used_last_are_kept(tmp_path: Path, jars: ClassPath) -> None:
-    places = [finished(archive.Archive(tmp_path / "cds", f"k{number}"), jars) for number in range(5)]
-    for age, place in enumerate(places):
-        os.utime(place.card, (1000 - age, 1000 - age))
-    archive_build._prune(places[4])
-    assert sorted(path.stem for path in places[0].folder.glob("*.jsa")) == ["k0", "k1", "k4"]
+    archives = [finished(archive.Archive(tmp_path / "cds", f"k{number}"), jars) for number in range(5)]
+    for age, class_archive in enumerate(archives):
+        os.utime(class_archive.card, (1000 - age, 1000 - age))
+    archive_build._prune(archives[4])
+    assert sorted(path.stem for path in archives[0].folder.glob("*.jsa")) == ["k0", "k1", "k4"]
 
 
 def test_a_signature_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

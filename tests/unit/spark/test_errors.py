@@ -17,11 +17,11 @@ from penstock.spark.errors import translate
         Py4JError("An error occurred while calling z:org.apache.spark.api.python.PythonRDD.runJob"),
     ],
 )
-def test_a_jvm_that_is_gone_is_told_in_the_same_words_wherever_it_is_noticed(lost: Exception) -> None:
-    told = translate(lost, sql="SELECT 1")
-    assert isinstance(told, StateError)
-    assert (told.code, told.message) == ("SPARK_ENDED", "Spark has ended")
-    assert "spark.driver.memory" in (told.hint or "")
+def test_a_jvm_that_is_gone_is_reported_in_the_same_words_wherever_it_is_noticed(lost: Exception) -> None:
+    translated = translate(lost, sql="SELECT 1")
+    assert isinstance(translated, StateError)
+    assert (translated.code, translated.message) == ("SPARK_ENDED", "Spark has ended")
+    assert "spark.driver.memory" in (translated.hint or "")
 
 
 def test_an_answer_with_a_java_trace_is_not_a_lost_connection() -> None:

@@ -9,7 +9,7 @@ import pytest
 from penstock.spark.boot import gateway, scratch
 
 
-def test_a_long_log_is_moved_aside_while_it_is_written(tmp_path: Path) -> None:
+def test_a_long_log_is_rotated_while_it_is_written(tmp_path: Path) -> None:
     log = tmp_path / "jvm.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"x" * 100)

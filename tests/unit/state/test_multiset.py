@@ -54,7 +54,7 @@ def test_heads_and_tails_of_groups(case: str, mask: int) -> None:
     make, kinds, draw = CASES[case]
     rng = random.Random(3)
     with weakened(mask):
-        held: Multiset = make()
+        multiset: Multiset = make()
         truth: list[list[tuple[Any, ...]]] = [[] for _ in range(6)]
         for _ in range(30):
             before = [sorted(rows, key=order) for rows in truth]
@@ -71,25 +71,25 @@ def test_heads_and_tails_of_groups(case: str, mask: int) -> None:
                     changes.append((slot, row, times))
             columns = [pa.array([row[i] for _, row, _ in changes], kind) for i, kind in enumerate(kinds)]
             slots = np.array([slot for slot, _, _ in changes])
-            held.stage(slots, columns, np.array([weight for _, _, weight in changes]))
+            multiset.stage(slots, columns, np.array([weight for _, _, weight in changes]))
             after = [sorted(rows, key=order) for rows in after]
             for reverse in (False, True):
                 for places in (None, 1, 4):
-                    assert_reads(held, after, places, reverse, committed=False)
-                    assert_reads(held, before, places, reverse, committed=True)
+                    assert_reads(multiset, after, places, reverse, committed=False)
+                    assert_reads(multiset, before, places, reverse, committed=True)
             if rng.random() < 0.3:
-                held.rollback()
+                multiset.rollback()
             else:
-                end_tick(held)
+                end_tick(multiset)
                 truth = after
-            assert_reads(held, truth, None, False, committed=False)
+            assert_reads(multiset, truth, None, False, committed=False)
 
 
 def assert_reads(
-    held: Multiset, truth: list[list[Any]], places: int | None, reverse: bool, committed: bool
+    multiset: Multiset, truth: list[list[Any]], places: int | None, reverse: bool, committed: bool
 ) -> None:
     asked = np.array([4, 0, 5, 1, 3])
-    found = held.read(asked, places, reverse=reverse, committed=committed)
+    found = multiset.read(asked, places, reverse=reverse, committed=committed)
     rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
     for index, slot in enumerate(asked.tolist()):
         got = [
@@ -104,25 +104,29 @@ def assert_reads(
 
 
 def test_a_deleted_head_is_not_read_again() -> None:
-    held = OrderedValues(pa.int64())
+    multiset = OrderedValues(pa.int64())
     everyone = np.zeros(200_000, np.int64)
-    held.stage(everyone, [pa.array(np.arange(200_000))], np.ones(200_000, np.int64))
-    end_tick(held)
+    multiset.stage(everyone, [pa.array(np.arange(200_000))], np.ones(200_000, np.int64))
+    end_tick(multiset)
     for at in range(0, 50_000, 1000):
         gone = np.arange(at, at + 1000)
-        held.stage(everyone[:1000], [pa.array(gone)], np.full(1000, -1))
+        multiset.stage(everyone[:1000], [pa.array(gone)], np.full(1000, -1))
         start = (np.array([at ^ (1 << 63)], np.uint64),)
-        assert held.read(everyone[:1], 1, starts=start).columns[0][0].as_py() == at + 1000
-        end_tick(held)
-    assert held.read(everyone[:1], 3, reverse=True).columns[0].to_pylist()[:3] == [199_999, 199_998, 199_997]
+        assert multiset.read(everyone[:1], 1, starts=start).columns[0][0].as_py() == at + 1000
+        end_tick(multiset)
+    assert multiset.read(everyone[:1], 3, reverse=True).columns[0].to_pylist()[:3] == [
+        199_999,
+        199_998,
+        199_997,
+    ]
 
 
 def test_more_retractions_than_insertions_are_an_error() -> None:
-    held = OrderedRows([pa.large_string()], [])
+    multiset = OrderedRows([pa.large_string()], [])
     one = np.zeros(1, np.int64)
     with pytest.raises(InternalError):
-        held.stage(one, [pa.array(["x"], pa.large_string())], np.array([-1]))
-    held.rollback()
+        multiset.stage(one, [pa.array(["x"], pa.large_string())], np.array([-1]))
+    multiset.rollback()
     values = OrderedValues(pa.int64())
     values.stage(one, [pa.array([1])], np.array([-1]))
     with pytest.raises(InternalError):
@@ -130,19 +134,19 @@ def test_more_retractions_than_insertions_are_an_error() -> None:
 
 
 def test_memory_stays_level_under_churn() -> None:
-    held = OrderedRows([pa.int64()], [SortKey(0, descending=True)])
+    multiset = OrderedRows([pa.int64()], [SortKey(0, descending=True)])
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 1 << 40, 5000)
-    held.stage(rows % 50, [pa.array(rows)], np.ones(5000, np.int64))
-    end_tick(held)
+    multiset.stage(rows % 50, [pa.array(rows)], np.ones(5000, np.int64))
+    end_tick(multiset)
     sizes = []
     for _ in range(200):
         fresh = rng.integers(0, 1 << 40, 500)
         both = np.concatenate([rows[:500], fresh])
-        held.stage(both % 50, [pa.array(both)], np.repeat([-1, 1], 500))
-        end_tick(held)
+        multiset.stage(both % 50, [pa.array(both)], np.repeat([-1, 1], 500))
+        end_tick(multiset)
         rows = np.concatenate([rows[500:], fresh])
-        sizes.append(held.memory())
+        sizes.append(multiset.memory())
     assert max(sizes[100:]) <= 1.3 * max(sizes[:100])
-    read = held.read(np.arange(50))
+    read = multiset.read(np.arange(50))
     assert Counter(read.columns[0].to_pylist()) == Counter(rows.tolist())

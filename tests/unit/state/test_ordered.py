@@ -24,7 +24,7 @@ def entries(count: int, slots: int, most: int) -> tuple[list[np.ndarray], np.nda
     return [slot, word], RANDOM.integers(1, most + 1, count)
 
 
-def held(counts: OrderedCounts, slots: int) -> dict[tuple[int, int], int]:
+def counts_of(counts: OrderedCounts, slots: int) -> dict[tuple[int, int], int]:
     asked = np.arange(slots)
     found = counts.scan(asked)
     assert found.counts.dtype == np.int64
@@ -46,19 +46,19 @@ def test_a_large_change_is_many_small_ones(slots: int, most: int) -> None:
         part = slice(start, start + 1_700)
         in_ticks.stage([column[part] for column in columns], weights[part])
         end_tick(in_ticks)
-    assert held(at_once, slots) == held(in_ticks, slots) == dict(truth)
+    assert counts_of(at_once, slots) == counts_of(in_ticks, slots) == dict(truth)
     gone = slice(4_000, 20_000)
     for counts in (at_once, in_ticks):
         counts.stage([column[gone] for column in columns], -weights[gone])
         counts.rollback()
-        assert held(counts, slots) == dict(truth)
+        assert counts_of(counts, slots) == dict(truth)
         counts.stage([column[gone] for column in columns], -weights[gone])
         end_tick(counts)
     left = Counter(truth)
     for slot, word, weight in zip(*(column[gone].tolist() for column in (*columns, weights)), strict=True):
         left[(slot, word)] -= weight
     expected = {key: count for key, count in left.items() if count}
-    assert held(at_once, slots) == held(in_ticks, slots) == expected
+    assert counts_of(at_once, slots) == counts_of(in_ticks, slots) == expected
 
 
 def test_entries_take_few_bytes() -> None:

@@ -86,10 +86,19 @@ def test_a_version_stays_what_it_was() -> None:
     assert version.rows(0, 10).tolist() == list(range(10))
     assert version.rows(4, 6).tolist() == [4, 5]
     assert later.rows(0, 10).tolist() == [0, 1, 20, 3, 4, 50, 6, 7, 8, 9]
-    version.close()
-    later.close()
-    array.put(np.array([0]), np.array([9]))
-    assert version.images == []
+
+
+def test_nothing_is_kept_for_a_version_that_nobody_has() -> None:
+    array = SlotArray(np.int64)
+    array.reserve(10)
+    version, other = array.version(), array.version()
+    array.put(np.array([1]), np.array([1]))
+    images = version.images
+    del version
+    array.put(np.array([2]), np.array([2]))
+    array.append(5, np.array([5]))
+    assert [slots.tolist() for slots, _ in images] == [[1]]
+    assert [slots.tolist() for slots, _ in other.images] == [[1], [2], [5]]
 
 
 def test_a_version_is_read_while_ticks_write() -> None:

@@ -56,7 +56,7 @@ def test_events_arrive_in_order() -> None:
     assert recorder.heard == events
 
 
-def test_a_listener_that_raises_is_counted_and_told_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_raises_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Recorder):
         def on_query_started(self, event: QueryStartedEvent) -> None:
             raise ValueError("no")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.streaming.progress import from_spark
 
-TOLD = {
+SPARK_PROGRESS = {
     "batchId": 3,
     "numInputRows": 10,
     "timestamp": "2026-01-01T00:00:00.000Z",
@@ -33,7 +33,7 @@ TOLD = {
 
 
 def test_sums_over_operators_and_lag_of_sources() -> None:
-    made = from_spark(TOLD, trigger="processing_time(0)", output_rows=7)
+    made = from_spark(SPARK_PROGRESS, trigger="processing_time(0)", output_rows=7)
     assert (made.batch_id, made.input_rows, made.output_rows, made.duration_ms) == (3, 10, 7, 500)
     assert (made.state_rows, made.state_bytes, made.late_rows) == (5, 150, 5)
     assert made.input_rows_per_second == 20.0

@@ -139,7 +139,7 @@ def check_archive(settings: Settings) -> list[Finding]:
     try:
         java = find_java(settings)
     except ConfigError:
-        return []  # told by the check of Java
+        return []  # the check of Java reports it
     path = class_path(spark_home(), chosen)
     shared = archive.locate(settings.home, java, path, java_options(chosen, log4j=LOG4J))
     if archive.usable(shared, path) is None:

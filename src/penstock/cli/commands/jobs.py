@@ -43,7 +43,7 @@ def list_(output: Output = Format.TABLE, state: State = None) -> int:
     with open_state(state) as backend:
         rows = [as_row(job) for job in backend.jobs.list()]
     if not rows:
-        print(f"no jobs yet in {backend.place}", file=sys.stderr)
+        print(f"no jobs yet in {backend.location}", file=sys.stderr)
     write_list(rows, LIST, output)
     return DONE
 
@@ -125,7 +125,7 @@ def logs(
     """
     with open_state(state) as backend:
         job = backend.jobs.get(name)
-        path = _log_of(job, backend.place)
+        path = _log_of(job, backend.location)
 
         def running() -> bool:
             return not backend.jobs.get(job.name).state.ended

@@ -37,7 +37,7 @@ def list_(output: Output = Format.TABLE, state: State = None) -> int:
     with open_state(state) as backend:
         rows = [_as_row(backend, name) for name in _names(backend)]
     if not rows:
-        print(f"no state yet in {backend.place}", file=sys.stderr)
+        print(f"no state yet in {backend.location}", file=sys.stderr)
     write_list(rows, LIST, output)
     return DONE
 
@@ -77,7 +77,7 @@ def show(
         raise ConfigError(
             f"'{job_name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
-            where=backend.place,
+            where=backend.location,
             hint=suggest(key, (_path(*path) for path in items), what="key"),
         )
     write_list(values, ["namespace", "key", "value"], output)
@@ -131,7 +131,7 @@ def _job_name(backend: Backend, name: str) -> str:
         return name
     job = backend.jobs.find(name)
     if job is None:
-        raise unknown_job(name, names, place=backend.place)
+        raise unknown_job(name, names, location=backend.location)
     return job.name
 
 
@@ -139,7 +139,7 @@ def _as_row(backend: Backend, name: str) -> dict[str, Any]:
     job, lease, last = backend.jobs.find(name), backend.leases.get(name), backend.epochs.last(name)
     return {
         "name": name,
-        "held": f"{lease.owner.host}:{lease.owner.pid}" if lease is not None and lease.held else None,
+        "held": f"{lease.owner.host}:{lease.owner.pid}" if lease is not None and lease.active else None,
         "last_epoch": None if last is None else last.number,
         "last_epoch_at": None if last is None else last.committed_at,
         "values": len(backend.state.items(name)),

@@ -72,12 +72,12 @@ READ_GROUPS = frozenset(
 _NUMERIC_ONLY = frozenset({"Sum", "Average", "Percentile", "PercentileCont", "PercentileDisc", "Median"})
 
 
-def known(call: AggregateCall) -> str | None:
-    """Return why the kernel does not know this call, or None when it does.
+def unsupported(call: AggregateCall) -> str | None:
+    """Return why the kernel does not support this call, or None when it does.
 
-    >>> known(AggregateCall("Sum", (0,), "bigint")) is None
+    >>> unsupported(AggregateCall("Sum", (0,), "bigint")) is None
     True
-    >>> known(AggregateCall("HyperLogLogPlusPlus", (0,), "bigint"))
+    >>> unsupported(AggregateCall("HyperLogLogPlusPlus", (0,), "bigint"))
     'aggregate function HyperLogLogPlusPlus is not in the kernel'
     """
     if call.function not in AGGREGATES.builtin:

@@ -16,6 +16,7 @@ from penstock.data.arrays import Bools, Floats, Ints, Positions
 from penstock.data.column_view import null_mask, view
 from penstock.functions.aggregates.result import Result
 from penstock.plan.node import AggregateCall, SortKey
+from penstock.state.slots import RowSlots
 from penstock.state.state import State
 
 
@@ -38,10 +39,10 @@ class Selection:
         return f"of {list(self.args)}{' distinct' if self.distinct else ''}{where} without NULL in {list(self.required)}"
 
 
-class Rows:
-    """Rows on their way into a part: the touched slots, the index of each row's slot among them, its weight, the argument columns."""
+class Rows(RowSlots):
+    """Rows on their way into a part: their slots, weights and argument columns."""
 
-    __slots__ = ("_slots", "columns", "groups", "touched", "weights")
+    __slots__ = ("columns", "weights")
 
     def __init__(
         self, touched: Positions, groups: Positions, weights: Ints, columns: tuple[pa.Array, ...]
@@ -50,14 +51,7 @@ class Rows:
         self.groups = groups
         self.weights = weights
         self.columns = columns
-        self._slots: Positions | None = None
-
-    @property
-    def slots(self) -> Positions:
-        """The slot of every row."""
-        if self._slots is None:
-            self._slots = self.touched.take(self.groups)
-        return self._slots
+        self._slots = None
 
 
 class Part(State, Protocol):

@@ -44,9 +44,8 @@ class DistinctRows(Composite):
         changed = np.flatnonzero(weights)
         entries = resolved.touched[changed]
         # Stored arguments, not those of this delta: 0.0 and -0.0 are one value and must come and go as the same one.
-        slots, *columns = self._index.keys(entries)
-        touched, groups = np.unique(slots.to_numpy(), return_inverse=True)
-        return Rows(touched, groups, weights[changed], tuple(columns))
+        columns = tuple(self._index.key(at, entries) for at in range(1, 1 + len(rows.columns)))
+        return Rows(rows.touched, rows.groups.take(resolved.leaders[changed]), weights[changed], columns)
 
     def entries(self, slots: Positions, others: Positions) -> Rows:
         """All arguments of the groups at `others` with their counts, as rows of the groups at `slots`, pairwise: what a merge takes in."""

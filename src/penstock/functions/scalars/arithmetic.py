@@ -25,7 +25,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     array,
-    blame,
+    bad_row_error,
     eval_mode,
     from_numbers,
     is_decimal,
@@ -149,19 +149,17 @@ def unscaled_rows(
     constant = all(isinstance(value, pa.Scalar) for value in values)
     count = 1 if constant else length
     lists = [decimals.unscaled(value, count) for value in values]
-    found: list[int | None] = []
-    for index, row in enumerate(zip(*lists, strict=True)):
+    results: list[int | None] = []
+    for position, row in enumerate(zip(*lists, strict=True)):
         if None in row:
-            found.append(None)
+            results.append(None)
             continue
         try:
-            found.append(twin(*row))
+            results.append(twin(*row))
         except AnsiError as error:
-            bad = np.zeros(count, bool)
-            bad[index] = True
-            raise blame(call, values, count, bad, error) from None
-    result = decimals.from_unscaled(found, kind) if pa.types.is_decimal(kind) else pa.array(found, kind)
-    return result[0] if constant else result
+            raise bad_row_error(call, values, position, error) from None
+    column = decimals.from_unscaled(results, kind) if pa.types.is_decimal(kind) else pa.array(results, kind)
+    return column[0] if constant else column
 
 
 # ------------------------------------------------------------------ division
@@ -173,7 +171,7 @@ def _zero_guard(call: Call, values: list[Datum], length: int) -> Any:
     zeros = numbers(divisor, length, 1) == 0
     bad = zeros & valid_mask(divisor, length) & valid_mask(values[0], length)
     if bad.any() and eval_mode(call) == "ANSI" and call.option("failOnError", True):
-        raise blame(call, values, length, bad, AnsiError("division by zero", DIVIDE_BY_ZERO))
+        raise bad_row_error(call, values, int(np.argmax(bad)), AnsiError("division by zero", DIVIDE_BY_ZERO))
     return bad
 
 
@@ -244,11 +242,11 @@ def _small_divide(one: Datum, two: Datum, length: int, shift: int, kind: pa.Data
         return None
     shifted = np.abs(top) * decimals.power(shift)
     size = np.abs(bottom)
-    whole = shifted // size
-    whole += (shifted - whole * size) * 2 >= size
-    if kind.precision < 19 and (whole >= decimals.power(kind.precision)).any():
+    quotients = shifted // size
+    quotients += (shifted - quotients * size) * 2 >= size
+    if kind.precision < 19 and (quotients >= decimals.power(kind.precision)).any():
         return None
-    result = decimals.from_small(np.where((top < 0) != (bottom < 0), -whole, whole), valid, kind)
+    result = decimals.from_small(np.where((top < 0) != (bottom < 0), -quotients, quotients), valid, kind)
     both = isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar)
     return result[0] if both else result
 
@@ -287,8 +285,8 @@ def _integral_divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _numpy_truncated(one: Any, two: Any) -> Any:
-    whole = np.floor_divide(one, two)
-    return whole + ((whole * two != one) & ((one < 0) != (two < 0)))
+    floors = np.floor_divide(one, two)
+    return floors + ((floors * two != one) & ((one < 0) != (two < 0)))
 
 
 def _over_numbers(
@@ -312,8 +310,8 @@ def _over_numbers(
             return rows_of(call, twin, values, length, kind)
         valid = valid_mask(values[0], length) & valid_mask(values[1], length) & ~bad
         with np.errstate(invalid="ignore"):
-            found = fast(one, np.where(two == 0, 1, two))
-        return from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
+            results = fast(one, np.where(two == 0, 1, two))
+        return from_numbers(results.astype(kind.to_pandas_dtype()), valid, kind)
 
     return run
 

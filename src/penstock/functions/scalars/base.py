@@ -179,8 +179,8 @@ def rows_of(
     """Apply a Python function to every row."""
     if all(isinstance(value, pa.Scalar) for value in values):
         lists = [[value.as_py()] for value in values]
-        found = _apply(call, twin, zip(*lists, strict=True))
-        return pa.scalar(found[0], kind) if values else pa.scalar(twin(), kind)
+        results = _apply(call, twin, zip(*lists, strict=True))
+        return pa.scalar(results[0], kind) if values else pa.scalar(twin(), kind)
     lists = [
         [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist() for value in values
     ]
@@ -188,16 +188,16 @@ def rows_of(
 
 
 def _apply(call: Call, twin: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
     for row in rows:
         if None in row:
-            found.append(None)
+            results.append(None)
             continue
         try:
-            found.append(twin(*row))
+            results.append(twin(*row))
         except AnsiError as error:
             raise ansi_error(call, error, row) from None
-    return found
+    return results
 
 
 class AnsiError(ValueError):
@@ -227,15 +227,9 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
     )
 
 
-def blame(
-    call: Call, values: Sequence[Datum], length: int, bad: npt.NDArray[np.bool_], error: AnsiError
-) -> DataError:
-    """The error for the first row that is marked bad."""
-    position = int(np.argmax(bad)) if len(bad) else 0
-    row = [
-        value.as_py() if isinstance(value, pa.Scalar) else value[min(position, len(value) - 1)].as_py()
-        for value in values
-    ]
+def bad_row_error(call: Call, values: Sequence[Datum], position: int, error: AnsiError) -> DataError:
+    """The error for the row at a position that ANSI mode refuses."""
+    row = [value.as_py() if isinstance(value, pa.Scalar) else value[position].as_py() for value in values]
     return ansi_error(call, error, row)
 
 
@@ -252,8 +246,8 @@ def valid_mask(value: Datum, length: int) -> npt.NDArray[np.bool_]:
 def numbers(value: Datum, length: int, fill: Any = 0) -> npt.NDArray[Any]:
     """The values of a fixed-width column as NumPy, with NULLs replaced."""
     if isinstance(value, pa.Scalar):
-        found = value.as_py()
-        return np.full(length, fill if found is None else found, dtype=value.type.to_pandas_dtype())
+        constant = value.as_py()
+        return np.full(length, fill if constant is None else constant, dtype=value.type.to_pandas_dtype())
     if value.null_count:
         value = value.fill_null(fill)
     result: npt.NDArray[Any] = value.to_numpy(zero_copy_only=False)

@@ -27,7 +27,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     array,
-    blame,
+    bad_row_error,
     eval_mode,
     from_numbers,
     is_decimal,
@@ -63,30 +63,30 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
         source_low, source_high = INTEGRAL_RANGE[source]
         if low <= source_low and source_high <= high:
             return pc.cast(value, kind)
-        found = numbers(value, length)
-        outside = (found < low) | (found > high)
-        return _narrow(call, value, length, found, outside, kind)
-    found = numbers(value, length)
+        values = numbers(value, length)
+        outside = (values < low) | (values > high)
+        return _narrow(call, value, length, values, outside, kind)
+    values = numbers(value, length)
     with np.errstate(invalid="ignore"):
         # As Java compares: rounded towards the range on both sides, so that 127.9 is a tinyint and NaN is nothing.
-        outside = ~((np.floor(found) <= high) & (np.ceil(found) >= low))
+        outside = ~((np.floor(values) <= high) & (np.ceil(values) >= low))
         if call.type == "bigint":
             # 2^63 as a double equals the bound after rounding; Java compares in double too and saturates.
-            whole = np.where(found >= 2.0**63, 2**63 - 1, np.where(outside, 0, found).astype(np.int64))
+            integers = np.where(values >= 2.0**63, 2**63 - 1, np.where(outside, 0, values).astype(np.int64))
         else:
-            whole = np.trunc(np.where(outside, 0, found)).astype(np.int64)
-    return _narrow(call, value, length, whole, outside, kind)
+            integers = np.trunc(np.where(outside, 0, values)).astype(np.int64)
+    return _narrow(call, value, length, integers, outside, kind)
 
 
-def _narrow(call: Call, value: Datum, length: int, found: Any, outside: Any, kind: pa.DataType) -> Datum:
+def _narrow(call: Call, value: Datum, length: int, integers: Any, outside: Any, kind: pa.DataType) -> Datum:
     valid = valid_mask(value, length)
     bad = outside & valid
     if bad.any():
         if eval_mode(call) == "ANSI":
-            raise blame(call, [value], length, bad, _too_large(call.type))
+            raise bad_row_error(call, [value], int(np.argmax(bad)), _too_large(call.type))
         valid = valid & ~bad
-        found = np.where(bad, 0, found)
-    result = from_numbers(found.astype(kind.to_pandas_dtype()), valid, kind)
+        integers = np.where(bad, 0, integers)
+    result = from_numbers(integers.astype(kind.to_pandas_dtype()), valid, kind)
     return result[0] if isinstance(value, pa.Scalar) else result
 
 
@@ -127,16 +127,14 @@ def _whole_rows(
     call: Call, twin: Callable[[Any], int | None], value: Datum, length: int, kind: pa.DataType
 ) -> Datum:
     items = [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist()
-    found: list[int | None] = []
-    for index, item in enumerate(items):
+    results: list[int | None] = []
+    for position, item in enumerate(items):
         try:
-            found.append(None if item is None else twin(item))
+            results.append(None if item is None else twin(item))
         except AnsiError as error:
-            bad = np.zeros(length, bool)
-            bad[index] = True
-            raise blame(call, [value], length, bad, error) from None
-    result = decimals.from_unscaled(found, kind)
-    return result[0] if isinstance(value, pa.Scalar) else result
+            raise bad_row_error(call, [value], position, error) from None
+    column = decimals.from_unscaled(results, kind)
+    return column[0] if isinstance(value, pa.Scalar) else column
 
 
 def _decimal_to_decimal(call: Call, value: Datum, length: int) -> Datum:
@@ -159,10 +157,10 @@ def _decimal_to_integral(call: Call, value: Datum, length: int) -> Datum:
     ansi = eval_mode(call) == "ANSI"
 
     def exact(number: int) -> int | None:
-        whole = abs(number) // decimals.power(scale)
-        whole = whole if number >= 0 else -whole
-        if low <= whole <= high:
-            return whole
+        integer = abs(number) // decimals.power(scale)
+        integer = integer if number >= 0 else -integer
+        if low <= integer <= high:
+            return integer
         if ansi:
             raise _too_large(call.type)
         return None
@@ -177,10 +175,12 @@ def _decimal_to_double(call: Call, value: Datum, length: int) -> Datum:
     small = decimals.small(column)
     if small is not None and scale <= 22 and (np.abs(small) < 2**53).all():
         # Both numbers are exact doubles, so the division is rounded once, as BigDecimal does.
-        found = from_numbers(small / float(10**scale), valid_mask(column, len(column)), pa.float64())
+        doubles = from_numbers(small / float(10**scale), valid_mask(column, len(column)), pa.float64())
     else:
-        found = pa.array([None if item is None else float(item) for item in column.to_pylist()], pa.float64())
-    return found[0] if constant else found
+        doubles = pa.array(
+            [None if item is None else float(item) for item in column.to_pylist()], pa.float64()
+        )
+    return doubles[0] if constant else doubles
 
 
 def _floating_to_decimal(call: Call, value: Datum, length: int) -> Datum:
@@ -193,11 +193,11 @@ def _floating_to_decimal(call: Call, value: Datum, length: int) -> Datum:
             return None
         sign, digits, exponent = Decimal(repr(number)).as_tuple()
         assert isinstance(exponent, int)
-        whole = int("".join(map(str, digits))) * (-1 if sign else 1)
+        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
         if exponent >= 0:
-            whole, exponent = whole * decimals.power(min(exponent, 110)), 0
+            unscaled, exponent = unscaled * decimals.power(min(exponent, 110)), 0
         return decimals.bounded(
-            decimals.rescale(whole, min(-exponent, 110), kind.scale), kind.precision, ansi
+            decimals.rescale(unscaled, min(-exponent, 110), kind.scale), kind.precision, ansi
         )
 
     return _whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
@@ -211,10 +211,10 @@ def _text_rows(twin: Callable[[str], Any]) -> Convert:
         ansi = eval_mode(call) == "ANSI"
 
         def checked(text: str) -> Any:
-            found = twin(text)
-            if found is None and ansi:
+            converted = twin(text)
+            if converted is None and ansi:
                 raise _invalid(text, call.type)
-            return found
+            return converted
 
         return rows_of(call, checked, [value], length, kernel_type(call.type))
 
@@ -242,10 +242,10 @@ def _text_to_integral(call: Call, value: Datum, length: int) -> Datum:
     low, high = INTEGRAL_RANGE[call.type]
 
     def twin(text: str) -> int | None:
-        found = _WHOLE.fullmatch(text.strip(_BLANK))
-        if found is None:
+        match = _WHOLE.fullmatch(text.strip(_BLANK))
+        if match is None:
             return None
-        number = int(found[0])
+        number = int(match[0])
         return number if low <= number <= high else None
 
     return _text_rows(twin)(call, value, length)
@@ -270,17 +270,19 @@ def _text_to_decimal(call: Call, value: Datum, length: int) -> Datum:
             return None
         sign, digits, exponent = Decimal(trimmed).as_tuple()
         assert isinstance(exponent, int)
-        whole = int("".join(map(str, digits)))
-        if len(digits) + exponent > decimals.MOST_DIGITS and whole:
+        unscaled = int("".join(map(str, digits)))
+        if len(digits) + exponent > decimals.MOST_DIGITS and unscaled:
             return decimals.bounded(10**decimals.MOST_DIGITS, kind.precision, ansi)
         if exponent < -100:
             return 0
-        whole = (
-            decimals.rescale(-whole if sign else whole, -exponent, kind.scale)
+        unscaled = (
+            decimals.rescale(-unscaled if sign else unscaled, -exponent, kind.scale)
             if exponent <= 0
-            else (decimals.rescale((-whole if sign else whole) * decimals.power(exponent), 0, kind.scale))
+            else (
+                decimals.rescale((-unscaled if sign else unscaled) * decimals.power(exponent), 0, kind.scale)
+            )
         )
-        return decimals.bounded(whole, kind.precision, ansi)
+        return decimals.bounded(unscaled, kind.precision, ansi)
 
     constant = isinstance(value, pa.Scalar)
     return _whole_rows(call, twin, value, 1 if constant else length, kind)
@@ -296,11 +298,11 @@ _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].
 
 def _date_of(text: str) -> int | None:
     """Days since the epoch of a text as Spark reads dates: [+-]yyyy*[-[m]m[-[d]d[ or T anything]]]."""
-    found = _DATE.fullmatch(text.strip(_BLANK))
-    if found is None:
+    match = _DATE.fullmatch(text.strip(_BLANK))
+    if match is None:
         return None
-    year = int(found[2]) * (-1 if found[1] == "-" else 1)
-    month, day = int(found[3] or 1), int(found[4] or 1)
+    year = int(match[2]) * (-1 if match[1] == "-" else 1)
+    month, day = int(match[3] or 1), int(match[4] or 1)
     return zones.days_from_civil(year, month, day)
 
 
@@ -437,10 +439,10 @@ def _conversion(call: Call) -> Convert | str:
     if source == target:
         return _same
     one, two = _family(source), _family(target)
-    found = _CASTS.get((one, two)) or _CASTS.get((one, target))
+    convert = _CASTS.get((one, two)) or _CASTS.get((one, target))
     if (source, target) == ("timestamp", "bigint"):
-        found = _timestamp_to_bigint
-    if found is None:
+        convert = _timestamp_to_bigint
+    if convert is None:
         return f"CAST from {source} to {target}"
     if target == "float" and one in {"decimal", "string"}:
         return f"CAST from {source} to {target}"
@@ -463,12 +465,12 @@ def _conversion(call: Call) -> Convert | str:
         why = zones.reason(zone)
         if why is not None:
             return why
-    return found
+    return convert
 
 
 def _check(call: Call) -> str | None:
-    found = _conversion(call)
-    return found if isinstance(found, str) else None
+    conversion = _conversion(call)
+    return conversion if isinstance(conversion, str) else None
 
 
 def _build(call: Call, args: tuple[Compiled, ...]) -> Compiled:

@@ -78,12 +78,12 @@ def _size(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         value = array(one(columns, length, tick), length)
         if pa.types.is_map(value.type):
             offsets = value.offsets.to_numpy()
-            found = pc.if_else(
+            sizes = pc.if_else(
                 pc.is_valid(value), pa.array(np.diff(offsets), pa.int32()), pa.scalar(None, pa.int32())
             )
         else:
-            found = pc.cast(pc.list_value_length(value), pa.int32())
-        return pc.fill_null(found, unknown) if legacy else found
+            sizes = pc.cast(pc.list_value_length(value), pa.int32())
+        return pc.fill_null(sizes, unknown) if legacy else sizes
 
     return run
 
@@ -112,11 +112,11 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
         if outside.any() and fails:
             raise _out(call, lists, wanted, outside)
         inside = valid & ~outside
-        places = pa.array(np.where(inside, starts + index, 0), mask=~inside)
-        found = typed(lists.values.take(places), kind)
+        positions = pa.array(np.where(inside, starts + index, 0), mask=~inside)
+        elements = typed(lists.values.take(positions), kind)
         if default is None or not outside.any():
-            return found
-        return pc.if_else(pa.array(outside), pa.scalar(default, kind), found)
+            return elements
+        return pc.if_else(pa.array(outside), pa.scalar(default, kind), elements)
 
     return run
 

@@ -102,9 +102,9 @@ def add_months(days: int, months: int) -> int:
     year, month, day = zones.civil_from_days(days)
     total = year * 12 + month - 1 + months
     year, month = total // 12, total % 12 + 1
-    found = zones.days_from_civil(year, month, min(day, zones.month_length(year, month)))
-    assert found is not None
-    return found
+    moved = zones.days_from_civil(year, month, min(day, zones.month_length(year, month)))
+    assert moved is not None
+    return moved
 
 
 def _over_days(twin: Callable[..., Any], kind: pa.DataType) -> Build:
@@ -114,8 +114,8 @@ def _over_days(twin: Callable[..., Any], kind: pa.DataType) -> Build:
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             values = [item(columns, length, tick) for item in args]
             values = [_days(item) if pa.types.is_date(item.type) else item for item in values]
-            found = rows_of(call, twin, values, length, _INT32)
-            return pc.cast(found, kind)
+            results = rows_of(call, twin, values, length, _INT32)
+            return pc.cast(results, kind)
 
         return run
 
@@ -150,9 +150,9 @@ def truncate_days(days: int, unit: str) -> int:
         return days - (days + 3) % 7
     year, month, _ = zones.civil_from_days(days)
     first = {"year": 1, "quarter": (month - 1) // 3 * 3 + 1, "month": month}[unit]
-    found = zones.days_from_civil(year, first, 1)
-    assert found is not None
-    return found
+    first_day = zones.days_from_civil(year, first, 1)
+    assert first_day is not None
+    return first_day
 
 
 def _truncate_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -183,8 +183,8 @@ def _truncate_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         value = one(columns, length, tick)
         constant_in = isinstance(value, pa.Scalar)
         count = 1 if constant_in else length
-        found = _truncated(numbers(pc.cast(value, pa.int64()), count), unit, zone)
-        result = pc.cast(from_numbers(found, valid_mask(value, count), pa.int64()), kind)
+        micros = _truncated(numbers(pc.cast(value, pa.int64()), count), unit, zone)
+        result = pc.cast(from_numbers(micros, valid_mask(value, count), pa.int64()), kind)
         return result[0] if constant_in else result
 
     return run
@@ -210,10 +210,10 @@ def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     fails = bool(call.option("failOnError", True))
 
     def twin(year: int, month: int, day: int) -> int | None:
-        found = zones.days_from_civil(year, month, day)
-        if found is None and fails:
+        days = zones.days_from_civil(year, month, day)
+        if days is None and fails:
             raise AnsiError(f"there is no day {year}-{month}-{day}", DATETIME)
-        return found
+        return days
 
     return _over_days(twin, pa.date32())(call, args)
 
@@ -308,8 +308,8 @@ def _unix_of(divisor: int) -> Build:
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             value = one(columns, length, tick)
-            found = np.floor_divide(numbers(_micros(value), length), divisor)
-            return from_numbers(found, valid_mask(value, length), pa.int64())
+            units = np.floor_divide(numbers(_micros(value), length), divisor)
+            return from_numbers(units, valid_mask(value, length), pa.int64())
 
         return run
 

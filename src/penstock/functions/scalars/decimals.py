@@ -25,18 +25,18 @@ def half_up(numerator: int, denominator: int) -> int:
     """The quotient rounded half away from zero; the denominator may be negative, not zero."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
-    whole, rest = divmod(abs(numerator), denominator)
+    quotient, rest = divmod(abs(numerator), denominator)
     if rest * 2 >= denominator:
-        whole += 1
-    return whole if numerator >= 0 else -whole
+        quotient += 1
+    return quotient if numerator >= 0 else -quotient
 
 
 def half_even(numerator: int, denominator: int) -> int:
     """The quotient rounded to the nearest, ties to even; the denominator is positive."""
-    whole, rest = divmod(abs(numerator), denominator)
-    if rest * 2 > denominator or (rest * 2 == denominator and whole % 2):
-        whole += 1
-    return whole if numerator >= 0 else -whole
+    quotient, rest = divmod(abs(numerator), denominator)
+    if rest * 2 > denominator or (rest * 2 == denominator and quotient % 2):
+        quotient += 1
+    return quotient if numerator >= 0 else -quotient
 
 
 def rescale(value: int, scale: int, to: int) -> int:
@@ -78,21 +78,21 @@ def unscaled(value: Datum, length: int) -> list[int | None]:
     """The unscaled values of a decimal column or constant."""
     if isinstance(value, pa.Scalar):
         number = value.as_py()
-        return [None if number is None else _whole(number, value.type.scale)] * length
+        return [None if number is None else _unscaled_of(number, value.type.scale)] * length
     low, high = words(value)
-    found: list[int | None] = [
+    numbers: list[int | None] = [
         (top << 64) | bottom for top, bottom in zip(high.tolist(), low.tolist(), strict=True)
     ]
     if value.null_count:
         for index in np.flatnonzero(value.is_null().to_numpy(zero_copy_only=False)):
-            found[index] = None
-    return found
+            numbers[index] = None
+    return numbers
 
 
-def _whole(number: Any, scale: int) -> int:
+def _unscaled_of(number: Any, scale: int) -> int:
     sign, digits, exponent = number.as_tuple()
-    whole = int("".join(map(str, digits)) or "0") * power(exponent + scale)
-    return -whole if sign else whole
+    unscaled = int("".join(map(str, digits)) or "0") * power(exponent + scale)
+    return -unscaled if sign else unscaled
 
 
 def from_unscaled(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:

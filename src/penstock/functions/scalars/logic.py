@@ -124,12 +124,12 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
         def listed(columns: Columns, length: int, tick: TickLike) -> Datum:
             value = value_of(columns, length, tick)
-            found = pc.is_in(value, value_set=lookup, skip_nulls=True)
+            matches = pc.is_in(value, value_set=lookup, skip_nulls=True)
             if has_null:
-                return pc.if_else(found, _TRUE, unknown)
+                return pc.if_else(matches, _TRUE, unknown)
             if value.null_count if isinstance(value, pa.Array) else not value.is_valid:
-                return pc.if_else(pc.is_valid(value), found, unknown)
-            return found
+                return pc.if_else(pc.is_valid(value), matches, unknown)
+            return matches
 
         return listed
     equal = _nan_equal if call.args[0].type in FLOATING else pc.equal
@@ -137,10 +137,10 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
     def compared(columns: Columns, length: int, tick: TickLike) -> Datum:
         value = value_of(columns, length, tick)
-        found = equal(value, others[0](columns, length, tick))
+        matches = equal(value, others[0](columns, length, tick))
         for other in others[1:]:
-            found = pc.or_kleene(found, equal(value, other(columns, length, tick)))
-        return found
+            matches = pc.or_kleene(matches, equal(value, other(columns, length, tick)))
+        return matches
 
     return compared
 
@@ -228,8 +228,8 @@ def _case(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         open_rows = pa.repeat(_TRUE, length)
         result = pa.nulls(length, kind)
         for test, value in pairs:
-            found = _only_where(args[test], reads[test], open_rows, columns, tick, pa.bool_())
-            hit = pc.fill_null(found, _FALSE)
+            condition = _only_where(args[test], reads[test], open_rows, columns, tick, pa.bool_())
+            hit = pc.fill_null(condition, _FALSE)
             result = pc.if_else(hit, _only_where(args[value], reads[value], hit, columns, tick, kind), result)
             open_rows = pc.and_not(open_rows, hit)
         if rest is not None:
@@ -252,8 +252,8 @@ def _coalesce(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         result = pa.nulls(length, kind)
         for index, item in enumerate(args):
             open_rows = pc.is_null(result)
-            found = _only_where(item, reads[index], open_rows, columns, tick, kind)
-            result = pc.if_else(open_rows, found, result)
+            values = _only_where(item, reads[index], open_rows, columns, tick, kind)
+            result = pc.if_else(open_rows, values, result)
         return result
 
     return _careful(eager, lazy)

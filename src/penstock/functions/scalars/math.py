@@ -81,13 +81,15 @@ def _round(rounding: Rounding) -> Build:
         low, high = INTEGRAL_RANGE[call.type]
         unit = decimals.power(min(-places, 100))
 
-        def whole(number: int) -> int:
-            found = rounding(number, unit) * unit
-            if not low <= found <= high:
+        def rounded(number: int) -> int:
+            result = rounding(number, unit) * unit
+            if not low <= result <= high:
                 raise AnsiError(f"{call.type} overflow", OVERFLOW)
-            return found
+            return result
 
-        return lambda columns, length, tick: rows_of(call, whole, [one(columns, length, tick)], length, kind)
+        return lambda columns, length, tick: rows_of(
+            call, rounded, [one(columns, length, tick)], length, kind
+        )
 
     return build
 
@@ -115,25 +117,25 @@ def _round_double(call: Call, one: Compiled, places: int, rounding: Rounding) ->
             return value
         sign, digits, exponent = Decimal(repr(value)).as_tuple()
         assert isinstance(exponent, int)
-        whole = int("".join(map(str, digits)))
+        unscaled = int("".join(map(str, digits)))
         shift = exponent + places
         if shift >= 0:
             return value + 0.0
-        whole = rounding(-whole if sign else whole, decimals.power(min(-shift, 110)))
-        return float(whole / 10**places)
+        unscaled = rounding(-unscaled if sign else unscaled, decimals.power(min(-shift, 110)))
+        return float(unscaled / 10**places)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         value = one(columns, length, tick)
         count = 1 if isinstance(value, pa.Scalar) else length
-        given = numbers(value, count)
+        doubles = numbers(value, count)
         with np.errstate(invalid="ignore", over="ignore"):
-            scaled = np.abs(given) * unit
-            whole = np.rint(scaled)
+            scaled = np.abs(doubles) * unit
+            integers = np.rint(scaled)
             far = (scaled < 2.0**45) & (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-3)
-            found = np.where(far, np.where(given < 0, 0.0 - whole, whole) / unit + 0.0, given)
+            rounded = np.where(far, np.where(doubles < 0, 0.0 - integers, integers) / unit + 0.0, doubles)
         for row in np.flatnonzero(~far):
-            found[row] = twin(float(given[row]))
-        result = from_numbers(found, valid_mask(value, count), pa.float64())
+            rounded[row] = twin(float(doubles[row]))
+        result = from_numbers(rounded, valid_mask(value, count), pa.float64())
         return result[0] if isinstance(value, pa.Scalar) else result
 
     return run
@@ -157,10 +159,10 @@ def _to_whole(rounding: Rounding, floating: Any) -> Build:
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             value = one(columns, length, tick)
             count = 1 if isinstance(value, pa.Scalar) else length
-            found = floating(numbers(value, count))
+            integers = floating(numbers(value, count))
             # (long) in Java: NaN is 0, and what is too large becomes the largest.
-            top, bottom = found >= 2.0**63, found < -(2.0**63)
-            safe = np.where(np.isnan(found) | top | bottom, 0, found).astype(np.int64)
+            top, bottom = integers >= 2.0**63, integers < -(2.0**63)
+            safe = np.where(np.isnan(integers) | top | bottom, 0, integers).astype(np.int64)
             safe = np.where(top, 2**63 - 1, np.where(bottom, -(2**63), safe))
             result = from_numbers(safe, valid_mask(value, count), kind)
             return result[0] if isinstance(value, pa.Scalar) else result
@@ -180,8 +182,8 @@ def _over_doubles(function: Any) -> Build:
             value = one(columns, length, tick)
             count = 1 if isinstance(value, pa.Scalar) else length
             with np.errstate(invalid="ignore"):
-                found = function(numbers(value, count))
-            result = from_numbers(found, valid_mask(value, count), pa.float64())
+                results = function(numbers(value, count))
+            result = from_numbers(results, valid_mask(value, count), pa.float64())
             return result[0] if isinstance(value, pa.Scalar) else result
 
         return run
@@ -206,15 +208,15 @@ def _shift(left: bool, signed: bool) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         kind = kernel_type(call.type)
         bits = 64 if call.type == "bigint" else 32
-        half, whole = 1 << (bits - 1), 1 << bits
+        half, modulus = 1 << (bits - 1), 1 << bits
 
         def twin(value: int, distance: int) -> int:
             distance &= bits - 1
             if left:
                 value <<= distance
             else:
-                value = (value if signed else value & (whole - 1)) >> distance
-            return (value + half) % whole - half
+                value = (value if signed else value & (modulus - 1)) >> distance
+            return (value + half) % modulus - half
 
         return lambda columns, length, tick: rows_of(
             call, twin, [item(columns, length, tick) for item in args], length, kind

@@ -66,10 +66,10 @@ def java_regex(pattern: str) -> str | None:
             repeatable = True
             continue
         if char == "[":
-            found = _character_class(pattern, index)
-            if found is None:
+            character_class = _character_class(pattern, index)
+            if character_class is None:
                 return None
-            text, index = found
+            text, index = character_class
             parts.append(text)
             repeatable = True
             continue

@@ -69,11 +69,11 @@ def fixed_offset(zone: str | None) -> int | None:
     """The offset of a zone that never changes, in microseconds; None for the others."""
     if zone is None or zone in _UTC:
         return 0
-    found = _OFFSET.fullmatch(zone)
-    if found is None:
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
         return None
-    minutes = int(found[2]) * 60 + int(found[3] or 0)
-    return (-1 if found[1] == "-" else 1) * minutes * 60_000_000
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    return (-1 if match[1] == "-" else 1) * minutes * 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +135,23 @@ def keeping(
     local: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], zone: str | None
 ) -> npt.NDArray[np.int64]:
     """The instant of local time, with the given offset where that is one of its offsets."""
-    kept = local - offset
-    return np.where(offsets_at(kept, zone) == offset, kept, instants_of(local, zone))
+    instants = local - offset
+    return np.where(offsets_at(instants, zone) == offset, instants, instants_of(local, zone))
 
 
 def day_starts(days: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[np.int64]:
     """The first instant of each day, which is not midnight where clocks go forward at midnight."""
     local = days * 86_400_000_000
-    found = instants_of(local, zone)
-    late = found + offsets_at(found, zone) != local
+    instants = instants_of(local, zone)
+    late = instants + offsets_at(instants, zone) != local
     if late.any():
         rules = _RULES[str(zone)]
-        inside = _folded(found, rules.instants[-1]) if len(rules.instants) > 100 else found
-        changes = rules.instants[np.searchsorted(rules.instants, inside, side="right") - 1] + (found - inside)
-        found = np.where(late, changes, found)
-    return found
+        inside = _folded(instants, rules.instants[-1]) if len(rules.instants) > 100 else instants
+        changes = rules.instants[np.searchsorted(rules.instants, inside, side="right") - 1] + (
+            instants - inside
+        )
+        instants = np.where(late, changes, instants)
+    return instants
 
 
 def to_local(value: Datum, zone: str | None) -> Datum:
@@ -171,13 +173,13 @@ def to_instant(value: Datum, zone: str | None) -> Datum:
 def start_of_day(value: Datum, zone: str | None) -> Datum:
     """A date as the instant at which it begins."""
     days = pc.cast(pc.cast(value, pa.int32()), pa.int64())
-    return _mapped(days, lambda found: day_starts(found, zone), pa.timestamp("us", tz="UTC"))
+    return _mapped(days, lambda day_numbers: day_starts(day_numbers, zone), pa.timestamp("us", tz="UTC"))
 
 
 def _mapped(value: Datum, function: Callable[[npt.NDArray[np.int64]], Any], kind: pa.DataType) -> Datum:
     """Apply a function of 64-bit numbers."""
     constant = isinstance(value, pa.Scalar)
     column = pc.cast(pa.array([value.as_py()], value.type) if constant else value, pa.int64())
-    found = function(numbers(column, len(column)))
-    result = pc.cast(from_numbers(found, valid_mask(column, len(column)), pa.int64()), kind)
+    mapped = function(numbers(column, len(column)))
+    result = pc.cast(from_numbers(mapped, valid_mask(column, len(column)), pa.int64()), kind)
     return result[0] if constant else result

@@ -36,14 +36,14 @@ WINDOWS = Registry(
 RANKING = frozenset({"CumeDist", "DenseRank", "NTile", "PercentRank", "Rank", "RowNumber"})
 
 
-def known(call: WindowCall) -> str | None:
-    """Return why the kernel does not know this window call, or None when it does."""
+def unsupported(call: WindowCall) -> str | None:
+    """Return why the kernel does not support this window call, or None when it does."""
     if call.function not in WINDOWS.builtin:
         return f"window function {call.function} is not in the kernel"
     if call.function in AGGREGATES.builtin:
         from penstock.functions.windows.framed import as_aggregate
 
-        reason = aggregates.known(as_aggregate(call))
+        reason = aggregates.unsupported(as_aggregate(call))
         if reason is not None:
             return reason
     bounds = (call.frame.lower, call.frame.upper)

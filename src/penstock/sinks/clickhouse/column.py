@@ -148,7 +148,7 @@ def split_arguments(text: str) -> list[str]:
     """
     parts, depth, quote, start = [], 0, "", 0
     skip = False
-    for place, sign in enumerate(text):
+    for position, sign in enumerate(text):
         if skip:
             skip = False
         elif quote:
@@ -159,8 +159,8 @@ def split_arguments(text: str) -> list[str]:
         elif sign in "()":
             depth += 1 if sign == "(" else -1
         elif sign == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
+            parts.append(text[start:position].strip())
+            start = position + 1
     last = text[start:].strip()
     return [*parts, last] if last else parts
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
-from penstock.options import FromSetting, IgnoringCase, Others, Texts
+from penstock.options import IgnoringCase, Others, Texts
 from penstock.sinks.server import ServerOptions
+from penstock.spark.kafka_access import BootstrapServers
 
 PREFIX = "kafka."
-SERVERS = "kafka.bootstrap.servers"
 
 
 class KafkaOptions(ServerOptions):
@@ -25,12 +25,7 @@ class KafkaOptions(ServerOptions):
     )
 
     topic: str = Field(description="the topic; it must exist unless the broker creates topics by itself")
-    bootstrap_servers: Annotated[
-        str, FromSetting("kafka_bootstrap_servers", "host:9092", code="KAFKA_SERVERS")
-    ] = Field(
-        validation_alias=AliasChoices("bootstrap_servers", SERVERS),
-        description="the brokers, `host:9092,other:9092`",
-    )
+    bootstrap_servers: BootstrapServers
     value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
         None,
         description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Without it, "

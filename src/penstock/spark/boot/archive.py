@@ -84,11 +84,11 @@ def usable(archive: Archive, class_path: ClassPath) -> ClassPath | None:
         card = json.loads(archive.card.read_text(encoding="utf-8"))
         base = tuple(Path(entry) for entry in card["class path"])
         files = {Path(name): values for name, values in card["files"].items()}
-        known = head(archive.classes) == card["head"]
+        unchanged = head(archive.classes) == card["head"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if (
-        not known
+        not unchanged
         or archive.classes not in files
         or any(stamp(path) != values for path, values in files.items())
     ):

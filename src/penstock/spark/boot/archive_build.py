@@ -70,11 +70,13 @@ def start(archive: Archive, launch: gateway.Launch, *, home: Path) -> int | None
 def make(settings: Settings) -> bool:
     """Build the archive for these settings now and wait for it: for images of containers, benchmarks and tests."""
     plan = startup.decide(settings)
-    if plan.place is None or plan.quick is not None:
+    if plan.class_archive is None or plan.quick is not None:
         return plan.quick is not None
-    plan.place.folder.mkdir(parents=True, exist_ok=True)
-    process = _spawn(_order(plan.place, plan.launch, settings.home, background=False), plan.place.folder)
-    return process.wait() == 0 and usable(plan.place, plan.launch.class_path) is not None
+    plan.class_archive.folder.mkdir(parents=True, exist_ok=True)
+    process = _spawn(
+        _order(plan.class_archive, plan.launch, settings.home, background=False), plan.class_archive.folder
+    )
+    return process.wait() == 0 and usable(plan.class_archive, plan.launch.class_path) is not None
 
 
 def main() -> int:
@@ -162,12 +164,18 @@ def _make(order: Order, archive: Archive, folder: Path, lock: int) -> None:
         home=Path(order.home),
         started=lambda jvm: lower(jvm.process.pid) if order.background else None,
     )
-    made = folder / "classes.jsa"
+    dump = folder / "classes.jsa"
     shaping = [option for option in order.options if not option.startswith("-D")]
-    common = [str(java.executable), *shaping, "-cp", launch.class_path.text, f"-XX:SharedArchiveFile={made}"]
+    common = [
+        str(java.executable),
+        *shaping,
+        "-cp",
+        launch.class_path.text,
+        f"-XX:SharedArchiveFile={dump}",
+    ]
     _run([*common, "-Xshare:dump", f"-XX:SharedClassListFile={classes}", "-Xlog:disable"], lock)
     _run([*common, "-Xshare:on", "-version"], lock)
-    os.replace(made, archive.classes)
+    os.replace(dump, archive.classes)
     copies = [path for path in base if path.parent == archive.folder / "jars"]
     card = {
         "class path": [str(path) for path in base],

@@ -25,15 +25,17 @@ def _lighten_literals() -> None:
     from pyspark.sql.functions import builtin
     from pyspark.sql.utils import is_remote
 
-    whole = builtin.lit
-    if hasattr(whole, "of_penstock"):
+    original = builtin.lit
+    if hasattr(original, "of_penstock"):
         return
 
-    @functools.wraps(whole)
+    @functools.wraps(original)
     def lit(col: Any) -> Any:
         if isinstance(col, Column):
             return col
-        return builtin._invoke_function("lit", col) if type(col) in PLAIN and not is_remote() else whole(col)
+        return (
+            builtin._invoke_function("lit", col) if type(col) in PLAIN and not is_remote() else original(col)
+        )
 
     lit.of_penstock = True  # type: ignore[attr-defined]  # functions have no fields that mypy knows
     functions.lit = builtin.lit = lit
@@ -54,6 +56,6 @@ def _lighten_converters() -> None:
             return numpy is not None and isinstance(obj, numpy.ndarray) and obj.ndim == 1
 
     lighter = {NumpyScalarConverter: Scalar, NumpyArrayConverter: Array}
-    for place, known in enumerate(INPUT_CONVERTER):
-        if type(known) in lighter:
-            INPUT_CONVERTER[place] = lighter[type(known)]()
+    for position, converter in enumerate(INPUT_CONVERTER):
+        if type(converter) in lighter:
+            INPUT_CONVERTER[position] = lighter[type(converter)]()

@@ -111,8 +111,8 @@ def effective(
     result["spark.master"] = Setting("spark.master", master, origin, "all cores; a lost worker is retried")
     extensions = _joined((conf or {}).get("spark.sql.extensions"), settings.conf.get("spark.sql.extensions"))
     if extensions:
-        known = result["spark.sql.extensions"]
-        result["spark.sql.extensions"] = Setting(known.key, extensions, known.origin)
+        setting = result["spark.sql.extensions"]
+        result["spark.sql.extensions"] = Setting(setting.key, extensions, setting.origin)
     return dict(sorted(result.items()))
 
 
@@ -125,8 +125,8 @@ def properties(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
-    found = (re.match(r"\s*(spark\.[^\s=:]+)\s*[=:]?\s*(.*?)\s*$", line) for line in lines)
-    return {match[1]: match[2] for match in found if match}
+    matches = (re.match(r"\s*(spark\.[^\s=:]+)\s*[=:]?\s*(.*?)\s*$", line) for line in lines)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def _joined(*lists: str | None) -> str:

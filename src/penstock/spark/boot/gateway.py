@@ -271,7 +271,7 @@ def _bound_log(jvm: Jvm) -> None:
 
 
 def trim(log: Path, limit: int = LOG_BYTES) -> None:
-    """Move a log that has grown too long aside; the JVM appends, so it goes on writing at the beginning."""
+    """Copy a log that has grown too long, and empty it; the JVM appends, so it goes on writing at the beginning."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > limit:
             shutil.copyfile(log, log.with_suffix(".log.1"))

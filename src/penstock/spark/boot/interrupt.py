@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def handler_kept() -> Iterator[None]:
     """Keep the process's handler of Ctrl-C, which creating a SparkContext replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield

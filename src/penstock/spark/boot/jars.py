@@ -225,12 +225,12 @@ def _missing(jars: tuple[Jar, ...], directory: Path) -> tuple[Jar, ...]:
 def _is_good(jar: Jar, directory: Path) -> bool:
     path = directory / jar.file_name
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return False
-    if found.st_size != jar.size:
+    if status.st_size != jar.size:
         return False
-    if found.st_mtime_ns == jar.stamp_ns:
+    if status.st_mtime_ns == jar.stamp_ns:
         return True
     if sha256_of(path) != jar.sha256:
         return False

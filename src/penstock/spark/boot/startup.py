@@ -33,7 +33,7 @@ ARCHIVE_KEY = "spark.penstock.archive"
 class Startup:
     """What to launch and what to tell Spark.
 
-    `quick` is the launch with the class archive, when there is one that fits; `place` is where it is or would be, None when
+    `quick` is the launch with the class archive, when there is one that fits; `class_archive` is where it is or would be, None when
     no archive can serve these settings. `lean` leaves machine learning's functions until they are asked for. `orderly` says
     that Spark's end must be a proper one.
     """
@@ -41,7 +41,7 @@ class Startup:
     launch: gateway.Launch
     conf: Mapping[str, str]
     quick: gateway.Launch | None
-    place: archive.Archive | None
+    class_archive: archive.Archive | None
     lean: bool
     orderly: bool
 
@@ -72,24 +72,24 @@ def decide(
         submit=items if submit else None,
         environment=gateway.python_environment(local=local, spark_home=home),
     )
-    place = None
+    class_archive = None
     if plain and items.get(ARCHIVE_KEY, "true") != "false":
-        place = archive.locate(settings.home, launch.java, path, launch.options)
+        class_archive = archive.locate(settings.home, launch.java, path, launch.options)
     return Startup(
         launch=launch,
         conf=items,
-        quick=_quick(launch, place),
-        place=place,
+        quick=_quick(launch, class_archive),
+        class_archive=class_archive,
         lean=lean,
         orderly=not local or _any_set(items, ORDERLY_KEYS) or items.get(HIVE[0]) == HIVE[1],
     )
 
 
-def _quick(launch: gateway.Launch, place: archive.Archive | None) -> gateway.Launch | None:
-    path = None if place is None else archive.usable(place, launch.class_path)
-    if place is None or path is None:
+def _quick(launch: gateway.Launch, class_archive: archive.Archive | None) -> gateway.Launch | None:
+    path = None if class_archive is None else archive.usable(class_archive, launch.class_path)
+    if class_archive is None or path is None:
         return None
-    return replace(launch, class_path=path, archive_options=archive.use(place))
+    return replace(launch, class_path=path, archive_options=archive.use(class_archive))
 
 
 def _any_set(conf: Mapping[str, str], keys: Sequence[str]) -> bool:

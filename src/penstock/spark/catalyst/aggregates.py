@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.functions.aggregates import AGGREGATES, known
+from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
@@ -51,7 +51,7 @@ def aggregate(context: Context, node: Json) -> Placed:
     names = [_name(item, index) for index, item in enumerate(grouping)]
     names += [f"argument_{index}" for index in range(len(wanted) - len(names))]
     placed, positions = with_columns(child, wanted, names)
-    made = [_place(one, positions) for one in taken]
+    made = [_aggregate_call(one, positions) for one in taken]
     unique = list(dict.fromkeys(made))
     keys = tuple(positions[: len(grouping)])
     fields = [
@@ -98,7 +98,7 @@ def _with_foreign(
     context: Context,
     node: Json,
     source: Placed,
-    known: plan.Node,
+    groups: plan.Node,
     keys: int,
     foreign: list[Json],
     slots: dict[int, int],
@@ -112,20 +112,20 @@ def _with_foreign(
     fields = tuple(plan.Field(f"spark_{call['at']}", call["t"], call.get("n", True)) for call in foreign)
     names = dict.fromkeys(call["k"][0]["c"] for call in foreign)
     spark = plan.Spark(
-        (*known.fields[:keys], *fields),
+        (*groups.fields[:keys], *fields),
         (select(source, attribute_keys(node["k"][0])).node,),
         (node["at"], *(call["at"] for call in foreign)),
         "Aggregate",
         stateless=False,
         reason=f"the aggregate {', '.join(names)}",
     )
-    if len(known.fields) == keys:
+    if len(groups.fields) == keys:
         slots.update({call["at"]: keys + index for index, call in enumerate(foreign)})
         return spark
-    width = len(known.fields)
+    width = len(groups.fields)
     slots.update({call["at"]: width + keys + index for index, call in enumerate(foreign)})
     same = tuple(range(keys))
-    return plan.Join((*known.fields, *spark.fields), known, spark, "inner", same, same, (True,) * keys)
+    return plan.Join((*groups.fields, *spark.fields), groups, spark, "inner", same, same, (True,) * keys)
 
 
 def _results(
@@ -185,20 +185,22 @@ Spec = tuple[str, tuple[int, ...], str, bool, int | None, tuple[tuple[str, Any],
 def _call(call: Json, child: Placed, wanted: list[Expression]) -> Spec:
     """One aggregate call; its arguments are appended to the columns wanted below."""
     function = call["k"][0]
-    places, found = arguments(function, child, wanted)
+    indexes, call_options = arguments(function, child, wanted)
     condition = None
     if len(call["k"]) > 1:
         condition = len(wanted)
         wanted.append(translate(call["k"][1], child.scope))
-    return function["c"], places, call["t"], bool(call["a"]["isDistinct"]), condition, found
+    return function["c"], indexes, call["t"], bool(call["a"]["isDistinct"]), condition, call_options
 
 
 def arguments(
     function: Json, child: Placed, wanted: list[Expression]
 ) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
-    """The columns that an aggregate function reads, by their place in `wanted`, and its options."""
+    """The columns that an aggregate function reads, by their index in `wanted`, and its options."""
     scope = child.scope
-    found = {key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS}
+    call_options = {
+        key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS
+    }
     named = constants(function)
     taken: list[Expression] = []
     order: list[tuple[int, bool, bool]] = []
@@ -207,7 +209,7 @@ def arguments(
             value = translate(argument, scope)
             assert isinstance(value, Literal)
             plain = tuple(value.value) if isinstance(value.value, list) else value.value
-            found[named[index]] = plain
+            call_options[named[index]] = plain
         elif argument["c"] == "SortOrder":
             order.append(
                 (
@@ -220,31 +222,31 @@ def arguments(
         else:
             taken.append(translate(argument, scope))
     if order:
-        found["order"] = tuple(order)
+        call_options["order"] = tuple(order)
     if function["c"] == "Count":
         # COUNT(1) and COUNT(*) count rows.
         taken = [] if all(_is_constant(item) for item in taken) else taken
-        found.clear()
-    places = tuple(range(len(wanted), len(wanted) + len(taken)))
+        call_options.clear()
+    indexes = tuple(range(len(wanted), len(wanted) + len(taken)))
     wanted.extend(taken)
-    return places, tuple(sorted(found.items()))
+    return indexes, tuple(sorted(call_options.items()))
 
 
 def _is_constant(expression: Expression) -> bool:
     return isinstance(expression, Literal) and expression.value is not None
 
 
-def _place(spec: Spec, positions: list[int]) -> plan.AggregateCall:
-    name, places, kind, distinct, condition, found = spec
+def _aggregate_call(spec: Spec, positions: list[int]) -> plan.AggregateCall:
+    name, indexes, kind, distinct, condition, call_options = spec
     call = plan.AggregateCall(
         name,
-        tuple(positions[index] for index in places),
+        tuple(positions[index] for index in indexes),
         kind,
         distinct,
         None if condition is None else positions[condition],
-        found,
+        call_options,
     )
-    why = known(call)
+    why = unsupported(call)
     if why is not None:
         raise Unsupported(why)
     return call

@@ -58,18 +58,18 @@ def _column(scope: Scope, key: tuple[str, int]) -> Column:
 
 def options(arguments: Json) -> tuple[tuple[str, Any], ...]:
     """Return the constructor arguments that are not children: modes, formats, zones."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in arguments.items():
         if name == "evalContext" and isinstance(value, dict):
-            found["evalMode"] = value.get("evalMode")
+            values["evalMode"] = value.get("evalMode")
         elif isinstance(value, str | int | bool) and value is not None:
-            found[name] = value
+            values[name] = value
         elif isinstance(value, list) and value and all(isinstance(item, str | int | bool) for item in value):
-            found[name] = tuple(value)
+            values[name] = tuple(value)
         elif name == "defaultValueOutOfBound" and value is not None:
             # What split_part gives beyond the last part; it is no child of the call.
-            found[name] = value["e"]["v"]
-    return tuple(sorted(found.items()))
+            values[name] = value["e"]["v"]
+    return tuple(sorted(values.items()))
 
 
 def is_now(node: Json) -> bool:

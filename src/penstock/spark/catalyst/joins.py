@@ -80,7 +80,7 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
         later = [
             part
             for part in sides.residual
-            if reads_time(part) or evaluate.known(translate(part, scope)) is not None
+            if reads_time(part) or evaluate.unsupported(translate(part, scope)) is not None
         ]
         sides = replace(sides, residual=[part for part in sides.residual if part not in later])
     joined = _filtered(context, _any_join(context, sides, _KINDS[kind]), later)
@@ -103,11 +103,11 @@ def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kin
         if pair is not None:
             pairs, null_aware, parts = [(*pair, False)], True, []
     for part in parts:
-        found = _pair(part, sides)
-        if found is None:
+        equal_pair = _pair(part, sides)
+        if equal_pair is None:
             residual.append(part)
         else:
-            pairs.append((*found, part["c"] == "EqualNullSafe"))
+            pairs.append((*equal_pair, part["c"] == "EqualNullSafe"))
     refuse_collated([pair[0] for pair in pairs], "a join")
     left = prepare(context, left, [pair[0] for pair in pairs])
     right = prepare(context, right, [pair[1] for pair in pairs])
@@ -299,9 +299,9 @@ def _present(
         Column(behind + index, item.type, item.nullable, item.name)
         for index, item in zip(columns, fields, strict=True)
     )
-    found = plan.Project(fields, matched, chosen)
+    matched_rows = plan.Project(fields, matched, chosen)
     safe = (True,) * len(columns)
-    return plan.Join(own.fields, own, found, kind, columns, tuple(range(len(columns))), safe)
+    return plan.Join(own.fields, own, matched_rows, kind, columns, tuple(range(len(columns))), safe)
 
 
 def _padded(fields: plan.Fields, rows: plan.Node, start: int) -> plan.Node:

@@ -103,16 +103,16 @@ def shown(root: Json) -> tuple[plan.SortKey, ...] | None:
 def carried(context: Context, root: Json) -> Ordered | None:
     """A query with its columns, then one for each sort key, and the order over those; None when that cannot be had."""
     try:
-        found = _carry(context, root, None, 0)
+        ordered = _carry(context, root, None, 0)
     except Unsupported:
         return None
-    if found is None:
+    if ordered is None:
         return None
-    placed, orders = found
+    placed, orders = ordered
     extra = carried_keys(orders)
     fields = (*fields_of(root), *(placed.scope[key][1] for key in extra))
-    whole = select(placed, (*attribute_keys(root), *extra), fields)
-    return whole, sort_keys(orders, list(range(len(root["o"]), len(fields))))
+    selected = select(placed, (*attribute_keys(root), *extra), fields)
+    return selected, sort_keys(orders, list(range(len(root["o"]), len(fields))))
 
 
 def sorted_below(context: Context, node: Json) -> Ordered | None:
@@ -122,10 +122,10 @@ def sorted_below(context: Context, node: Json) -> Ordered | None:
         below = below["k"][0]
     if below["c"] != "Sort" or not below["a"]["global"]:
         return None
-    found = _carry(context, node, None, 0)
-    if found is None:
+    ordered = _carry(context, node, None, 0)
+    if ordered is None:
         return None
-    placed, orders = found
+    placed, orders = ordered
     return placed, sort_keys(orders, [placed.keys.index(key) for key in carried_keys(orders)])
 
 
@@ -145,17 +145,17 @@ def _carry(context: Context, node: Json, limit: int | None, offset: int) -> tupl
         return _sorted(context, node, limit, offset)
     if node["c"] not in {"Project", "SubqueryAlias"}:
         return None
-    found = _carry(context, node["k"][0], limit, offset)
-    if found is None or node["c"] == "SubqueryAlias":
-        return found
+    ordered = _carry(context, node["k"][0], limit, offset)
+    if ordered is None or node["c"] == "SubqueryAlias":
+        return ordered
     wanted = [item["e"] for item in node["a"]["projectList"]]
-    child = prepare(context, found[0], wanted)
+    child = prepare(context, ordered[0], wanted)
     handed_on = [
         (key, child.node.fields[index], column(child, index))
         for index, key in enumerate(child.keys)
         if key[0] == _CARRIED
     ]
-    return project(child, [*columns_of(node, wanted, child), *handed_on]), found[1]
+    return project(child, [*columns_of(node, wanted, child), *handed_on]), ordered[1]
 
 
 def _sorted(context: Context, node: Json, limit: int | None, offset: int) -> tuple[Placed, list[Json]]:

@@ -72,8 +72,8 @@ def attribute_keys(node: Json) -> tuple[Key, ...]:
 
 def column(placed: Placed, index: int) -> Column:
     """A reference to a column of a plan."""
-    found = placed.node.fields[index]
-    return Column(index, found.type, found.nullable, found.name)
+    field = placed.node.fields[index]
+    return Column(index, field.type, field.nullable, field.name)
 
 
 def project(placed: Placed, columns: Iterable[tuple[Key, plan.Field, Expression]]) -> Placed:
@@ -136,7 +136,7 @@ def _with_subquery(context: Context, placed: Placed, item: Json) -> Placed:
     return Placed(joined, (*placed.keys, ("s", item["id"])))
 
 
-def _unknown(item: Json, scope: Scope, lazy_root: Json | None, found: list[tuple[Json, str]]) -> None:
+def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list[tuple[Json, str]]) -> None:
     """Collect the outermost expressions that the kernel does not know.
 
     One in a branch that may not be taken (CASE, COALESCE, AND, OR) is left to Spark with the whole condition around it,
@@ -145,17 +145,17 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, found: list[tuple
     if ("x", item["at"]) in scope or item["c"] in {"AttributeReference", "Literal", "ScalarSubquery"}:
         return
     refuse_random(item)
-    if any(item is seen for seen, _ in found):
+    if any(item is seen for seen, _ in unsupported):
         return
     expression = translate(item, scope)
     if isinstance(expression, Call):
         why = evaluate.reason(expression)
         if why is not None:
-            found.append((lazy_root or item, why))
+            unsupported.append((lazy_root or item, why))
             return
     lazy = item["c"] in evaluate.LAZY
     for index, child in enumerate(item.get("k", ())):
-        _unknown(child, scope, (lazy_root or item) if lazy and index > 0 else lazy_root, found)
+        _unknown(child, scope, (lazy_root or item) if lazy and index > 0 else lazy_root, unsupported)
 
 
 def refuse_collated(keys: Iterable[Json], what: str) -> None:
@@ -201,10 +201,10 @@ def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]]) -> Placed:
 
 def _bindings(item: Json, scope: Scope) -> tuple[tuple[int, int], ...]:
     """The places inside an expression that are columns of the input: attributes, subqueries, the time."""
-    found: list[tuple[int, int]] = []
+    bindings: list[tuple[int, int]] = []
     for leaf in walk(item):
         if leaf["c"] == "AttributeReference":
-            found.append((leaf["at"], scope[("a", leaf["id"])][0]))
+            bindings.append((leaf["at"], scope[("a", leaf["id"])][0]))
         elif leaf["c"] == "ScalarSubquery":
-            found.append((leaf["at"], -1 if is_now(leaf) else scope[("s", leaf["id"])][0]))
-    return tuple(found)
+            bindings.append((leaf["at"], -1 if is_now(leaf) else scope[("s", leaf["id"])][0]))
+    return tuple(bindings)

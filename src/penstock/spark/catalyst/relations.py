@@ -27,10 +27,10 @@ GENERATORS = {"Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"}
 
 def scan(node: Json, needed: set[int] | None) -> Placed:
     """A relation of the flow, with the columns that are read."""
-    kept = [item for item in node["o"] if needed is None or item[0] in needed]
-    fields = tuple(plan.Field(item[1], item[2], item[3]) for item in kept)
-    scanned = plan.Scan(fields, node["o"][0][4], tuple(item[5] for item in kept))
-    return Placed(scanned, tuple(("a", item[0]) for item in kept))
+    attributes = [item for item in node["o"] if needed is None or item[0] in needed]
+    fields = tuple(plan.Field(item[1], item[2], item[3]) for item in attributes)
+    scanned = plan.Scan(fields, node["o"][0][4], tuple(item[5] for item in attributes))
+    return Placed(scanned, tuple(("a", item[0]) for item in attributes))
 
 
 def values(node: Json) -> Placed:
@@ -76,9 +76,9 @@ def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
     below = None if needed is None else needed | references(condition)
     child = context.plan(node["k"][0], below)
     parts = conjuncts(condition)
-    known = [part for part in parts if prepare(context, child, [part]) is child]
+    supported = [part for part in parts if prepare(context, child, [part]) is child]
     result = child
-    for group in (known, [part for part in parts if part not in known]):
+    for group in (supported, [part for part in parts if part not in supported]):
         if group:
             ready = prepare(context, result, group)
             test = conjunction([translate(part, ready.scope) for part in group])
@@ -120,9 +120,9 @@ def generate(context: Context, node: Json) -> Placed:
         raise Unsupported(f"the kernel does not know the generator {generator['c']}")
     child = prepare(context, context.plan(node["k"][0], None), generator["k"])
     scope = child.scope
-    made = len(arguments["generatorOutput"])
-    kept = node["o"][: len(node["o"]) - made]
-    required = tuple(scope[("a", item[0])][0] for item in kept)
+    generated = len(arguments["generatorOutput"])
+    attributes = node["o"][: len(node["o"]) - generated]
+    required = tuple(scope[("a", item[0])][0] for item in attributes)
     elements = [translate(item, scope) for item in generator["k"]]
     timed = [index for index, item in enumerate(generator["k"]) if reads_time(item)]
     if timed:
@@ -171,6 +171,6 @@ def is_true(expression: Expression) -> bool:
 
 def known_or_raise(expression: Expression, what: str) -> None:
     """Refuse to place an expression that the kernel cannot evaluate."""
-    why = evaluate.known(expression)
+    why = evaluate.unsupported(expression)
     if why is not None:
         raise Unsupported(f"{what}: {why}")

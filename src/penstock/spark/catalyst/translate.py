@@ -124,8 +124,8 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
 
 def _main(node: Json) -> Json:
     """The query of a WithCTE, whose other children are definitions."""
-    found: Json = next(child for child in node["k"] if child["c"] != "CTERelationDef")
-    return found
+    query: Json = next(child for child in node["k"] if child["c"] != "CTERelationDef")
+    return query
 
 
 def _shared(context: Context, node: Json) -> Placed:
@@ -151,14 +151,14 @@ def _recursive(context: Context, node: Json) -> Placed:
     number = node["a"].get("id", node["a"].get("loopId"))
     if node["a"].get("limit") is not None:
         raise Unsupported("a recursive query with a LIMIT inside")
-    whole = plan.Recursive(
+    recursive = plan.Recursive(
         fields,
         _loop_name(context, number),
         anchor,
         step,
         max_depth=depth if isinstance(depth, int) else None,
     )
-    return Placed(whole, attribute_keys(node))
+    return Placed(recursive, attribute_keys(node))
 
 
 def _loop_reference(context: Context, node: Json) -> Placed:
@@ -186,7 +186,7 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
                 context.uses_time = timed = True
             else:
                 inputs.append(single(context, item))
-    whole = plan.Spark(
+    spark = plan.Spark(
         fields_of(node),
         tuple(inputs),
         (node["at"],),
@@ -194,4 +194,4 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         stateless=node["c"] == "Generate" and not timed,
         reason=reason,
     )
-    return Placed(whole, attribute_keys(node))
+    return Placed(spark, attribute_keys(node))

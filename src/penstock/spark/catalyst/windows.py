@@ -68,8 +68,8 @@ def deduplicate(context: Context, node: Json) -> Placed:
 
 def window(context: Context, node: Json) -> Placed:
     """The input columns, then one column per window function."""
-    made = [item["e"] for item in node["a"]["windowExpressions"]]
-    calls = [_window_expression(item) for item in made]
+    expressions = [item["e"] for item in node["a"]["windowExpressions"]]
+    calls = [_window_expression(item) for item in expressions]
     partition = [item["e"] for item in node["a"]["partitionSpec"]]
     orders = [item["e"] for item in node["a"]["orderSpec"]]
     # Without an order of its own, a window takes the rows in the order of the query below, as in LATERAL (... ORDER BY ... LIMIT 1).
@@ -84,29 +84,29 @@ def window(context: Context, node: Json) -> Placed:
     specs = [_window_call(call, ready, wanted, _frame(call["k"][1], by, context.zone)) for call in calls]
     names = [f"window_{index}" for index in range(len(wanted))]
     ready, positions = with_columns(ready, wanted, names)
-    places = tuple(positions[: len(partition)])
+    partition_columns = tuple(positions[: len(partition)])
     order = below[1] if below else sort_keys(orders, positions[len(partition) : len(partition) + len(orders)])
     placed_calls = tuple(
         plan.WindowCall(
             name,
-            tuple(positions[index] for index in places_in),
+            tuple(positions[index] for index in indexes),
             kind,
             frame,
             distinct,
             None if condition is None else positions[condition],
-            found,
+            call_options,
         )
-        for name, places_in, kind, frame, distinct, condition, found in specs
+        for name, indexes, kind, frame, distinct, condition, call_options in specs
     )
-    for made_call in placed_calls:
-        why = window_functions.known(made_call)
+    for call in placed_calls:
+        why = window_functions.unsupported(call)
         if why is not None:
             raise Unsupported(why)
-    fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in made]
-    whole = plan.Window((*ready.node.fields, *fields), ready.node, places, order, placed_calls)
-    keys = (*ready.keys, *(("a", item["id"]) for item in made))
+    fields = [plan.Field(item["name"], item["t"], item.get("n", True)) for item in expressions]
+    windowed = plan.Window((*ready.node.fields, *fields), ready.node, partition_columns, order, placed_calls)
+    keys = (*ready.keys, *(("a", item["id"]) for item in expressions))
     own = attribute_keys(node["k"][0]) if below else child.keys
-    return select(Placed(whole, keys), [*own, *(("a", item["id"]) for item in made)])
+    return select(Placed(windowed, keys), [*own, *(("a", item["id"]) for item in expressions)])
 
 
 def _window_expression(item: Json) -> Json:
@@ -114,8 +114,8 @@ def _window_expression(item: Json) -> Json:
         item = item["k"][0]
     if item["c"] != "WindowExpression":
         raise Unsupported("an expression around a window function")
-    found: Json = item
-    return found
+    expression: Json = item
+    return expression
 
 
 def _arguments(function: Json) -> list[Json]:
@@ -141,10 +141,10 @@ def _window_call(call: Json, placed: Placed, wanted: list[Expression], frame: pl
         inner = function["k"][0]
         if not is_known(inner):
             raise Unsupported(f"the window function {inner['c']}")
-        places, options_found = arguments(inner, placed, wanted)
+        indexes, call_options = arguments(inner, placed, wanted)
         condition = put(function["k"][1]) if len(function["k"]) > 1 else None
         distinct = bool(function["a"]["isDistinct"])
-        return inner["c"], places, call["t"], frame, distinct, condition, options_found
+        return inner["c"], indexes, call["t"], frame, distinct, condition, call_options
     if name in RANKING:
         extra: tuple[tuple[str, Any], ...] = ()
         if name == "NTile":
@@ -152,14 +152,14 @@ def _window_call(call: Json, placed: Placed, wanted: list[Expression], frame: pl
         return name, (), call["t"], frame, False, None, extra
     if name in OFFSET:
         taken = [put(function["k"][0])]
-        found = {"offset": _constant(function["k"][1], name)}
+        offset_options = {"offset": _constant(function["k"][1], name)}
         ignore = (function.get("a") or {}).get("ignoreNulls", False)
-        found["ignoreNulls"] = bool(ignore)
+        offset_options["ignoreNulls"] = bool(ignore)
         if name in {"Lag", "Lead"}:
             default = function["k"][2]
             if not (default["c"] == "Literal" and default["v"] is None):
                 taken.append(put(default))
-        return name, tuple(taken), call["t"], frame, False, None, tuple(sorted(found.items()))
+        return name, tuple(taken), call["t"], frame, False, None, tuple(sorted(offset_options.items()))
     raise Unsupported(f"the kernel does not know the window function {name}")
 
 
@@ -192,11 +192,11 @@ def _bound(item: Json, orders: list[Expression], zone: str) -> Any:
     if not isinstance(bound, Literal):
         raise Unsupported("a window bound that is not constant")
     if bound.type.startswith("interval"):
-        return sign * _whole(bound, orders[0].type, zone)
+        return sign * _length(bound, orders[0].type, zone)
     return sign * bound.value
 
 
-def _whole(bound: Literal, order: str, zone: str) -> int:
+def _length(bound: Literal, order: str, zone: str) -> int:
     """An interval in the unit of the column that it is added to: days of a date, microseconds of a timestamp."""
     months, days, micros = 0, 0, 0
     if isinstance(bound.value, tuple):
@@ -205,14 +205,14 @@ def _whole(bound: Literal, order: str, zone: str) -> int:
         months = bound.value
     else:
         micros = bound.value
-    whole = days * _DAY + micros
+    length = days * _DAY + micros
     if months:
         raise Unsupported("a window frame of months, which are not all of one length")
     if order == "date":
-        return whole // _DAY
-    if order == "timestamp" and abs(whole) >= _DAY and zones.fixed_offset(zone) is None:
+        return length // _DAY
+    if order == "timestamp" and abs(length) >= _DAY and zones.fixed_offset(zone) is None:
         raise Unsupported(f"a window frame of days, which in {zone} are not all of one length")
-    return whole
+    return length
 
 
 def ranked(context: Context, node: Json) -> Placed | None:
@@ -220,19 +220,19 @@ def ranked(context: Context, node: Json) -> Placed | None:
     below = node["k"][0]
     if below["c"] != "Window":
         return None
-    made = [item["e"] for item in below["a"]["windowExpressions"]]
-    if len(made) != 1 or _window_expression(made[0])["k"][0]["c"] != "RowNumber":
+    expressions = [item["e"] for item in below["a"]["windowExpressions"]]
+    if len(expressions) != 1 or _window_expression(expressions[0])["k"][0]["c"] != "RowNumber":
         return None
-    rank = made[0]["id"]
+    rank = expressions[0]["id"]
     parts = conjuncts(node["a"]["condition"]["e"])
     limits = [(_at_most(part, rank), part) for part in parts]
     bounds = [limit for limit, _ in limits if limit is not None]
     if not bounds:
         return None
     limit = max(min(bounds), 0)
-    whole = window(context, below)
-    rest = [part for found, part in limits if found is None or (part["c"] == "EqualTo" and limit > 1)]
-    top = _replace_window(whole, limit)
+    windowed = window(context, below)
+    rest = [part for bound, part in limits if bound is None or (part["c"] == "EqualTo" and limit > 1)]
+    top = _replace_window(windowed, limit)
     if rest:
         ready = prepare(context, top, rest)
         test = conjunction([translate(part, ready.scope) for part in rest])
@@ -242,13 +242,13 @@ def ranked(context: Context, node: Json) -> Placed | None:
 
 def _replace_window(placed: Placed, limit: int) -> Placed:
     """The same plan with the row_number window as a TopK that gives the rank."""
-    found = placed.node
-    if isinstance(found, plan.Window):
-        top = plan.TopK(found.fields, found.input, found.partition, found.order, limit, rank_field=True)
+    node = placed.node
+    if isinstance(node, plan.Window):
+        top = plan.TopK(node.fields, node.input, node.partition, node.order, limit, rank_field=True)
         return Placed(top, placed.keys)
-    assert isinstance(found, plan.Project)
-    inner = _replace_window(Placed(found.input, ()), limit)
-    return Placed(plan.Project(found.fields, inner.node, found.expressions), placed.keys)
+    assert isinstance(node, plan.Project)
+    inner = _replace_window(Placed(node.input, ()), limit)
+    return Placed(plan.Project(node.fields, inner.node, node.expressions), placed.keys)
 
 
 def _at_most(part: Json, rank: int) -> int | None:

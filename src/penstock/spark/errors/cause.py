@@ -13,7 +13,7 @@ _JAVA_FRAME = re.compile(r"\((?:Native Method|Unknown Source|\w+\.(?:java|scala)
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The piece of a query, a view or a Python program that Spark blames."""
+    """The piece of a query, a view or a Python program in which Spark says that the error is."""
 
     fragment: str
     start: int | None = None

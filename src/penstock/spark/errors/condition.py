@@ -1,4 +1,4 @@
-"""The errors that Spark names: its error class, or the first part of it, says what the user is told."""
+"""The errors that Spark names: its error class, or the first part of it, says which error the user gets."""
 
 from __future__ import annotations
 

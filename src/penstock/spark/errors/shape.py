@@ -1,4 +1,4 @@
-"""The errors that Spark does not name: the Java class or the text says what the user is told."""
+"""The errors that Spark does not name: the Java class or the text says which error the user gets."""
 
 from __future__ import annotations
 

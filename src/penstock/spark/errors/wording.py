@@ -37,7 +37,7 @@ def sentence(fault: Fault) -> str:
 
 
 def where(fault: Fault, question: Question) -> str | None:
-    """The place that Spark blames: in the query, a view, or a Python program."""
+    """Where Spark says that the error is: in the query, a view, or a Python program."""
     if question.sql is not None and fault.line is not None and fault.column is not None:
         lines = (question.sql if question.seen is None else question.seen.sql).split("\n")
         offset = question.locate(sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1)

@@ -103,18 +103,18 @@ def before(frame: DataFrame, until: Column, watermark_ms: int) -> DataFrame:
     return frame.where(until <= functions.timestamp_millis(functions.lit(watermark_ms)))
 
 
-def _schema_of_files(spark: SparkSession, form: str, place: str, options: Mapping[str, Any]) -> Any:
+def _schema_of_files(spark: SparkSession, form: str, path: str, options: Mapping[str, Any]) -> Any:
     plain = {
         key: value
         for key, value in options.items()
         if key.lower() not in ("maxfilespertrigger", "latestfirst")
     }
     try:
-        return reader.read(spark, form, place, **plain).schema
+        return reader.read(spark, form, path, **plain).schema
     except Exception as error:
         if "UNABLE_TO_INFER_SCHEMA" in str(error):
             raise DataError(
-                f"no {form} file in {place} to learn the columns from",
+                f"no {form} file in {path} to learn the columns from",
                 code="STREAM_SCHEMA_UNKNOWN",
                 hint='give them: schema="id BIGINT, amount DECIMAL(10,2)"',
             ) from None

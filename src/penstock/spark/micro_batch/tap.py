@@ -105,7 +105,7 @@ class EpochPlan:
         if not self._streams:
             return None
         row = self._taps.counted(self._execution, f"{PREFIX}{name}")
-        return None if row is None else tuple(row.get(place) for place in range(row.length()))
+        return None if row is None else tuple(row.get(position) for position in range(row.length()))
 
     def late(self, name: str) -> Late | None:
         """What became of late rows behind a tap; None when nothing drops them."""

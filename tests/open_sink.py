@@ -1,0 +1,37 @@
+"""Sinks as a query opens them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+
+from penstock import config
+from penstock.sinks.base import QueryStatus, Sink, Target
+
+AnySink = TypeVar("AnySink", bound=Sink)
+
+
+def open_sink(
+    sink: AnySink,
+    frame: DataFrame,
+    *,
+    mode: str = "append",
+    keys: tuple[str, ...] = (),
+    query: str = "q-1",
+    status: QueryStatus | None = None,
+) -> AnySink:
+    """Check and open a sink for rows like those of the frame, and return it."""
+    target = Target(
+        frame.sparkSession,
+        query,
+        "q",
+        mode,
+        frame.schema,
+        keys,
+        status=status or QueryStatus(),
+        settings=config.load(),
+    )
+    sink.check(target)
+    sink.open(target)
+    return sink

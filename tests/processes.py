@@ -1,0 +1,37 @@
+"""The processes that a process has started.
+
+`psutil.Process.children` leaves out processes that seem older than their parent. It adds the start of each to a boot time in whole seconds, which it
+reads anew for each, and which moves by one when the machine's clock is corrected at the wrong moment: a JVM that was started in the first
+second of its parent is then no child of it.
+"""
+
+from __future__ import annotations
+
+import psutil
+
+
+def children(pid: int) -> list[psutil.Process]:
+    """The children of a process."""
+    return [process for process in psutil.process_iter(["ppid"]) if process.info["ppid"] == pid]
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The children of a process, and theirs."""
+    by_parent: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        by_parent.setdefault(process.info["ppid"], []).append(process)
+    family: list[psutil.Process] = []
+    parents = [pid]
+    while parents:
+        young = by_parent.pop(parents.pop(), [])
+        family += young
+        parents += [process.pid for process in young]
+    return family
+
+
+def is_java(process: psutil.Process) -> bool:
+    """Whether a process is a JVM; False when it has ended."""
+    try:
+        return bool(process.name() == "java")
+    except psutil.NoSuchProcess:
+        return False
