@@ -16,6 +16,7 @@ from penstock.data.tick import Tick
 from penstock.engine import tick as ticks
 from penstock.engine.flow_state import FlowState
 from penstock.engine.graph import OnError
+from penstock.engine.read import snapshot as read_snapshot
 from penstock.engine.registration import Prepared, install
 from penstock.operators.base import Operator
 from penstock.plan import node as plan
@@ -32,7 +33,7 @@ COUNT = plan.AggregateCall("Count", (), "bigint")
 POSITIVE = plan.Filter(FIELDS, ROWS, Call("GreaterThanOrEqual", (V, Literal(0, "bigint")), "boolean", True))
 
 
-def inverse(below: plan.Node) -> plan.Node:
+def inverse(below: plan.Node) -> plan.Project:
     """100 / v of every row, which fails where v is 0."""
     value = Call(
         "Divide", (Literal(100.0, "double"), Call("Cast", (V,), "double", True)), "double", True, ANSI
@@ -55,6 +56,11 @@ def count(below: plan.Node) -> plan.Node:
 
 INVERSE = inverse(ROWS)
 QUOTIENT = Field("d", "double")
+POSITIVE_INVERSE = plan.Filter(
+    INVERSE.fields,
+    INVERSE,
+    Call("GreaterThan", (Column(1, "double"), Literal(0.0, "double")), "boolean", True),
+)
 
 
 def no_fragment(node: plan.Spark) -> Any:
@@ -344,6 +350,55 @@ def test_an_index_for_look_ups_follows_the_view(flow: ps.IncrementalFlow) -> Non
     assert vertex_count(flow) == 1
 
 
+def test_a_snapshot_that_is_read_while_the_view_is_suspended_or_resumed_is_that_of_its_moment(
+    flow: ps.IncrementalFlow,
+) -> None:
+    add(flow, "totals", totals(ROWS))
+    flow.tick("rows", [row(1, 4)])
+    first = read_snapshot(flow._graph, "totals")
+    flow.tick("rows", [row(1, 2**62), row(1, 2**62)])
+    second = read_snapshot(flow._graph, "totals")
+    flow.tick("rows", ps.DeltaBatch.deletes([row(1, 2**62)]))
+    flow.resume_view("totals")
+    third = read_snapshot(flow._graph, "totals")
+    flow.tick("rows", [row(1, 1)])
+    assert [snapshot()["v"].to_pylist() for snapshot in (first, second, third)] == [[4], [4], [2**62 + 4]]
+
+
+def test_a_source_goes_on_keeping_what_a_suspended_view_reads(flow: ps.IncrementalFlow) -> None:
+    flow.register_source("narrow", "k BIGINT, v BIGINT, note STRING", retain="used")
+    add(flow, "inverse", inverse(plan.Scan(FIELDS, "narrow", (0, 1))))
+    flow.tick("narrow", [{**row(1, 4), "note": "a"}])
+    flow.tick("narrow", [{**row(1, 0), "note": "b"}, {**row(2, 5), "note": "c"}])
+    flow.tick("narrow", ps.DeltaBatch.deletes([{**row(1, 0), "note": "b"}]))
+    flow.resume_view("inverse")
+    assert rows(flow, "inverse") == [(1, 25.0), (2, 20.0)]
+
+
+def test_a_resumed_view_belongs_to_the_time_of_the_last_tick(flow: ps.IncrementalFlow) -> None:
+    """No time passes in between, so that it agrees with what it reads."""
+    now = [1_000_000]
+    flow._clock = lambda: now[0]
+    at = (Field("at", "timestamp"),)
+    time = Call("CurrentTimestamp", (), "timestamp")
+    quotient = INVERSE.expressions
+    for name, fields, below, expressions in (
+        ("stamped", (*FIELDS, *at), ROWS, (Column(0, "bigint"), V, time)),
+        ("failing", (*INVERSE.fields, *at), ROWS, (*quotient, time)),
+    ):
+        view = plan.View(name, "", plan.Project(fields, below, expressions), uses_time=True)
+        install(flow._graph, Prepared(view, no_fragment, on_error="suspend"), 0)
+    flow.tick("rows", [row(1, 0), row(2, 5)])
+    assert list(suspended(flow)) == ["failing"]
+    now[0] = 9_000_000
+    flow.tick("rows", ps.DeltaBatch.deletes([row(1, 0)]))
+    now[0] = 20_000_000
+    flow.resume_view("failing")
+    assert flow.snapshot("failing")["at"].to_pylist() == flow.snapshot("stamped")["at"].to_pylist()
+    flow.step()
+    assert flow.snapshot("failing")["at"].cast("int64").to_pylist() == [20_000_000]
+
+
 def test_a_view_cannot_be_registered_on_a_suspended_one(flow: ps.IncrementalFlow) -> None:
     add(flow, "inverse", INVERSE)
     flow.tick("rows", [row(1, 0)])
@@ -549,14 +604,15 @@ def restored(flow: ps.IncrementalFlow) -> ps.IncrementalFlow:
     return again
 
 
-def test_a_suspension_survives_a_restart(flow: ps.IncrementalFlow) -> None:
-    add(flow, "inverse", INVERSE)
+@pytest.mark.parametrize("root", [INVERSE, POSITIVE_INVERSE], ids=["read from below", "stored"])
+def test_a_suspension_survives_a_restart(flow: ps.IncrementalFlow, root: plan.Node) -> None:
+    add(flow, "inverse", root)
     add(flow, "count", count(read("inverse", QUOTIENT)))
     flow.tick("rows", [row(1, 4)])
     flow.tick("rows", [row(1, 0), row(2, 5)])
     # A view of the same plan that goes on has other rows than the suspended one.
     flow.tick("rows", ps.DeltaBatch.deletes([row(1, 0)]))
-    add(flow, "same", INVERSE)
+    add(flow, "same", root)
     again = restored(flow)
     assert again._graph.state.suspended == flow._graph.state.suspended
     assert again.step().views["inverse"].suspended == flow._graph.state.suspended["inverse"]
