@@ -11,9 +11,10 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.circuit.state_key import Meaning
+from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
-from penstock.errors import PenstockError, StateError
+from penstock.errors import DataError, PenstockError, StateError
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
 
@@ -247,12 +248,18 @@ class Circuit:
     @staticmethod
     def _step_vertex(vertex: Vertex, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
         try:
-            first = vertex.operator.initial(tick) if initial else None
-            output = vertex.operator.step(inputs, tick)
+            try:
+                return _step(vertex.operator, inputs, tick, initial=initial)
+            except DataError:
+                # A join may give a pair and take it back in the same step: what is not there must not make an expression fail.
+                net = [consolidate(delta) for delta in inputs]
+                if not vertex.inputs or sum(map(len, net)) == sum(map(len, inputs)):
+                    raise
+                vertex.operator.rollback()
+                return _step(vertex.operator, net, tick, initial=initial)
         except PenstockError as error:
             _locate(error, vertex)
             raise
-        return output if first is None else concat([first, output])
 
     def _changes(
         self, vertex_id: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
@@ -321,6 +328,12 @@ class Circuit:
     def memory(self) -> int:
         """Bytes of state in all vertices."""
         return sum(vertex.operator.memory() for vertex in self.vertices.values())
+
+
+def _step(operator: Operator, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
+    first = operator.initial(tick) if initial else None
+    output = operator.step(inputs, tick)
+    return output if first is None else concat([first, output])
 
 
 def _torn() -> StateError:

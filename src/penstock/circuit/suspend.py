@@ -60,7 +60,7 @@ def resume(relations: Relations, views: Sequence[ViewVertex], tick: Tick) -> Res
         }
     except BaseException:
         relations.circuit.rollback()
-        remove_new(relations, new)
+        remove_new(relations, [view.name for view in views])
         raise
     changed = {name: change for name, change in changes.items() if len(change)}
     return Resumed(resumed, changed, relations.seconds(filled), failures)

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.circuit.circuit import Circuit
 from penstock.circuit.local import LocalKernel
+from penstock.circuit.recursive import ViewCompiler
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from penstock.engine import resume
 from penstock.engine import tick as ticks
 from penstock.engine.flow_state import FlowState
 from penstock.engine.graph import OnError
 from penstock.engine.read import snapshot as read_snapshot
 from penstock.engine.registration import Prepared, install
 from penstock.operators.base import Operator
+from penstock.operators.linear import Project
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.node import Field
@@ -589,6 +593,51 @@ def test_an_interrupt_while_views_are_suspended_or_resumed_comes_behind_it(
         flow.drop_view(view)
     assert vertex_count(flow) == 1
     assert not kernel(flow)._relations.shared.nodes.keys() - {ROWS}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls"),
+    [
+        (ViewCompiler, "add", 1),
+        (ViewCompiler, "add", 3),
+        (Circuit, "own", 1),
+        (Circuit, "own", 2),
+        (Circuit, "fill", 1),
+        (Project, "step", 1),
+        (Project, "step", 2),
+        (resume, "after_resume", 1),
+        (resume, "view_steps", 1),
+    ],
+)
+def test_a_fault_anywhere_in_a_resume_leaves_the_views_as_they_were(
+    flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int
+) -> None:
+    add(flow, "inverse", inverse(POSITIVE))
+    add(flow, "again", inverse(read("inverse", Field("v", "double"))))
+    flow.tick("rows", [row(1, 4)])
+    flow.tick("rows", [row(1, 0), row(2, 5)])
+    flow.tick("rows", ps.DeltaBatch.deletes([row(1, 0)]))
+    before = vertex_count(flow), suspended(flow), rows(flow, "inverse"), rows(flow, "again")
+    call, left = getattr(owner, name), [calls]
+
+    def faulty(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return call(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, faulty)
+        with pytest.raises(KeyboardInterrupt):
+            flow.resume_view("inverse")
+    assert (vertex_count(flow), suspended(flow), rows(flow, "inverse"), rows(flow, "again")) == before
+    flow.tick("rows", [row(3, 10)])
+    flow.resume_view("inverse")
+    assert rows(flow, "inverse") == [(1, 25.0), (2, 20.0), (3, 10.0)]
+    assert rows(flow, "again") == [(1, 4.0), (2, 5.0), (3, 10.0)]
+    flow.drop_view("again")
+    flow.drop_view("inverse")
+    assert vertex_count(flow) == 1
 
 
 def restored(flow: ps.IncrementalFlow) -> ps.IncrementalFlow:
