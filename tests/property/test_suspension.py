@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.circuit.local import LocalKernel
 from penstock.data.consolidate import consolidate
+from penstock.engine.graph import OnError
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.node import Field
+from seed import SEED
+from twin.faults import broken_at
 from twin.flows import FIELDS, LARGE, PAIR, SUM, VIEWS, Subject, V, join, no_fragment, view_scan
 from twin.rigs import bits, through_bytes
 from twin.rows import examples, small_state
@@ -221,3 +227,110 @@ def test_a_restored_flow_goes_on_with_the_same_views(data: st.DataObject) -> Non
             one.resume()
         assert other.rows(views) == subject.rows(views)
         assert other.flow._graph.state.suspended == subject.flow._graph.state.suspended
+
+
+class Suspending:
+    """A flow with a view whose sum may overflow, one that reads it, and one that goes on."""
+
+    GONE = ps.DeltaBatch.deletes([{"k": 1, "v": 2**62}])
+
+    def __init__(self) -> None:
+        self.flow = ps.IncrementalFlow(clock=lambda: 0)
+        self.flow.register_source("rows", "k BIGINT, v BIGINT")
+        scan = plan.Scan(FIELDS[:2], "rows", (0, 1))
+        sums = plan.Aggregate(FIELDS[:2], scan, (0,), (SUM,))
+        for name, root in (
+            ("sums", sums),
+            ("behind", plan.Filter(FIELDS[:2], view_scan("sums", FIELDS[:2]), Literal(True, "boolean"))),
+            ("count", plan.Aggregate((Field("n", "bigint"),), scan, (), (COUNT,))),
+        ):
+            on_error: OnError = "reject" if name == "count" else "suspend"
+            view = plan.View(name, "", root)
+            install(self.flow._graph, Prepared(view, no_fragment, on_error=on_error), 0)
+        self.flow.tick("rows", [{"k": 1, "v": 5}, {"k": 2, "v": 6}])
+        self.flow.lookup("sums", k=1)
+
+    def overflow(self) -> None:
+        """A tick that goes on without two views."""
+        self.flow.tick("rows", [{"k": 1, "v": 2**62}, {"k": 1, "v": 2**62}, {"k": 3, "v": 7}])
+
+    def resume(self) -> None:
+        self.flow.resume_view("sums")
+
+    def rows(self) -> dict[str, list[str]]:
+        names = ("rows", *self.flow._graph.views)
+        return {name: sorted(map(str, self.flow.snapshot(name).to_pylist())) for name in names}
+
+    def contents(self) -> Any:
+        """All that users see, but for errors: that of a view may be the fault."""
+        state = self.flow._graph.state
+        suspended = {name: (one.tick, one.because) for name, one in state.suspended.items()}
+        return self.rows(), suspended, state.ticks, self.flow.lookup("sums", k=1).to_pylist()
+
+    def repaired(self) -> dict[str, list[str]]:
+        """The rows when everything goes on, after which nothing is left of the views that are dropped."""
+        while self.flow.lookup("rows", k=1, v=2**62).num_rows > 1:
+            self.flow.tick("rows", self.GONE)
+        if self.flow._graph.state.suspended:
+            self.resume()
+        self.flow.tick("rows", [{"k": 2, "v": 1}])
+        rows = self.rows()
+        for name in ("count", "behind", "sums"):
+            self.flow.drop_view(name)
+        kernel = self.flow._graph.kernel
+        assert isinstance(kernel, LocalKernel)
+        assert {owner.kind for vertex in kernel._circuit.vertices.values() for owner in vertex.owners} <= {
+            "source",
+            "index",
+        }
+        assert set(kernel._relations.shared.nodes.values()) <= kernel._circuit.vertices.keys()
+        return rows
+
+
+def suspending() -> Suspending:
+    return Suspending()
+
+
+def suspended() -> Suspending:
+    subject = Suspending()
+    subject.overflow()
+    subject.flow.tick("rows", Suspending.GONE)
+    return subject
+
+
+SPREAD = 13  # of the faults, so that every run has others
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("make", "action"),
+    [(suspending, Suspending.overflow), (suspended, Suspending.resume)],
+    ids=["tick", "resume"],
+)
+def test_a_fault_at_any_call_leaves_all_of_a_tick_or_nothing(
+    make: Callable[[], Suspending], action: Callable[[Suspending], None]
+) -> None:
+    subject = make()
+    before = subject.contents()
+    action(subject)
+    after = subject.contents()
+    rows = subject.repaired()
+    done = undone = 0
+    for call in itertools.count(1 + SEED % SPREAD, SPREAD):
+        subject = make()
+        broken = broken_at(call, partial(action, subject))
+        contents = subject.contents()
+        if contents[1] == {"behind": (2, None)}:  # the fault is one of the view that reads the other
+            subject.flow.resume_view("behind")
+            assert subject.rows() == after[0], f"call {call}"
+            continue
+        assert contents in (before, after), f"call {call}"
+        done, undone = done + (contents == after), undone + (contents == before)
+        if contents == before:
+            action(subject)
+            assert subject.contents() == after, f"call {call}, and again"
+        assert subject.repaired() == rows, f"call {call}"
+        if not broken:
+            break
+    assert done > 1
+    assert undone > 10

@@ -147,7 +147,16 @@ def _play(
 
 
 def _register(flow: ps.IncrementalFlow, case: Case, expected: Recording) -> None:
-    assert drive.register(flow, case) == expected.tiers, "on purpose? then `make tiers` records the new ones"
+    tiers = drive.register(flow, case)
+    changed = [
+        f"view '{name}' has {', '.join(tiers[name])}; recorded: {', '.join(expected.tiers.get(name, ()))}"
+        for name in tiers
+        if tiers[name] != expected.tiers.get(name)
+    ]
+    assert not changed, (
+        f"{case.id} runs in other tiers: {changed}. On purpose? Then `make tiers` records them"
+    )
+    assert tiers.keys() == expected.tiers.keys()
 
 
 def _compare(flow: ps.IncrementalFlow, case: Case, expected: Recording, number: int) -> None:

@@ -27,18 +27,23 @@ POOLS: dict[str, list[Any]] = {
 }
 
 
-def random_ticks(seed: int, *, ticks: int = 12, rows: int = 9) -> list[tuple[Delta, Delta]]:
-    """Changes of two inputs that never retract a row that is not there."""
+def random_ticks(
+    seed: int, *, ticks: int = 12, rows: int = 9, last: int | None = None
+) -> list[tuple[Delta, Delta]]:
+    """Changes of two inputs, `rows` inserts each (`last` in the last tick), that never retract a row that is not there."""
     chance = random.Random(seed)
     present: tuple[list[Any], list[Any]] = ([], [])
     changes = []
-    for _ in range(ticks):
+    for inserts in [rows] * (ticks - 1) + [rows if last is None else last]:
         deltas = []
-        for held in present:
-            inserted = [tuple(chance.choice(POOLS[name]) for name in NAMES) for _ in range(rows)]
-            gone = [held.pop(chance.randrange(len(held))) for _ in range(min(len(held), rows // 2))]
-            held.extend(inserted)
-            deltas.append(delta_of([(row, 1) for row in inserted] + [(row, -1) for row in gone], TYPES))
+        for input_rows in present:
+            inserted = [tuple(chance.choice(POOLS[name]) for name in NAMES) for _ in range(inserts)]
+            retracted = [
+                input_rows.pop(chance.randrange(len(input_rows)))
+                for _ in range(min(len(input_rows), max(1, inserts // 2)))
+            ]
+            input_rows.extend(inserted)
+            deltas.append(delta_of([(row, 1) for row in inserted] + [(row, -1) for row in retracted], TYPES))
         changes.append((deltas[0], deltas[1]))
     return changes
 

@@ -30,6 +30,7 @@ from penstock.plan.expression import Column
 from penstock.plan.node import AggregateCall as Call
 from penstock.plan.node import Frame, SortKey, WindowCall
 from penstock.state.arrangement import Arrangement, Selected
+from penstock.state.limits import LIMITS
 from penstock.state.state import Composite, Image
 from twin.rows import types_of
 from twin.tick import end_tick
@@ -89,6 +90,11 @@ class Rig:
         for operator, _ in self.operators:
             operator.rollback()
 
+    def maintain(self) -> None:
+        """Merge and compact."""
+        for operator, _ in self.operators:
+            operator.maintain(LIMITS.fuel)
+
     def end_tick(self) -> None:
         """Commit and maintain."""
         for operator, _ in self.operators:
@@ -104,8 +110,9 @@ class Rig:
             operator.load(image)
 
 
-def _aggregate(*keys: int) -> Rig:
-    return Rig([(Aggregate(TYPES, keys, CALLS), (0,))])
+def aggregate_rig(*keys: int, calls: Sequence[Call] = CALLS) -> Rig:
+    """Aggregates by key columns."""
+    return Rig([(Aggregate(TYPES, keys, calls), (0,))])
 
 
 def _topk(*partition: int, limit: int | None = 2, rank: bool = False) -> Rig:
@@ -200,9 +207,9 @@ def _output() -> Rig:
 
 
 RIGS: dict[str, Callable[[], Rig]] = {
-    "aggregate by two keys": lambda: _aggregate(0, 2),
-    "aggregate by a double": lambda: _aggregate(1),
-    "aggregate of all": _aggregate,
+    "aggregate by two keys": lambda: aggregate_rig(0, 2),
+    "aggregate by a double": lambda: aggregate_rig(1),
+    "aggregate of all": aggregate_rig,
     "top 2": _topk,
     "top 2 per text, with ranks": lambda: _topk(2, rank=True),
     "all rows in order": lambda: _topk(0, limit=None, rank=True),

@@ -114,7 +114,7 @@ class Kernel(Protocol):
         """Make the last step final.
 
         It has nothing to do that may fail. When an interrupt from outside comes in between, the rest is done before it is
-        raised again; StateError says that this was not possible.
+        raised again; StateError says that this was not possible. Called again, it does what is left, or nothing.
         """
 
     def rollback(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -162,13 +163,14 @@ class LocalKernel(Kernel):
 
     def resume(self, views: Sequence[str], tick: Tick) -> Stepped:
         entries = [self._views[name] for name in views]
-        resumed = (
-            self._recompute_suspended(entries, tick)
-            if self._recomputing
-            else resume(self._relations, entries, tick)
-        )
-        self._changed_views = dict(resumed.views)
-        return Stepped(resumed.changes, {}, resumed.seconds, resumed.failures)
+        resume_all = self._recompute_suspended if self._recomputing else partial(resume, self._relations)
+        try:
+            resumed = resume_all(entries, tick)
+            self._changed_views = dict(resumed.views)
+            return Stepped(resumed.changes, {}, resumed.seconds, resumed.failures)
+        except BaseException:
+            self.rollback()
+            raise
 
     def commit(self) -> None:
         try:
@@ -179,8 +181,8 @@ class LocalKernel(Kernel):
 
     def rollback(self) -> None:
         self._circuit.rollback()
-        changed, self._changed_views = self._changed_views, {}
-        remove_new(self._relations, changed)
+        self._changed_views = {}
+        remove_new(self._relations)
 
     def maintain(self, fuel: int) -> None:
         self._circuit.maintain(fuel)

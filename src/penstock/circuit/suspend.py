@@ -45,23 +45,18 @@ def step_without_failed(
 
 
 def resume(relations: Relations, views: Sequence[ViewVertex], tick: Tick) -> Resumed:
-    """Compile suspended views again and fill them; call `replace_views` or `remove_new` afterwards."""
+    """Compile suspended views again and fill them; call `replace_views`, or `remove_new` also when it raises."""
     new: dict[str, ViewVertex] = {}
     vertex_ids, added = relations.vertex_ids(), list[int]()
-    try:
-        for view in views:
-            entry = relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
-            new[view.name], vertex_ids[view.name] = entry, entry.vertex_id
-        filled, failures = _fill(relations, added, new, tick)
-        resumed = {name: entry for name, entry in new.items() if name not in failures}
-        changes = {
-            name: _difference(filled.outputs.get(entry.vertex_id), relations.views[name].output.rows())
-            for name, entry in resumed.items()
-        }
-    except BaseException:
-        relations.circuit.rollback()
-        remove_new(relations, [view.name for view in views])
-        raise
+    for view in views:
+        entry = relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
+        new[view.name], vertex_ids[view.name] = entry, entry.vertex_id
+    filled, failures = _fill(relations, added, new, tick)
+    resumed = {name: entry for name, entry in new.items() if name not in failures}
+    changes = {
+        name: _difference(filled.outputs.get(entry.vertex_id), relations.views[name].output.rows())
+        for name, entry in resumed.items()
+    }
     changed = {name: change for name, change in changes.items() if len(change)}
     return Resumed(resumed, changed, relations.seconds(filled), failures)
 
@@ -84,12 +79,16 @@ def replace_views(relations: Relations, changed: Mapping[str, ViewVertex]) -> No
     relations.shared.keep(relations.circuit.vertices)
 
 
-def remove_new(relations: Relations, views: Collection[str]) -> None:
-    """Leave suspended views that are not resumed with their rows."""
-    for name, entry in reversed(relations.views.items()):
+def remove_new(relations: Relations) -> None:
+    """Leave suspended views with their rows, because they are not resumed."""
+    _remove_new(relations, [name for name, entry in relations.views.items() if entry.suspended])
+
+
+def _remove_new(relations: Relations, views: Collection[str]) -> None:
+    for name in reversed(relations.views):
         # A view goes before those that it reads.
-        if name in views and entry.suspended:
-            relations.remove(name, but=[entry.vertex_id])
+        if name in views:
+            relations.remove(name, but=[relations.views[name].vertex_id])
 
 
 def _fill(
@@ -103,7 +102,7 @@ def _fill(
         if not filled.failures:
             return filled, failures
         failures |= _view_failures(filled)
-        remove_new(relations, failures)
+        _remove_new(relations, failures)
 
 
 def _difference(rows: Delta | None, last: Delta) -> Delta:

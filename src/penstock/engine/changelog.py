@@ -42,7 +42,7 @@ class Changelog:
         return watch
 
     def publish(self, tick: int, change: Delta) -> None:
-        """Hand a change over and keep it. It never raises: a watch that cannot take it is closed with the error."""
+        """Hand a change over and keep it. A watch that cannot take it is closed with the error; when this raises, call `lose`."""
         self._keep(tick, change)
         with self._lock:
             watches = tuple(self._watches)
@@ -59,6 +59,15 @@ class Changelog:
                 watch.publish(batch)
             except Exception as error:
                 watch.fail(error)
+
+    def lose(self, tick: int, error: BaseException) -> None:
+        """Close all watches with an error, and forget the history: the change of a tick may not be there."""
+        self._changes.clear()
+        self._gone, self.bytes = tick, 0
+        with self._lock:
+            watches = tuple(self._watches)
+        for watch in watches:
+            watch.fail(error)
 
     def close(self) -> None:
         """Close all watches."""

@@ -21,12 +21,13 @@ from penstock.engine.changelog import Changelog
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
 from penstock.engine.names import one_of, registered
+from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Ticked, last_ordinals, remember_ordinals, run_tick
+from penstock.engine.tick import Ticked, newest, run_tick
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
@@ -464,15 +465,28 @@ class IncrementalFlow:
 
     def _published(self, ticked: Ticked) -> StepSummary:
         """Hand over what a tick has changed."""
+        try:
+            self._publish(ticked)
+        except BaseException as error:
+            self._lose_changes(ticked, error)
+            raise
+        if ticked.interrupt is not None:
+            raise ticked.interrupt
+        self._maintain()
+        return ticked.summary
+
+    def _publish(self, ticked: Ticked) -> None:
         for name, suspension in ticked.suspended.items():
             LOG.warning("view '%s' is %s", name, suspension)
         for name, changelog in self._changelogs.items():
             if name in ticked.changes:
                 changelog.publish(self._graph.state.ticks, ticked.changes[name])
-        if ticked.interrupt is not None:
-            raise ticked.interrupt
-        self._maintain()
-        return ticked.summary
+
+    def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
+        """Let watches know that they may lack a change: handing it over was interrupted."""
+        for name, changelog in self._changelogs.items():
+            if name in ticked.changes:
+                changelog.lose(self._graph.state.ticks, error)
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         registration.install(self._graph, replace(prepared, on_error=on_error), self._now())
@@ -505,27 +519,27 @@ class IncrementalFlow:
         summaries: list[StepSummary] = []
 
         def step(batches: Sequence[Fed]) -> None:
-            before = self._graph.state.ticks
+            before, stepped = self._graph.state.ticks, len(batches)
             try:
                 summaries.append(self._run_tick(batches))
             finally:
                 # An interrupt may come behind a tick that has happened.
                 if self._graph.state.ticks > before:
-                    del self._pending[: len(batches)]
+                    del self._pending[:stepped]
 
-        def reject(batch: Fed, error: PenstockError) -> None:
-            self._reject(batch, error)
-            del self._pending[0]
-
-        step_isolated(tuple(self._pending), step=step, reject=reject)
+        step_isolated(tuple(self._pending), step=step, reject=self._reject)
         return summaries[-1]
 
     def _reject(self, batch: Fed, error: PenstockError) -> None:
+        """Set the first batch that waits aside."""
         LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
         state = self._graph.sources[batch.source].state
-        state.quarantine.add(f"rejected: {error.code}: {error.message}", batch.delta)
+        rows = QuarantinedRows(f"rejected: {error.code}: {error.message}", batch.delta)
+        quarantine, ordinal = state.quarantine.extended([rows]), newest(state.ordinal, batch.ordinal)
+        # Assignments only, so that an interrupt cannot come in between.
+        state.quarantine, state.ordinal = quarantine, ordinal
         state.rejected += 1
-        remember_ordinals(self._graph, last_ordinals([batch]))
+        del self._pending[0]
 
     def _refuse_ended(self) -> None:
         """StateError when the background stepping has ended with an error that nobody has asked for yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,15 @@ class Quarantine:
             self._rows -= len(oldest)
             self._bytes -= _size(oldest)
             self.dropped += len(oldest)
+
+    def extended(self, parts: Sequence[QuarantinedRows]) -> Quarantine:
+        """One that has these rows, too; this one stays what it is."""
+        if not parts:
+            return self
+        quarantine = replace(self, _parts=self._parts.copy())
+        for part in parts:
+            quarantine.add(part.reason, part.rows)
+        return quarantine
 
     def clear(self) -> None:
         """Forget the rows; the count of those that were dropped stays."""

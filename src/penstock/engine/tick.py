@@ -6,7 +6,7 @@
 4. Commit the kernel.
 5. Remember.
 
-All that may fail is before 4: an error in 1 to 3 leaves everything as it was.
+All that may fail is before 4: an error in 1 to 3 leaves everything as it was. 4 and 5 may be interrupted anywhere and are then done again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from penstock.circuit.kernel import Stepped
 from penstock.data.delta import Delta, concat
 from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.flow_state import SourceState
+from penstock.engine.graph import Fed, Graph, SourceEntry
 from penstock.engine.lateness import Sorted, describe_late, sort_out
-from penstock.engine.quarantine import QuarantinedRows
+from penstock.engine.quarantine import Quarantine, QuarantinedRows
 from penstock.engine.source import content_digest
 from penstock.engine.summary import StepSummary, ViewStep
 from penstock.engine.suspension import optional_views, suspensions
@@ -58,15 +59,16 @@ class _Admitted:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What the flow remembers of a tick."""
+    """What a source remembers of a tick: values to assign, so that it may be done twice."""
 
-    ordinals: Mapping[str, int]
-    epochs: Mapping[tuple[str, str], int]  # by source and streaming query, how many are in
-    marks: Mapping[str, int | None]
-    late: Mapping[str, int]
-    quarantined: Sequence[tuple[str, QuarantinedRows]]
-    batches: Sequence[Fed]
-    digests: Mapping[int, bytes]  # of batches to know again, by their position
+    state: SourceState
+    ordinal: int | None
+    feeders: dict[str, int]
+    mark: int | None
+    late: int
+    quarantine: Quarantine
+    cleared: bool  # batches that were seen before count again
+    digests: Sequence[bytes]  # of batches to know again
 
 
 def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
@@ -74,34 +76,40 @@ def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
     started = perf_counter()
     state = graph.state
     tick = Tick(state.ticks + 1, max(micros, state.micros))
-    with plain_pages():
-        admitted = _without_replays(graph, fed)
-        on_time, late = _without_late(graph, admitted.batches)
-        try:
+    final = False
+    try:
+        with plain_pages():
+            admitted = _without_replays(graph, fed)
+            on_time, late = _without_late(graph, admitted.batches)
             stepped = graph.kernel.step(_changes(graph, on_time), tick, optional=optional_views(graph))
-            suspended = suspensions(stepped.failures, tick.number)
-            summary = _summary(graph, stepped, {**state.suspended, **suspended}, on_time, late, tick, started)
+            failed = suspensions(stepped.failures, tick.number)
+            suspended = {**state.suspended, **failed}
+            summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
             memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
             views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
-        except BaseException:
+            ticked = Ticked(summary, views, suspended=failed)
+            final = True
+            finish(graph, tick, suspended, memory)
+    except BaseException as error:
+        if not final:
             graph.kernel.rollback()
             raise
-        interrupt = commit(graph)
-    _remember(graph, memory)
-    state.suspended |= suspended
-    state.ticks, state.micros = tick.number, tick.micros
-    return Ticked(summary, views, interrupt, suspended)
+        if isinstance(error, StateError):
+            raise
+        finish(graph, tick, suspended, memory)
+        return replace(ticked, interrupt=error)
+    return ticked
 
 
-def commit(graph: Graph) -> BaseException | None:
-    """Make the step final; an interrupt comes back as a value, because the step is final all the same."""
-    try:
-        graph.kernel.commit()
-    except StateError:
-        raise
-    except BaseException as interrupt:
-        return interrupt
-    return None
+def finish(
+    graph: Graph, tick: Tick, suspended: dict[str, Suspension], memory: Sequence[_Memory] = ()
+) -> None:
+    """Make the step final; after an interrupt it is called again."""
+    graph.kernel.commit()
+    for source in memory:
+        _remember(source)
+    state = graph.state
+    state.suspended, state.ticks, state.micros = suspended, tick.number, tick.micros
 
 
 def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
@@ -175,23 +183,57 @@ def _memory(
     admitted: _Admitted,
     late: Sequence[tuple[str, Sorted]],
     stepped: Stepped,
+) -> list[_Memory]:
+    """What every source that was fed is to remember; a static table remembers nothing."""
+    names = dict.fromkeys(batch.source for batch in fed if batch.source in graph.sources)
+    return [
+        _source_memory(
+            graph.sources[name],
+            [batch for batch in fed if batch.source == name],
+            [(at, batch) for at, batch in enumerate(admitted.batches) if batch.source == name],
+            digests=admitted.digests,
+            late=[parts for source, parts in late if source == name],
+            missing=stepped.missing.get(name),
+        )
+        for name in names
+    ]
+
+
+def _source_memory(
+    entry: SourceEntry,
+    fed: Sequence[Fed],
+    admitted: Sequence[tuple[int, Fed]],
+    *,
+    digests: Mapping[int, bytes],
+    late: Sequence[Sorted],
+    missing: Delta | None,
 ) -> _Memory:
-    quarantined = [(name, QuarantinedRows(MISSING, rows)) for name, rows in stepped.missing.items()]
-    late_rows: dict[str, int] = {}
-    for name, parts in late:
-        lateness, mark = graph.spec(name).lateness, graph.sources[name].state.mark
-        if len(parts.late) and mark is not None and lateness is not None:
-            quarantined.append((name, QuarantinedRows(describe_late(lateness, mark), parts.late)))
-            late_rows[name] = late_rows.get(name, 0) + _rows(parts.late)
+    state, lateness = entry.state, entry.spec.lateness
+    quarantined = [] if missing is None else [QuarantinedRows(MISSING, missing)]
+    late_rows = [parts.late for parts in late if len(parts.late)]
+    if lateness is not None and state.mark is not None:
+        quarantined += [QuarantinedRows(describe_late(lateness, state.mark), rows) for rows in late_rows]
+    epochs = {batch.query: batch.epoch + 1 for batch in fed if batch.query is not None}
     return _Memory(
-        ordinals=last_ordinals(fed),
-        epochs={(batch.source, batch.query): batch.epoch + 1 for batch in fed if batch.query is not None},
-        marks={name: parts.mark for name, parts in late},
-        late=late_rows,
-        quarantined=quarantined,
-        batches=admitted.batches,
-        digests=admitted.digests,
+        state,
+        ordinal=newest(state.ordinal, last_ordinals(fed).get(entry.name)),
+        feeders={**state.feeders, **epochs},
+        mark=late[-1].mark if late else state.mark,
+        late=state.late + sum(_rows(rows) for rows in late_rows),
+        quarantine=state.quarantine.extended(quarantined),
+        cleared=entry.spec.dedup and any(_retracts(batch) for _, batch in admitted),
+        digests=[digests[at] for at, _ in admitted if at in digests],
     )
+
+
+def _remember(memory: _Memory) -> None:
+    state = memory.state
+    state.ordinal, state.feeders, state.mark = memory.ordinal, memory.feeders, memory.mark
+    state.late, state.quarantine = memory.late, memory.quarantine
+    if memory.cleared:
+        state.seen.clear()
+    for digest in memory.digests:
+        state.seen.add(digest)
 
 
 def last_ordinals(fed: Sequence[Fed]) -> dict[str, int]:
@@ -203,30 +245,9 @@ def last_ordinals(fed: Sequence[Fed]) -> dict[str, int]:
     return ordinals
 
 
-def _remember(graph: Graph, memory: _Memory) -> None:
-    for position, batch in enumerate(memory.batches):
-        if graph.spec(batch.source).dedup:
-            seen = graph.sources[batch.source].state.seen
-            if _retracts(batch):
-                seen.clear()
-            elif position in memory.digests:
-                seen.add(memory.digests[position])
-    for name, part in memory.quarantined:
-        graph.sources[name].state.quarantine.add(part.reason, part.rows)
-    for name, mark in memory.marks.items():
-        graph.sources[name].state.mark = mark
-    for name, rows in memory.late.items():
-        graph.sources[name].state.late += rows
-    remember_ordinals(graph, memory.ordinals)
-    for (source, query), epochs in memory.epochs.items():
-        graph.sources[source].state.feeders[query] = epochs
-
-
-def remember_ordinals(graph: Graph, ordinals: Mapping[str, int]) -> None:
-    """Note how far sources were fed."""
-    for name, ordinal in ordinals.items():
-        state = graph.sources[name].state
-        state.ordinal = ordinal if state.ordinal is None else max(state.ordinal, ordinal)
+def newest(ordinal: int | None, other: int | None) -> int | None:
+    """The higher one of two ordinals."""
+    return max((value for value in (ordinal, other) if value is not None), default=None)
 
 
 def _summary(

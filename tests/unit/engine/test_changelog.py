@@ -108,3 +108,27 @@ def test_a_watch_that_fails_does_not_hold_up_the_tick(
     with pytest.raises(ValueError, match="no"):
         good.recv(timeout=0)
     assert flow.snapshot("watched").num_rows == 2
+
+
+def test_a_history_that_may_lack_a_change_is_forgotten(
+    flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = flow.watch_output("watched")
+    flow.tick("rows", [{"n": 1}])
+
+    def interrupted(log: changelog.Changelog, tick: int, change: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(changelog.Changelog, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            flow.tick("rows", [{"n": 2}])
+    change = watch.recv(timeout=0)
+    assert change is not None
+    assert change.to_pylist() == [{"n": 1, "_weight": 1}]
+    with pytest.raises(KeyboardInterrupt):
+        watch.recv(timeout=0)
+    with pytest.raises(StateError) as refused:
+        flow.watch_output("watched", from_tick=2)
+    assert refused.value.code == "FLOW_HISTORY"
+    assert flow.snapshot("watched")["n"].to_pylist() == [1, 2]

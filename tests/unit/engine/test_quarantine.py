@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.delta import Delta
-from penstock.engine.quarantine import Quarantine
+from penstock.engine.quarantine import Quarantine, QuarantinedRows
 
 TYPES = [pa.large_string()]
 
@@ -44,6 +44,14 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     assert (quarantine.dropped, quarantine.bytes <= 1_000) == (3, True)
     quarantine.add("larger", rows("x" * 5_000))
     assert texts(quarantine) == ["x" * 5_000], "the latest rows are there, whatever their size"
+
+
+def test_an_extended_one_leaves_the_other_as_it_is() -> None:
+    quarantine = Quarantine(most_rows=2)
+    quarantine.add("a", rows("1", "2"))
+    extended = quarantine.extended([QuarantinedRows("b", rows("3"))])
+    assert (texts(extended), extended.dropped) == (["3"], 2)
+    assert (texts(quarantine), quarantine.dropped, len(quarantine)) == (["1", "2"], 0, 2)
 
 
 def test_a_flow_says_how_many_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

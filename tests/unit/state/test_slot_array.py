@@ -190,6 +190,18 @@ def test_a_restored_array_is_a_private_map_of_its_file(size: int, tmp_path: Path
     assert np.fromfile(path, np.int64).tolist() == saved.reshape(-1).tolist()
 
 
+def test_a_rollback_behind_a_load_takes_back_the_tick_alone(tmp_path: Path) -> None:
+    loaded, restored = SlotArray(np.int64), SlotArray(np.int64)
+    loaded.load(Image(arrays={"rows": np.arange(3)}))
+    (tmp_path / "rows").write_bytes(np.arange(2).tobytes())
+    restored.load_file(tmp_path / "rows", 2, np.array([2]), np.array([2]))
+    for array in (loaded, restored):
+        array.put(np.array([1]), 9)
+        array.reserve(4)
+        array.rollback()
+        assert array.data[: array.size].tolist() == [0, 1, 2]
+
+
 def test_rows_of_another_kind_are_refused() -> None:
     array = SlotArray(np.int64)
     with pytest.raises(StateError, match="int32") as refused:

@@ -74,7 +74,8 @@ def test_no_tick_pays_for_a_large_merge(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Merge, "advance", counting)
     index = TimeIndex((pa.int64(),))
-    times = np.random.default_rng(5).integers(0, 10**9, 300_000)
+    random = np.random.default_rng(5)
+    times = random.integers(0, 10**9, 300_000)
     for start in range(0, len(times), 100_000):
         part = times[start : start + 100_000]
         index.stage(part, Delta((pa.array(part),), np.ones(len(part), np.int64)))
@@ -82,7 +83,7 @@ def test_no_tick_pays_for_a_large_merge(monkeypatch: pytest.MonkeyPatch) -> None
         end_tick(index)
     merged.clear()
     for _ in range(300):
-        part = np.random.default_rng(6).integers(0, 10**9, 1_000)
+        part = random.integers(0, 10**9, 1_000)
         index.stage(part, Delta((pa.array(part),), np.ones(len(part), np.int64)))
         merged.append(0)
         end_tick(index)

@@ -1,0 +1,150 @@
+"""Faults at every call of what ends or begins a tick: a step leaves nothing, and a commit, rollback or maintenance can be called again.
+
+A fault at the n-th call costs the calls before it, so all of them cost the square of their number. Every run
+has all calls of each operator and of each aggregate function alone. Many functions at once are tried at some of their calls, other
+ones in every run; `make soak` tries all of them, and larger changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from penstock.data.tick import Tick
+from penstock.plan.node import AggregateCall
+from seed import SEED
+from twin.faults import broken_at, calls_of
+from twin.replay import random_ticks
+from twin.rigs import CALLS, RIGS, Rig, aggregate_rig, bits, image_bits, through_bytes
+from twin.rows import small_state
+
+LARGE = [name for name in RIGS if name.startswith("aggregate")]
+MOST_FAULTS = 200  # of a step of a large rig
+TICK = Tick(9, 9)
+
+
+def described(call: AggregateCall) -> str:
+    return f"{call.function}{' distinct' if call.distinct else ''} of {list(call.args)}"
+
+
+def alone(call: AggregateCall) -> Callable[[], Rig]:
+    return lambda: aggregate_rig(2, calls=[call])
+
+
+SMALL = {name: rig for name, rig in RIGS.items() if name not in LARGE}
+SMALL |= {described(call): alone(call) for call in CALLS}
+EVERY = pytest.mark.parametrize("name", SMALL)
+# A generator is closed while it fails.
+UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+class Subject:
+    """A rig with some rows and the change of one more tick."""
+
+    def __init__(self, make: Callable[[], Rig], *, rows: int, last: int) -> None:
+        *earlier, self._change = random_ticks(4, ticks=3, rows=rows, last=last)
+        self.rig = make()
+        self.rig.initial()
+        for number, deltas in enumerate(earlier, 1):
+            self.rig.step(deltas, Tick(number, number))
+            self.rig.end_tick()
+        self._begin = [through_bytes(image) for image in self.rig.save()]
+
+    def step(self) -> list[Any]:
+        return [bits(delta) for delta in self.rig.step(self._change, TICK)]
+
+    def step_only(self) -> None:
+        self.rig.step(self._change, TICK)
+
+    def answer(self) -> list[Any]:
+        """What a step gives; it is rolled back."""
+        outputs = self.step()
+        self.rig.rollback()
+        return outputs
+
+    def begin_again(self) -> None:
+        """Be what it was before the tick."""
+        self.rig.load(self._begin)
+
+    def state(self) -> list[Any]:
+        return [image_bits(image) for image in self.rig.save()]
+
+
+def break_step(subject: Subject, calls: Iterable[int], *, checked: int) -> int:
+    """Let a step fail at each of these calls until it has no more; look at the state after so many faults. Return the last call."""
+    before, expected = subject.state(), subject.answer()
+    for faults, call in enumerate(calls, 1):
+        broken = broken_at(call, subject.step_only)
+        subject.rig.rollback()
+        if not broken or faults % checked == 0:
+            assert subject.state() == before, f"call {call}, or one of the {checked} faults before"
+            assert subject.answer() == expected, f"call {call}, or one of the {checked} faults before"
+        if not broken:
+            return call
+    raise AssertionError("a step makes more calls than that")
+
+
+@EVERY
+@UNRAISABLE
+def test_a_fault_at_every_call_of_a_step_leaves_nothing(name: str) -> None:
+    with small_state():
+        subject = Subject(SMALL[name], rows=3, last=1)
+        calls = calls_of(subject.step_only)
+        subject.rig.rollback()
+        assert break_step(subject, count(1), checked=16) > calls * 0.9
+
+
+@pytest.mark.parametrize("name", LARGE)
+@UNRAISABLE
+def test_a_fault_at_some_calls_of_a_large_step_leaves_nothing(name: str) -> None:
+    with small_state():
+        subject = Subject(RIGS[name], rows=9, last=9)
+        calls = calls_of(subject.step_only)
+        subject.rig.rollback()
+        every = calls // MOST_FAULTS
+        break_step(subject, count(1 + SEED % every, every), checked=8)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", RIGS)
+@UNRAISABLE
+def test_a_fault_at_every_call_of_a_large_step_leaves_nothing(name: str) -> None:
+    with small_state():
+        break_step(Subject(RIGS[name], rows=9, last=9), count(1), checked=1)
+
+
+@EVERY
+@UNRAISABLE
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_commit_or_rollback_that_fails_at_any_call_is_finished_by_another_one(name: str, end: str) -> None:
+    with small_state():
+        subject = Subject(SMALL[name], rows=3, last=1)
+        action = getattr(subject.rig, end)
+        subject.step()
+        action()
+        expected = subject.state()
+        for call in count(1):
+            subject.begin_again()
+            subject.step()
+            broken = broken_at(call, action)
+            action()
+            assert subject.state() == expected, f"call {call}"
+            if not broken:
+                break
+
+
+@EVERY
+@UNRAISABLE
+def test_a_fault_at_every_call_of_maintenance_changes_no_answer(name: str) -> None:
+    with small_state():
+        subject = Subject(SMALL[name], rows=3, last=1)
+        before = subject.answer()
+        for call in count(1):
+            subject.begin_again()
+            broken = broken_at(call, subject.rig.maintain)
+            assert subject.answer() == before, f"call {call}"
+            if not broken:
+                break

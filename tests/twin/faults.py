@@ -1,0 +1,58 @@
+"""Faults at calls: an action that fails at its n-th call of anything, in Python or in C."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class Fault(Exception):
+    """The fault that is injected."""
+
+
+def calls_of(action: Callable[[], Any]) -> int:
+    """How many calls an action makes."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += _is_call(frame, event, argument)
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def broken_at(call: int, action: Callable[[], Any]) -> bool:
+    """Run an action and let its n-th call fail; return whether it makes as many."""
+    left = call
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal left
+        if _is_call(frame, event, argument):
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise Fault
+
+    sys.setprofile(count)
+    try:
+        action()
+    except Exception:  # NumPy and others may raise an error of their own because of it
+        assert left == 0, "an error that was not injected"
+    finally:
+        sys.setprofile(None)
+    return left == 0
+
+
+def _is_call(frame: FrameType, event: str, argument: Any) -> bool:
+    """Whether an event of a profile is a call that may fail: the end of the profile and the release of a lock cannot."""
+    if event == "c_call":
+        return argument.__name__ not in ("setprofile", "__exit__")
+    return event == "call" and frame.f_code.co_filename != threading.__file__
