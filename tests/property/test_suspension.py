@@ -138,7 +138,7 @@ def registered(data: st.DataObject) -> list[str]:
 
 
 @pytest.mark.parametrize("recomputed", [False, True], ids=["incremental", "recomputed"])
-@examples(60)
+@examples(40)
 @given(data=st.data())
 def test_views_without_an_error_are_what_they_are_without_the_others(
     data: st.DataObject, recomputed: bool
@@ -179,7 +179,7 @@ def added_up(watch: ps.Watch) -> Counter[str]:
     return Counter({row: count for row, count in rows.items() if count})
 
 
-@examples(30)
+@examples(25)
 @given(data=st.data())
 def test_to_the_bit_and_in_the_same_order_as_if_they_had_been_dropped(data: st.DataObject) -> None:
     changes = data.draw(st.lists(CHANGE, min_size=1, max_size=6))
@@ -203,7 +203,7 @@ def test_to_the_bit_and_in_the_same_order_as_if_they_had_been_dropped(data: st.D
         )
 
 
-@examples(30)
+@examples(25)
 @given(data=st.data())
 def test_a_restored_flow_goes_on_with_the_same_views(data: st.DataObject) -> None:
     changes = data.draw(st.lists(CHANGE, min_size=2, max_size=6))
