@@ -72,6 +72,21 @@ def test_a_loaded_state_goes_on_as_the_saved_one(name: str, seed: int, at: int) 
 
 @EVERY
 @SEEDS
+def test_a_loaded_state_whose_first_tick_is_rejected_is_the_saved_one(name: str, seed: int) -> None:
+    changes = random_ticks(seed, ticks=6)
+    with small_state():
+        one, other = begun(name), RIGS[name]()
+        run(one, changes[:3])
+        other.load([through_bytes(image) for image in one.save()])
+        with contextlib.suppress(PenstockError):
+            other.step(changes[5], Tick(4, 4))
+        other.rollback()
+        assert same(one, other)
+        assert run(one, changes[3:], 4) == run(other, changes[3:], 4)
+
+
+@EVERY
+@SEEDS
 def test_a_rejected_tick_leaves_nothing(name: str, seed: int) -> None:
     (first, *changes), wrong = random_ticks(seed, ticks=10), random_ticks(seed + 1, ticks=9)
     with small_state():

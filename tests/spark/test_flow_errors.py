@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -139,6 +140,93 @@ def test_a_tick_that_fails_changes_nothing(session: ps.Session, failure: Failure
     assert flow.snapshot("before").to_pylist() == [{"n": 3}]
     assert flow.snapshot("behind") == flow.snapshot("failing")
     watch.close()
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
+@pytest.mark.parametrize("diff_based", [False, True], ids=["stepped", "recomputed"])
+def test_the_tick_goes_on_without_a_view_that_may_be_suspended(
+    session: ps.Session, failure: Failure, diff_based: bool
+) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_view("before", "SELECT count(*) AS n FROM t")
+    flow.register_view("failing", failure.sql, on_error="suspend")
+    flow.register_view("behind", "SELECT * FROM failing")
+    if diff_based:
+        flow.force_diff_based()
+    flow.tick("t", [number(1), number(2)])
+    last = _sorted(flow.snapshot("failing"))
+    summary = flow.tick("t", [number(3), failure.bad])
+    assert flow.snapshot("before").to_pylist() == [{"n": 4}]
+    assert _sorted(flow.snapshot("failing")) == _sorted(flow.snapshot("behind")) == last
+    stopped = {name: view.suspended for name, view in summary.views.items() if view.suspended is not None}
+    assert {name: (one.code, one.tick, one.because) for name, one in stopped.items()} == {
+        "failing": (failure.code, 2, None),
+        "behind": (failure.code, 2, "failing"),
+    }
+    with pytest.raises(ps.DataError) as again:
+        flow.resume_view("failing")
+    assert again.value.code == failure.code
+    flow.tick("t", DeltaBatch.deletes([failure.bad]))
+    flow.resume_view("failing")
+    flow.tick("t", [number(4, k=3)])
+    assert (
+        _sorted(flow.snapshot("failing"))
+        == _sorted(flow.snapshot("behind"))
+        == _answer(session, flow, failure.sql)
+    )
+
+
+def test_a_correlation_with_a_constant_column_suspends_its_view_alone(session: ps.Session) -> None:
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_view("related", "SELECT corr(k, v) AS c FROM t", on_error="suspend")
+    flow.register_view("sums", "SELECT k, sum(v) AS s FROM t GROUP BY k")
+    flow.tick("t", [number(1, k=1, v=1), number(2, k=1, v=2), number(3, k=2, v=3)])
+    before = flow.snapshot("related")
+    flow.tick("t", DeltaBatch.deletes([number(3, k=2, v=3)]))
+    suspended = flow.explain("related").suspended
+    assert suspended is not None
+    assert suspended.code == "DATA_DIVIDE_BY_ZERO"
+    assert flow.snapshot("related") == before
+    assert flow.snapshot("sums").to_pylist() == [{"k": 1, "s": 3}]
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        _answer(session, flow, "SELECT corr(k, v) AS c FROM t")
+    flow.tick("t", [number(4, k=5, v=4)])
+    flow.resume_view("related")
+    assert _sorted(flow.snapshot("related")) == _answer(session, flow, "SELECT corr(k, v) AS c FROM t")
+
+
+def test_a_suspended_view_of_a_static_table_is_rebuilt_from_the_definition(session: ps.Session) -> None:
+    session.register_table(
+        "divisors", pa.table({"k": pa.array([1, 2], pa.int32()), "d": pa.array([1, 0], pa.int32())})
+    )
+    sql = "SELECT id, v DIV d AS q FROM t JOIN divisors USING (k)"
+    flow = ps.IncrementalFlow(session)
+    flow.register_source("t", NUMBERS)
+    flow.register_view("divided", sql, on_error="suspend")
+    flow.tick("t", [number(1, k=1, v=8)])
+    flow.tick("t", [number(2, k=2, v=8)])
+    assert flow.explain("divided").suspended is not None
+    session.register_table(
+        "divisors", pa.table({"k": pa.array([1, 2], pa.int32()), "d": pa.array([2, 4], pa.int32())})
+    )
+    flow.reload_static("divisors")
+    flow.resume_view("divided")
+    assert _sorted(flow.snapshot("divided")) == [(1, 4), (2, 2)]
+    again = ps.IncrementalFlow.from_definition(flow.definition(), session)
+    assert again._graph.views["divided"].on_error == "suspend"
+
+
+def _answer(session: ps.Session, flow: ps.IncrementalFlow, sql: str) -> list[tuple[Any, ...]]:
+    """What Spark answers over the rows of now."""
+    spark = session.spark.newSession()
+    spark.createDataFrame(flow.snapshot("t")).createOrReplaceTempView("t")
+    return sorted(tuple(row) for row in spark.sql(sql).collect())
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
 def _state(flow: ps.IncrementalFlow) -> list[Any]:

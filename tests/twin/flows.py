@@ -11,6 +11,7 @@ from penstock.circuit.local import LocalKernel
 from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from penstock.engine.flow_state import FlowState
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Literal
@@ -99,9 +100,11 @@ class Subject:
         self,
         changes: list[Change],
         images: Mapping[StateKey, Image] | None = None,
+        state: FlowState | None = None,
     ) -> None:
         self.flow = ps.IncrementalFlow(clock=lambda: 0)
         self.kernel.load(images or {})
+        self.flow._graph.state = state or FlowState()
         self.flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine")
         self.flow.register_source("names", "k BIGINT, name STRING", primary_key="k")
         self._changes = list(changes)
@@ -144,12 +147,17 @@ class Subject:
 
     def emitted(self) -> list[Delta]:
         """Run a tick, and give what all relations change by, as the kernel gives it."""
-        outputs: list[Delta] = []
+        outputs = self.emitted_by_name()
+        return [outputs[name] for name in sorted(outputs)]
+
+    def emitted_by_name(self) -> dict[str, Delta]:
+        """The same, by the name of the relation."""
+        outputs: dict[str, Delta] = {}
         step = self.kernel.step
 
-        def listened(changes: Mapping[str, Delta], tick: Tick) -> Any:
-            stepped = step(changes, tick)
-            outputs.extend(stepped.outputs[name] for name in sorted(stepped.outputs))
+        def listened(changes: Mapping[str, Delta], tick: Tick, **options: Any) -> Any:
+            stepped = step(changes, tick, **options)
+            outputs.update(stepped.outputs)
             return stepped
 
         self.kernel.step = listened  # type: ignore[method-assign]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
 import pyarrow as pa
 
 from penstock.circuit.state_key import Meaning
+from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
-from penstock.errors import PenstockError, StateError
+from penstock.errors import DataError, PenstockError, StateError
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
 
@@ -44,11 +46,23 @@ class Vertex:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why somebody cannot have a step: an operator that he needs has failed, or one of `because`, whose rows he reads."""
+
+    error: Exception
+    because: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one step did: the output of every vertex that changed, and the time spent per vertex."""
+    """What one step did: the output of every vertex that changed, and the time spent per vertex.
+
+    When some of the `optional` owners have failed, nothing has been stepped, and `failures` has all of them.
+    """
 
     outputs: Mapping[int, Delta]
     seconds: Mapping[int, float]
+    failures: Mapping[Owner, Failure] = field(default_factory=dict)
 
 
 class Circuit:
@@ -129,19 +143,42 @@ class Circuit:
         for vertex_id in gone:
             del self.vertices[vertex_id]
 
-    def step(self, changes: Mapping[int, Delta], tick: Tick, *, only: Iterable[int] | None = None) -> Stepped:
+    def needed_without(self, owners: frozenset[Owner]) -> list[int]:
+        """The vertices that somebody else than these owners needs."""
+        return [
+            vertex_id for vertex_id, vertex in self.vertices.items() if not owners.issuperset(vertex.owners)
+        ]
+
+    def step(
+        self,
+        changes: Mapping[int, Delta],
+        tick: Tick,
+        *,
+        only: Iterable[int] | None = None,
+        optional: frozenset[Owner] = frozenset(),
+    ) -> Stepped:
         """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
-        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already.
+        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
+        `optional` owners need is returned instead, with those of all others: a second step goes on without them.
         """
         if self._torn:
             raise _torn()
-        vertex_ids = self.vertices if only is None else only
         return self._run(
-            vertex_ids, lambda vertex_id, outputs: self._changes(vertex_id, changes, outputs), tick
+            self.vertices if only is None else only,
+            lambda vertex_id, outputs: self._changes(vertex_id, changes, outputs),
+            partial(self._step_vertex, tick=tick, initial=False),
+            optional,
         )
 
-    def fill(self, vertex_ids: Sequence[int], changes: Mapping[int, Delta], tick: Tick) -> Stepped:
+    def fill(
+        self,
+        vertex_ids: Sequence[int],
+        changes: Mapping[int, Delta],
+        tick: Tick,
+        *,
+        optional: frozenset[Owner] = frozenset(),
+    ) -> Stepped:
         """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change."""
         new = frozenset(vertex_ids)
 
@@ -151,44 +188,78 @@ class Circuit:
                 return [changes.get(vertex_id, self.vertices[vertex_id].nothing)]
             return [outputs.get(below) or self._contents(below, new) for below in inputs]
 
-        return self._run(vertex_ids, everything, tick, initial=True)
+        step = partial(self._step_vertex, tick=tick, initial=True)
+        return self._run(vertex_ids, everything, step, optional)
 
     def _run(
         self,
         vertex_ids: Iterable[int],
         inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
-        tick: Tick,
-        *,
-        initial: bool = False,
+        step: Callable[[Vertex, Sequence[Delta]], Delta],
+        optional: frozenset[Owner],
     ) -> Stepped:
         outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
+        failures: dict[Owner, Failure] = {}
         try:
             for vertex_id in vertex_ids:
+                if failures and self._fails_with(vertex_id, failures):
+                    continue
                 inputs = inputs_of(vertex_id, outputs)
                 if inputs is None:
                     continue
                 self._running.append(vertex_id)
                 started = perf_counter()
-                output = self._step_vertex(self.vertices[vertex_id], inputs, tick, initial=initial)
+                try:
+                    output = step(self.vertices[vertex_id], inputs)
+                except Exception as error:
+                    if not self._serves_only(vertex_id, optional.union(failures)):
+                        raise
+                    for owner in self.vertices[vertex_id].owners:
+                        failures.setdefault(owner, Failure(error))
+                    continue
                 if len(output):
                     outputs[vertex_id] = output
                 seconds[vertex_id] = perf_counter() - started
         except BaseException:
             self.rollback()
             raise
+        if failures:
+            self.rollback()
+            return Stepped({}, {}, failures)
         self._gave.extend(outputs)
         return Stepped(outputs, seconds)
+
+    def _serves_only(self, vertex_id: int, owners: frozenset[Owner]) -> bool:
+        """Whether nobody else than these owners needs a vertex."""
+        return bool(self.vertices[vertex_id].owners) and owners.issuperset(self.vertices[vertex_id].owners)
+
+    def _fails_with(self, vertex_id: int, failures: dict[Owner, Failure]) -> bool:
+        """Whether all who need a vertex have failed; whoever reads the rows of one that has failed is added to the failures."""
+        vertex = self.vertices[vertex_id]
+        for below in vertex.inputs:
+            if self._serves_only(below, frozenset(failures)):
+                cause = self.vertices[below].owners[0]
+                failure = Failure(failures[cause].error, failures[cause].because or cause)
+                for owner in vertex.owners:
+                    failures.setdefault(owner, failure)
+        return self._serves_only(vertex_id, frozenset(failures))
 
     @staticmethod
     def _step_vertex(vertex: Vertex, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
         try:
-            first = vertex.operator.initial(tick) if initial else None
-            output = vertex.operator.step(inputs, tick)
+            try:
+                return _step(vertex.operator, inputs, tick, initial=initial)
+            except DataError:
+                # A join may give a pair and take it back in the same step: what is not there must not make an expression fail.
+                net = [consolidate(delta) for delta in inputs]
+                if not vertex.inputs or sum(map(len, net)) == sum(map(len, inputs)):
+                    raise
+                vertex.operator.rollback()
+                return _step(vertex.operator, net, tick, initial=initial)
         except PenstockError as error:
             _locate(error, vertex)
             raise
-        return output if first is None else concat([first, output])
 
     def _changes(
         self, vertex_id: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]
@@ -257,6 +328,12 @@ class Circuit:
     def memory(self) -> int:
         """Bytes of state in all vertices."""
         return sum(vertex.operator.memory() for vertex in self.vertices.values())
+
+
+def _step(operator: Operator, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:
+    first = operator.initial(tick) if initial else None
+    output = operator.step(inputs, tick)
+    return output if first is None else concat([first, output])
 
 
 def _torn() -> StateError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -55,6 +55,17 @@ class Shared:
             for (below, keys), (vertex_id, arrangement) in self.arrangements.items()
             if vertex_id not in gone and below not in gone
         }
+
+    def keep(self, vertex_ids: Collection[int]) -> None:
+        """Forget all other vertices."""
+        shared = {*self.nodes.values(), *(below for below, _ in self.arrangements)}
+        shared |= {index for index, _ in self.arrangements.values()}
+        self.forget(shared.difference(vertex_ids))
+
+    def forget_nodes(self, vertex_ids: Iterable[int]) -> None:
+        """Let no later view read the rows of these vertices; look-ups in them go on."""
+        hidden = frozenset(vertex_ids)
+        self.nodes = {node: vertex_id for node, vertex_id in self.nodes.items() if vertex_id not in hidden}
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -46,16 +46,25 @@ class StaticRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewFailure:
+    """Why a step goes on without a view: its error, or that of the view `because`, whose rows it reads."""
+
+    error: Exception
+    because: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """What one step did: the change of every source and view that changed, and the time spent for each of them.
 
     `missing` are the retractions that a source left out, because it has no such rows. An operator that several views
-    need is charged to all of them.
+    need is charged to all of them. `failures` are the views that the step went on without.
     """
 
     outputs: Mapping[str, Delta]
     missing: Mapping[str, Delta]
     seconds: Mapping[str, float]
+    failures: Mapping[str, ViewFailure] = field(default_factory=dict)
 
 
 class Kernel(Protocol):
@@ -65,11 +74,18 @@ class Kernel(Protocol):
         """Take in a source without rows."""
 
     def register(
-        self, view: plan.View, fragment: Fragment, tick: Tick, *, statics: Sequence[StaticRows] = ()
+        self,
+        view: plan.View,
+        fragment: Fragment,
+        tick: Tick,
+        *,
+        statics: Sequence[StaticRows] = (),
+        suspended: bool = False,
     ) -> None:
         """Compile a view and fill it from the rows that are there; on an error nothing has changed.
 
-        Static tables that the kernel has already keep their rows.
+        Static tables that the kernel has already keep their rows. A view that was suspended when the kernel was saved has the
+        rows of then, and waits for `resume`.
         """
 
     def drop(self, name: str) -> None:
@@ -78,8 +94,21 @@ class Kernel(Protocol):
     def recompute_always(self) -> None:
         """From now on compute every dirty view from all rows and take the difference."""
 
-    def step(self, changes: Mapping[str, Delta], tick: Tick) -> Stepped:
-        """Bring every view up to date with these changes of sources; when it raises, nothing has changed."""
+    def step(
+        self, changes: Mapping[str, Delta], tick: Tick, *, optional: frozenset[str] = frozenset()
+    ) -> Stepped:
+        """Bring every view up to date with these changes of sources; when it raises, nothing has changed.
+
+        The step goes on without a view whose operators fail, if all views that need the failed operator are `optional`, and
+        without all views that read it. They are suspended by `commit`: they keep their rows, and have no other state.
+        """
+
+    def resume(self, views: Sequence[str], tick: Tick) -> Stepped:
+        """Compute suspended views again from the rows of what they read; call `commit` or `rollback` afterwards.
+
+        A view comes behind those that it reads. Its change is the difference to its last rows. A view that fails, and those
+        that read it, stay suspended.
+        """
 
     def commit(self) -> None:
         """Make the last step final.

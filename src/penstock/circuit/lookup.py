@@ -48,8 +48,8 @@ class Indexes:
 
     def drop(self, relation: str) -> None:
         """Forget the indexes of a relation."""
-        for vertex_ids in self._used.pop(relation, {}).values():
-            self._forget(relation, vertex_ids)
+        self._shared.forget(self._circuit.disown(Owner("index", relation)))
+        self._used.pop(relation, None)
 
     def _add(
         self, relation: plan.Scan, vertex_id: int, keys: tuple[int, ...], source: SourceVertex | None

@@ -5,7 +5,7 @@ from its definition finds its state. Nothing in it counts, and nothing in it is 
 
 - A source is its name, its columns and its primary key. A source of the same name with other columns is another one.
 - A view is its plan. A view that is dropped and registered anew under the same name does not find the rows of the old one, and
-  two views of the same plan have the same rows.
+  two views of the same plan have the same rows. A suspended view has its name in the digest, because it has rows of before.
 - Every other operator is its plan node, in which scans stand for the source or the view that they read.
 - The rows of a source or a view have no keys in their name, because the order in which a source keeps its rows (the first
   key that a join asks for) does not change which rows they are.
@@ -96,9 +96,10 @@ def source_digest(name: str, columns: plan.Fields, primary_key: tuple[int, ...])
     return digest(["source", name, codec.encode(columns), list(primary_key)])
 
 
-def view_digest(names: Names, view: plan.View) -> str:
-    """The digest of a view."""
-    return digest(["view", names.node(view.root), view.visible])
+def view_digest(names: Names, view: plan.View, *, suspended: bool = False) -> str:
+    """The digest of a view. The rows of a suspended one are its own: another view of the same plan may have gone on."""
+    kind = ["suspended", view.name] if suspended else ["view"]
+    return digest([*kind, names.node(view.root), view.visible])
 
 
 def digest(value: Any) -> str:

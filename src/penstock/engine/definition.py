@@ -7,11 +7,11 @@ Spark can compute. The definition holds no rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from penstock.engine.graph import Graph
+from penstock.engine.graph import Graph, OnError
 from penstock.engine.lateness import Lateness
 from penstock.engine.source import SourceSpec
 from penstock.errors import StateError
@@ -29,6 +29,7 @@ class Definition:
     name: str | None
     sources: tuple[SourceSpec, ...]
     views: tuple[plan.View, ...]
+    on_error: Mapping[str, OnError]  # of each view
 
 
 def dumps(graph: Graph, name: str | None) -> str:
@@ -46,6 +47,7 @@ def dumps(graph: Graph, name: str | None) -> str:
         "name": name,
         "sources": [_source(entry.spec) for entry in graph.sources.values()],
         "views": [json.loads(codec.dumps(view)) for view in views],
+        "on_error": {name: entry.on_error for name, entry in graph.views.items()},
     }
     return json.dumps(saved, allow_nan=False, separators=(",", ":"))
 
@@ -71,6 +73,7 @@ def loads(text: str) -> Definition:
         saved["name"],
         tuple(_spec(source) for source in saved["sources"]),
         tuple(codec.loads(json.dumps(view)) for view in saved["views"]),
+        saved.get("on_error", {}),
     )
 
 

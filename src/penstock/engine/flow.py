@@ -18,10 +18,11 @@ from penstock.data.huge_pages import plain_pages
 from penstock.engine import definition, feed, feeder, read, registration
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
-from penstock.engine.names import registered
+from penstock.engine.names import one_of, registered
 from penstock.engine.quarantine import QuarantinedRows
+from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
@@ -95,7 +96,7 @@ class IncrementalFlow:
         for view in saved.views:
             names, statics = registration.relations(flow._graph), list(flow._graph.statics)
             prepared = registration.saved_view(lambda: flow.session, view, names, statics)
-            flow._install(prepared)
+            flow._install(prepared, saved.on_error.get(view.name, "reject"))
         return flow
 
     # Declaring
@@ -133,11 +134,16 @@ class IncrementalFlow:
             )
             registration.add_source(self._graph, spec)
 
-    def register_view(self, name: str, query: str | DataFrame) -> Explanation:
+    def register_view(
+        self, name: str, query: str | DataFrame, *, on_error: OnError = "reject"
+    ) -> Explanation:
         """Declare a view by Spark SQL, or by a DataFrame built from `flow.table(...)`; it is filled from what is there.
 
+        A tick that fails in the view is rejected as a whole. With `on_error="suspend"` it goes on without the view, which keeps
+        its last rows until `resume_view`, and without the views that read it, whatever their `on_error` is.
         Returns what `explain` gives: the tier and the cost of every operator.
         """
+        one_of("on_error", on_error, ON_ERROR)
         with self._registering:
             with self._lock:
                 self._graph.refuse_taken(name)
@@ -150,7 +156,7 @@ class IncrementalFlow:
                 names, statics = registration.relations(self._graph), list(self._graph.statics)
             prepared = registration.plan_query(self.session, name, query, names, statics)
             with self._lock:
-                self._install(prepared)
+                self._install(prepared, on_error)
                 return self.explain(name)
 
     def register_asof_view(
@@ -166,16 +172,19 @@ class IncrementalFlow:
         tolerance: Tolerance | None = None,
         how: str = "left",
         columns: Sequence[str] | Mapping[str, str] | None = None,
+        on_error: OnError = "reject",
     ) -> Explanation:
         """Declare a view of each row of `left` with the one row of `right` that is nearest in time.
 
         `by` are columns that must be equal, by one name for both sides or as pairs. `direction` is backward (the last right
         row at or before the left row's time), forward or nearest; `tolerance` is the most that they may be apart. `how` is
-        left or inner. `columns` are the right columns to show, as a list or as {name in the view: column}.
+        left or inner. `columns` are the right columns to show, as a list or as {name in the view: column}. `on_error` is that of
+        `register_view`.
 
         >>> flow.register_asof_view("priced", left="trades", right="quotes", by="symbol",
         ...     left_time="at", right_time="at", columns={"quoted": "at", "bid": "bid"})       # doctest: +SKIP
         """
+        one_of("on_error", on_error, ON_ERROR)
         with self._registering, self._lock:
             self._graph.refuse_taken(name)
             view = asof_view(
@@ -191,8 +200,19 @@ class IncrementalFlow:
                 columns=columns,
             )
             prepared = registration.saved_view(lambda: self.session, view, {}, ())
-            self._install(prepared)
+            self._install(prepared, on_error)
             return self.explain(name)
+
+    def resume_view(self, name: str) -> StepSummary:
+        """Let a suspended view go on, with the views that were suspended because of it: they are filled from what is there.
+
+        This is a tick of its own, at the time of the last one; watches get the difference to the last rows. What was fed goes on
+        waiting. When the view fails again, the error is raised and it stays suspended with that error; when one of the others
+        does, the summary says so. StateError when the view is not suspended, or reads one that is.
+        """
+        with self._lock:
+            self._refuse_ended()
+            return self._published(run_resume(self._graph, self._graph.find_view(name).name))
 
     def drop_view(self, name: str) -> None:
         """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
@@ -377,10 +397,15 @@ class IncrementalFlow:
             return changelog.watch(rows=rows, from_tick=from_tick)
 
     def explain(self, view: str) -> Explanation:
-        """Return the operators of a view with their tier, cost and reason."""
+        """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
             entry = self._graph.find_view(view)
-            return explain(entry.view, cost=aggregates.cost, relations=self._graph.distributions())
+            return explain(
+                entry.view,
+                cost=aggregates.cost,
+                relations=self._graph.distributions(),
+                suspended=self._graph.state.suspended.get(entry.name),
+            )
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -436,7 +461,10 @@ class IncrementalFlow:
         return max(self._clock(), self._graph.state.micros)
 
     def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
-        ticked = run_tick(self._graph, fed, self._now())
+        return self._published(run_tick(self._graph, fed, self._now()))
+
+    def _published(self, ticked: Ticked) -> StepSummary:
+        """Hand over what a tick has changed."""
         try:
             self._publish(ticked)
         except BaseException as error:
@@ -448,6 +476,8 @@ class IncrementalFlow:
         return ticked.summary
 
     def _publish(self, ticked: Ticked) -> None:
+        for name, suspension in ticked.suspended.items():
+            LOG.warning("view '%s' is %s", name, suspension)
         for name, changelog in self._changelogs.items():
             if name in ticked.changes:
                 changelog.publish(self._graph.state.ticks, ticked.changes[name])
@@ -458,8 +488,8 @@ class IncrementalFlow:
             if name in ticked.changes:
                 changelog.lose(self._graph.state.ticks, error)
 
-    def _install(self, prepared: registration.Prepared) -> None:
-        registration.install(self._graph, prepared, self._now())
+    def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
+        registration.install(self._graph, replace(prepared, on_error=on_error), self._now())
         self._maintain()
 
     def _maintain(self) -> None:

@@ -7,7 +7,7 @@ history of changes belong to a running process and are not in it.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from penstock.data.delta import Delta
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.source import SeenBatches
 from penstock.errors import StateError
+from penstock.plan.suspension import Suspension
 
 VERSION = 1
 
@@ -79,6 +80,7 @@ class FlowState:
     micros: int = 0  # the time of the last tick or registration: time never goes back
     recomputing: bool = False  # whether views are recomputed and diffed
     sources: dict[str, SourceState] = field(default_factory=dict)
+    suspended: dict[str, Suspension] = field(default_factory=dict)  # views that ticks go on without
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -88,6 +90,7 @@ class FlowState:
             "micros": self.micros,
             "recomputing": self.recomputing,
             "sources": {name: source.to_dict() for name, source in self.sources.items()},
+            "suspended": {name: asdict(suspension) for name, suspension in self.suspended.items()},
         }
 
     @classmethod
@@ -100,7 +103,8 @@ class FlowState:
                 hint="open it with the version that wrote it",
             )
         sources = {name: SourceState.from_dict(source) for name, source in saved["sources"].items()}
-        return cls(saved["ticks"], saved["micros"], saved["recomputing"], sources)
+        suspended = {name: Suspension(**fields) for name, fields in saved.get("suspended", {}).items()}
+        return cls(saved["ticks"], saved["micros"], saved["recomputing"], sources, suspended)
 
 
 def _encode(rows: Delta) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
@@ -17,6 +17,9 @@ from penstock.plan.node import Fields, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+OnError = Literal["reject", "suspend"]
+ON_ERROR: tuple[OnError, ...] = ("reject", "suspend")
 
 
 @dataclass(slots=True)
@@ -38,10 +41,11 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class ViewEntry:
-    """A view of the flow, and the relations that it reads."""
+    """A view of the flow, the relations that it reads, and what a tick does when it fails in the view."""
 
     view: View
     reads: frozenset[str]
+    on_error: OnError = "reject"
 
     @property
     def name(self) -> str:

@@ -72,11 +72,17 @@ def quarantined(graph: Graph, source: str, *, clear: bool) -> pa.Table:
 
 
 def metrics(graph: Graph) -> dict[str, float]:
-    """Counters and sizes by their Prometheus names."""
+    """Counters and sizes by their Prometheus names; a view that is suspended has a 1 with the error's code and the tick."""
     states = graph.state.sources.values()
+    suspended = graph.state.suspended
     return {
         "penstock_flow_ticks_total": graph.state.ticks,
         "penstock_flow_state_bytes": graph.kernel.memory(),
+        "penstock_flow_suspended_views": len(suspended),
+        **{
+            f'penstock_view_suspended{{view="{_label(name)}",code="{one.code}",tick="{one.tick}"}}': 1
+            for name, one in suspended.items()
+        },
         "penstock_dedup_entries": sum(len(state.seen) for state in states),
         "penstock_dedup_dropped_total": sum(state.seen.dropped for state in states),
         "penstock_late_rows_total": sum(state.late for state in states),
@@ -85,3 +91,8 @@ def metrics(graph: Graph) -> dict[str, float]:
         "penstock_quarantine_bytes": sum(state.quarantine.bytes for state in states),
         "penstock_quarantine_dropped_rows_total": sum(state.quarantine.dropped for state in states),
     }
+
+
+def _label(value: str) -> str:
+    """A value of a label, as Prometheus writes it."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -17,9 +17,10 @@ from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
 from penstock.engine.definition import needs_spark
 from penstock.engine.flow_state import SourceState
-from penstock.engine.graph import Graph, SourceEntry, StaticEntry, ViewEntry
+from penstock.engine.graph import Graph, OnError, SourceEntry, StaticEntry, ViewEntry
 from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
+from penstock.engine.suspension import refuse_suspended
 from penstock.errors import StateError
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
@@ -40,6 +41,7 @@ class Prepared:
     view: plan.View
     fragment: Fragment
     statics: tuple[tuple[StaticEntry, Delta], ...] = ()
+    on_error: OnError = "reject"
 
 
 def add_source(graph: Graph, spec: SourceSpec) -> None:
@@ -89,15 +91,23 @@ def saved_view(
 
 
 def install(graph: Graph, prepared: Prepared, micros: int) -> None:
-    """Compile a planned view and fill it from the rows that are there; on an error nothing has changed."""
+    """Compile a planned view and fill it from the rows that are there; on an error nothing has changed.
+
+    A view that the state of a restored flow says is suspended has its saved rows.
+    """
     view, state = prepared.view, graph.state
     now = max(micros, state.micros)
+    reads, suspended = plan.scanned(view.root), view.name in state.suspended
+    if not suspended:
+        refuse_suspended(graph, view.name, reads)
     fresh = [(entry, rows) for entry, rows in prepared.statics if entry.spec.name not in graph.statics]
     statics = [StaticRows(entry.spec.kernel_source(), rows) for entry, rows in fresh]
     with plain_pages():
-        graph.kernel.register(view, prepared.fragment, Tick(state.ticks, now), statics=statics)
+        graph.kernel.register(
+            view, prepared.fragment, Tick(state.ticks, now), statics=statics, suspended=suspended
+        )
     graph.statics.update({entry.spec.name: entry for entry, _ in fresh})
-    graph.views[view.name] = ViewEntry(view, plan.scanned(view.root))
+    graph.views[view.name] = ViewEntry(view, reads, prepared.on_error)
     state.micros = now
     for entry in graph.sources.values():
         if entry.spec.retain == "used":
@@ -109,6 +119,7 @@ def drop_view(graph: Graph, name: str) -> None:
     graph.refuse_read("view", name)
     reads = graph.views.pop(name).reads
     graph.kernel.drop(name)
+    graph.state.suspended.pop(name, None)
     for static in reads & graph.statics.keys():
         if not graph.readers(static):
             graph.kernel.drop(static)

@@ -1,7 +1,7 @@
 """One tick: validate, step, sum up, commit. The order of things that must happen together is here and nowhere else.
 
 1. Leave out batches that came before, and rows that come too late.
-2. Step the kernel.
+2. Step the kernel, without the views that fail and may be suspended.
 3. Sum up what happened, and what the flow must remember of it.
 4. Commit the kernel.
 5. Remember.
@@ -11,7 +11,7 @@ All that may fail is before 4: an error in 1 to 3 leaves everything as it was. 4
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -27,8 +27,10 @@ from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.quarantine import Quarantine, QuarantinedRows
 from penstock.engine.source import content_digest
 from penstock.engine.summary import StepSummary, ViewStep
+from penstock.engine.suspension import optional_views, suspensions
 from penstock.engine.upsert import replace_by_key
 from penstock.errors import StateError
+from penstock.plan.suspension import Suspension
 
 MISSING = "retracted, but not there"
 
@@ -37,12 +39,14 @@ MISSING = "retracted, but not there"
 class Ticked:
     """The summary, and the consolidated change of every view that changed.
 
-    `interrupt` came while the tick was made final: it is to be raised when the change has been handed over.
+    `interrupt` came while the tick was made final: it is to be raised when the change has been handed over. `suspended` are the
+    views that this tick was the first to go on without.
     """
 
     summary: StepSummary
     changes: Mapping[str, Delta]
     interrupt: BaseException | None = None
+    suspended: Mapping[str, Suspension] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -70,36 +74,42 @@ class _Memory:
 def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
     started = perf_counter()
-    tick = Tick(graph.state.ticks + 1, max(micros, graph.state.micros))
+    state = graph.state
+    tick = Tick(state.ticks + 1, max(micros, state.micros))
     final = False
     try:
         with plain_pages():
             admitted = _without_replays(graph, fed)
             on_time, late = _without_late(graph, admitted.batches)
-            stepped = graph.kernel.step(_changes(graph, on_time), tick)
-            summary = _summary(graph, stepped, on_time, late, tick, started)
+            stepped = graph.kernel.step(_changes(graph, on_time), tick, optional=optional_views(graph))
+            failed = suspensions(stepped.failures, tick.number)
+            suspended = {**state.suspended, **failed}
+            summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
             memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
             views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
-            ticked = Ticked(summary, views)
+            ticked = Ticked(summary, views, suspended=failed)
             final = True
-            _finish(graph, memory, tick)
+            finish(graph, tick, suspended, memory)
     except BaseException as error:
         if not final:
             graph.kernel.rollback()
             raise
         if isinstance(error, StateError):
             raise
-        _finish(graph, memory, tick)
+        finish(graph, tick, suspended, memory)
         return replace(ticked, interrupt=error)
     return ticked
 
 
-def _finish(graph: Graph, memory: Sequence[_Memory], tick: Tick) -> None:
+def finish(
+    graph: Graph, tick: Tick, suspended: dict[str, Suspension], memory: Sequence[_Memory] = ()
+) -> None:
     """Make the step final; after an interrupt it is called again."""
     graph.kernel.commit()
     for source in memory:
         _remember(source)
-    graph.state.ticks, graph.state.micros = tick.number, tick.micros
+    state = graph.state
+    state.suspended, state.ticks, state.micros = suspended, tick.number, tick.micros
 
 
 def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
@@ -243,37 +253,55 @@ def newest(ordinal: int | None, other: int | None) -> int | None:
 def _summary(
     graph: Graph,
     stepped: Stepped,
+    suspended: Mapping[str, Suspension],
     batches: Sequence[Fed],
     late: Sequence[tuple[str, Sorted]],
     tick: Tick,
     started: float,
 ) -> StepSummary:
-    views: dict[str, ViewStep] = {}
-    for name, entry in graph.views.items():
-        changed = [relation for relation in entry.reads if relation in stepped.outputs]
-        if not changed and not entry.view.uses_time:
-            views[name] = ViewStep()
-            continue
-        inserted = retracted = 0
-        output = stepped.outputs.get(name)
-        if output is not None:
-            inserted = int(output.weights[output.weights > 0].sum())
-            retracted = int(-output.weights[output.weights < 0].sum())
-        views[name] = ViewStep(
-            rows_in=sum(_rows(stepped.outputs[relation]) for relation in changed),
-            inserted=inserted,
-            retracted=retracted,
-            skipped=False,
-            duration_ms=stepped.seconds.get(name, 0.0) * 1000,
-        )
+    reached = [
+        name
+        for name, entry in graph.views.items()
+        if entry.view.uses_time or any(relation in stepped.outputs for relation in entry.reads)
+    ]
+    summary = summed_up(tick, view_steps(graph, stepped, suspended, reached), started)
+    return replace(
+        summary,
+        rows_in=sum(_rows(batch.delta) for batch in batches),
+        late=sum(_rows(parts.late) for _, parts in late),
+    )
+
+
+def summed_up(tick: Tick, views: Mapping[str, ViewStep], started: float) -> StepSummary:
+    """The summary of a tick to which no rows were fed."""
     return StepSummary(
         tick=tick.number,
-        rows_in=sum(_rows(batch.delta) for batch in batches),
+        rows_in=0,
         rows_out=sum(view.inserted + view.retracted for view in views.values()),
         duration_ms=(perf_counter() - started) * 1000,
         views=views,
-        late=sum(_rows(parts.late) for _, parts in late),
     )
+
+
+def view_steps(
+    graph: Graph, stepped: Stepped, suspended: Mapping[str, Suspension], reached: Collection[str]
+) -> dict[str, ViewStep]:
+    """What a tick did in every view; those that it did not reach are skipped."""
+    steps: dict[str, ViewStep] = {}
+    for name, entry in graph.views.items():
+        if name not in reached or name in suspended:
+            steps[name] = ViewStep(suspended=suspended.get(name))
+            continue
+        changed = [stepped.outputs[relation] for relation in entry.reads if relation in stepped.outputs]
+        weights = stepped.outputs[name].weights if name in stepped.outputs else np.zeros(0, np.int64)
+        steps[name] = ViewStep(
+            rows_in=sum(map(_rows, changed)),
+            inserted=int(weights[weights > 0].sum()),
+            retracted=int(-weights[weights < 0].sum()),
+            skipped=False,
+            duration_ms=stepped.seconds.get(name, 0.0) * 1000,
+        )
+    return steps
 
 
 def _rows(delta: Delta) -> int:

@@ -66,10 +66,13 @@ class Output(Operator):
             yield "rows", self.arrangement
 
     def keep(self) -> None:
-        """Keep the rows from now on, because the operator below will not be stepped any more. Cost: data."""
-        if self._contents is not None:
-            self.arrangement.apply(self.all_rows())
-            self.arrangement.commit()
+        """Keep the rows from now on, because the operator below will not be stepped any more. Called between ticks. Cost: data."""
+        if self._contents is None:
+            return
+        arrangement = Arrangement(self.arrangement.types, self.arrangement.keys)
+        arrangement.apply(self.all_rows())
+        arrangement.commit()
+        self.arrangement = arrangement
         self._below = self._contents = None
         self.changed_shape()
 

@@ -30,6 +30,7 @@ from penstock.plan.node import (
     View,
     Window,
 )
+from penstock.plan.suspension import Suspension
 
 Tier = Literal["kernel", "spark", "recompute"]
 TIERS: tuple[Tier, ...] = ("kernel", "spark", "recompute")
@@ -55,10 +56,14 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The operators of a view from the result down to its inputs; `tier` is the worst of them."""
+    """The operators of a view from the result down to its inputs; `tier` is the worst of them.
+
+    `suspended` says since when and why ticks go on without the view, None when they do not.
+    """
 
     view: str
     operators: tuple[OperatorLine, ...]
+    suspended: Suspension | None = None
 
     @property
     def tier(self) -> Tier:
@@ -71,7 +76,7 @@ class Explanation:
         rows = [", ".join(filter(None, (line.distribution, line.exchange))) for line in self.operators]
         width = min(max(map(len, labels), default=0), 88)
         row_width = min(max(map(len, rows), default=0), 60)
-        lines = [f"{self.view}: {self.tier}"]
+        lines = [f"{self.view}: {self.tier}", *([] if self.suspended is None else [f"  {self.suspended}"])]
         for label, row, line in zip(labels, rows, self.operators, strict=True):
             reason = f"  ({line.reason})" if line.reason else ""
             lines.append(
@@ -85,13 +90,14 @@ def explain(
     *,
     cost: Callable[[AggregateCall], str],
     relations: Mapping[str, Distribution] = MappingProxyType({}),
+    suspended: Suspension | None = None,
 ) -> Explanation:
     """Return the operators of a view with tier, cost, reason and distribution.
 
     `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are.
     """
     root = Edge(distribute_view(view, relations))
-    return Explanation(view.name, tuple(_lines(root, 0, frozenset(view.statics), cost)))
+    return Explanation(view.name, tuple(_lines(root, 0, frozenset(view.statics), cost)), suspended)
 
 
 def _lines(

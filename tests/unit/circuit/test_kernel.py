@@ -122,6 +122,35 @@ def test_an_error_in_a_shared_operator_names_both_views() -> None:
     assert str(caught.value.where).startswith("views 'inverse' and 'twice', project")
 
 
+QUOTIENTS = plan.Project(
+    (Field("k", "bigint"), Field("q", "double")),
+    plan.Join((*FIELDS, *FIELDS), ROWS, OTHER, "inner", (0,), (0,), (False,)),
+    (
+        K,
+        Call(
+            "Divide",
+            tuple(Call("Cast", (Column(at, "bigint"),), "double", True) for at in (1, 3)),
+            "double",
+            True,
+            options=(("evalMode", "ANSI"),),
+        ),
+    ),
+)
+
+
+def test_pairs_that_a_join_gives_and_takes_back_do_not_fail_an_expression() -> None:
+    """Neither rows that were deleted before, nor rows that come and go in the same tick as their match."""
+    kernel = kernel_of(quotients=QUOTIENTS)
+    tick(kernel, rows=delta((1, 5)), other=delta((1, 2), (2, 0), (3, 0)))
+    tick(kernel, other=delta((2, 0), weight=-1))
+    tick(kernel, rows=delta((2, 1)))
+    tick(kernel, rows=delta((3, 1)), other=delta((3, 0), weight=-1))
+    register(kernel, "late", QUOTIENTS)
+    assert counted(kernel.rows("quotients")) == counted(kernel.rows("late")) == {(1, 2.5): 1}
+    with pytest.raises(DataError, match="division by zero"):
+        kernel.step({"other": delta((3, 0))}, TICK)
+
+
 @pytest.mark.parametrize("first", ["totals", "joined"])
 def test_a_dropped_view_takes_only_what_nobody_else_needs(first: str) -> None:
     views: dict[str, plan.Node] = {"totals": TOTALS, "joined": JOIN}
@@ -138,7 +167,7 @@ def test_a_dropped_view_takes_only_what_nobody_else_needs(first: str) -> None:
     assert counted(kernel.rows(second)) == counted(fresh.rows(second))
     kernel.drop(second)
     assert vertex_count(kernel) == vertex_count(untouched)
-    assert not kernel._shared.nodes.keys() - {ROWS, OTHER}
+    assert not kernel._relations.shared.nodes.keys() - {ROWS, OTHER}
     register(kernel, first, views[first])
     tick(untouched, rows=delta((1, 6)))
     register(untouched, first, views[first])
@@ -206,7 +235,7 @@ def test_look_up_indexes_are_made_used_again_and_forgotten(monkeypatch: pytest.M
     assert kernel.memory() == pytest.approx(memory, rel=0.3)
     kernel.drop("wide")
     assert vertex_count(kernel) == alone - 1
-    assert not kernel._indexes._used
+    assert not kernel._relations.indexes._used
 
 
 def test_a_source_is_looked_up_by_its_key_without_an_index() -> None:

@@ -177,6 +177,8 @@ def test_a_restored_array_is_a_private_map_of_its_file(size: int, tmp_path: Path
     expected = np.zeros((max(size, 3) + 1, 2), np.int64)
     expected[:size] = saved
     expected[changed] = [[1, 1], [2, 2]]
+    array.put(np.array([1]), np.array([[7, 7]]))
+    array.rollback()
     assert array.size == len(expected)
     assert array.data[: array.size].tolist() == expected.tolist()
     assert not array.data[array.size :].any()
