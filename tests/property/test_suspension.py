@@ -22,7 +22,7 @@ from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.node import Field
 from seed import SEED
-from twin.faults import broken_at
+from twin.faults import Fault, broken_at
 from twin.flows import FIELDS, LARGE, PAIR, SUM, VIEWS, Subject, V, join, no_fragment, view_scan
 from twin.rigs import bits, through_bytes
 from twin.rows import examples, small_state
@@ -249,6 +249,8 @@ class Suspending:
             install(self.flow._graph, Prepared(view, no_fragment, on_error=on_error), 0)
         self.flow.tick("rows", [{"k": 1, "v": 5}, {"k": 2, "v": 6}])
         self.flow.lookup("sums", k=1)
+        self._watch = self.flow.watch_output("sums", snapshot=True)
+        self._watched: Counter[str] = Counter()
 
     def overflow(self) -> None:
         """A tick that goes on without two views."""
@@ -260,6 +262,13 @@ class Suspending:
     def rows(self) -> dict[str, list[str]]:
         names = ("rows", *self.flow._graph.views)
         return {name: sorted(map(str, self.flow.snapshot(name).to_pylist())) for name in names}
+
+    def has_heard(self) -> bool:
+        """Whether the watch gave every change of the view, or says that it does not."""
+        with suppress(Fault):
+            self._watched.update(added_up(self._watch))
+        rows = [row for row, count in self._watched.items() if count]
+        return self._watch.closed or sorted(rows) == self.rows()["sums"]
 
     def contents(self) -> Any:
         """All that users see, but for errors: that of a view may be the fault."""
@@ -319,6 +328,7 @@ def test_a_fault_at_any_call_leaves_all_of_a_tick_or_nothing(
     for call in itertools.count(1 + SEED % SPREAD, SPREAD):
         subject = make()
         broken = broken_at(call, partial(action, subject))
+        assert subject.has_heard(), f"call {call}"
         contents = subject.contents()
         if contents[1] == {"behind": (2, None)}:  # the fault is one of the view that reads the other
             subject.flow.resume_view("behind")

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -212,7 +213,7 @@ class IncrementalFlow:
         """
         with self._lock:
             self._refuse_ended()
-            return self._published(run_resume(self._graph, self._graph.find_view(name).name))
+            return self._publish_tick(partial(run_resume, self._graph, self._graph.find_view(name).name))
 
     def drop_view(self, name: str) -> None:
         """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
@@ -461,10 +462,11 @@ class IncrementalFlow:
         return max(self._clock(), self._graph.state.micros)
 
     def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
-        return self._published(run_tick(self._graph, fed, self._now()))
+        return self._publish_tick(partial(run_tick, self._graph, fed, self._now()))
 
-    def _published(self, ticked: Ticked) -> StepSummary:
-        """Hand over what a tick has changed."""
+    def _publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
+        """Run a tick and hand over what it has changed."""
+        ticked = run()
         try:
             self._publish(ticked)
         except BaseException as error:
