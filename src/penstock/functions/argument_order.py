@@ -38,6 +38,8 @@ DIVISIONS = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
 CONDITIONAL = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl", "In"})
 # The argument of an aggregate and its FILTER: the value where the condition is TRUE; nobody reads it elsewhere.
 FILTER_ARGUMENT = "FilterArgument"
+# The condition of a FILTER: only TRUE counts.
+FILTER_CONDITION = "FilterCondition"
 
 # What raises for no value of its arguments; Spark's own functions among it are those that people filter by.
 NEVER_RAISE = frozenset(
@@ -46,7 +48,7 @@ NEVER_RAISE = frozenset(
     Coalesce NaNvl Least Greatest NormalizeNaNAndZero Upper Lower Substring Length OctetLength BitLength Concat ConcatWs Like RLike
     StartsWith EndsWith Contains StringTrim StringTrimLeft StringTrimRight StringReplace StringInstr StringLocate Reverse
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second CreateArray CreateNamedStruct
-    GetStructField Size CurrentTimestamp FilterArgument
+    GetStructField Size CurrentTimestamp FilterArgument FilterCondition
     Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Log Sin Cos Tan Atan2
     ArrayExists ArrayForAll ArrayFilter ArrayTransform LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
     """.split()  # noqa: SIM905  # a line for every name says no more

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.data.types import kernel_type
 from penstock.errors import DataError, InternalError, SqlError
 from penstock.functions import short_circuit
-from penstock.functions.argument_order import FILTER_ARGUMENT
+from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
 from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **collections.FUNCTIONS,
 }
 
-_SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT})
+_SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
 
 Evaluator = Callable[[Sequence[pa.Array], int, TickLike], pa.Array]
 
@@ -113,7 +113,7 @@ def _compile(expression: Expression) -> Compiled:
             return lambda columns, length, tick: value
         case Call() if expression.name == "CurrentTimestamp":
             return _now
-        case Call() if expression.name == FILTER_ARGUMENT:
+        case Call() if expression.name in (FILTER_ARGUMENT, FILTER_CONDITION):
             return _compile(expression.args[0])
         case Call():
             return _build(expression, tuple(_compile(argument) for argument in expression.args))

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import kernel_type
-from penstock.functions.argument_order import DIVISIONS, FILTER_ARGUMENT, NULL_INTOLERANT, may_raise
+from penstock.functions.argument_order import (
+    DIVISIONS,
+    FILTER_ARGUMENT,
+    FILTER_CONDITION,
+    NULL_INTOLERANT,
+    may_raise,
+)
 from penstock.functions.scalars.base import (
     Build,
     Columns,
@@ -84,6 +90,8 @@ class _Compiler:
     def compile(self, expression: Expression) -> Compiled:
         if not isinstance(expression, Call) or not expression.args:
             return self.leaf(expression)
+        if expression.name == FILTER_CONDITION:
+            return self.condition(expression.args[0])
         args = tuple(self._argument(item) for item in expression.args)
         if expression.name == FILTER_ARGUMENT:
             return _filter_argument(args[0], self.condition(expression.args[1]))

@@ -16,6 +16,7 @@ from penstock.functions.argument_order import (
     DIVISIONS,
     EAGER,
     FILTER_ARGUMENT,
+    FILTER_CONDITION,
     NULL_INTOLERANT,
     conditional_arguments,
     may_raise,
@@ -140,6 +141,8 @@ def test_filter_does_not_ask_a_refused_row_for_the_next_part() -> None:
         call("And", "boolean", check, call("And", "boolean", positive, inverse)),
     ):
         assert evaluate.compile_condition(condition)(COLUMNS, 2, _Tick()).to_pylist() == [False, True]
+        column = evaluate.compile(call(FILTER_CONDITION, "boolean", condition))
+        assert column(COLUMNS, 2, _Tick()).to_pylist() == [False, True]
     # IS NOT NULL is asked when the first part that reads the column is: here never before the division.
     with pytest.raises(DataError):
         evaluate.compile_condition(call("And", "boolean", check, inverse))(COLUMNS, 2, _Tick())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.functions.aggregates import AGGREGATES, known
-from penstock.functions.argument_order import FILTER_ARGUMENT, may_raise
+from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
@@ -32,8 +32,6 @@ _CONSTANTS: dict[str, tuple[str, ...]] = {
     "PercentileCont": ("percentageExpression",),
     "PercentileDisc": ("percentageExpression",),
 }
-# Functions that do not evaluate the arguments behind the first NULL.
-_STOP_AT_NULL = frozenset({"Count", "Corr", "CovPopulation", "CovSample"})
 _INTERNAL_OPTIONS = {"mutableAggBufferOffset", "inputAggBufferOffset"}
 
 
@@ -79,7 +77,7 @@ def _with_inputs(context: Context, source: Placed, grouping: list[Json], calls: 
     placed, passes = source, {}
     if asks_spark(source, prepare(context, source, [part for part, at in read if at in filters])):
         placed = prepare(context, source, filters.values())
-        conditions = [translate(condition, placed.scope) for condition in filters.values()]
+        conditions = [_condition(translate(item, placed.scope)) for item in filters.values()]
         placed, positions = with_columns(placed, conditions, [f"passes_{at}" for at in filters])
         passes = dict(zip(filters, positions, strict=True))
     expressions = [*grouping, *filters.values(), *(part for part, _ in read)]
@@ -208,7 +206,7 @@ def _call(call: Json, child: Placed, wanted: list[Expression]) -> Spec:
     condition = None
     if passes is not None:
         condition = len(wanted)
-        wanted.append(passes)
+        wanted.append(_condition(passes))
     return function["c"], places, call["t"], bool(call["a"]["isDistinct"]), condition, found
 
 
@@ -253,12 +251,19 @@ def arguments(
     return places, tuple(sorted(found.items()))
 
 
+def _condition(passes: Expression) -> Expression:
+    """The condition of a FILTER, of which a row that one part refuses does not reach the next."""
+    if not may_raise(passes):
+        return passes
+    return Call(FILTER_CONDITION, (passes,), "boolean", passes.nullable)
+
+
 def _where_read(
     function: str, before: list[Expression], argument: Expression, passes: Expression | None
 ) -> Expression:
-    """An argument that must not raise for a row that the FILTER refuses, or that is left out for a NULL in an argument before."""
+    """An argument that must not raise for a row that the FILTER refuses, or that COUNT leaves out for a NULL before it."""
     conditions = [] if passes is None else [passes]
-    if function in _STOP_AT_NULL:
+    if function == "Count":
         conditions += [Call("IsNotNull", (item,), "boolean", nullable=False) for item in before]
     if not conditions or not may_raise(argument):
         return argument
