@@ -37,7 +37,7 @@ def filter_operators(condition: Expression, types: Sequence[pa.DataType]) -> Ite
     parts = list(conjuncts(condition))
     plain = [part for part in parts if not uses_time(part)]
     if plain:
-        yield Filter(evaluate.compile(conjunction(plain))), False
+        yield Filter(evaluate.compile_condition(conjunction(plain))), False
     for part in parts:
         if uses_time(part):
             yield _temporal(part, types) or _timed_filter(part, types), True
@@ -54,7 +54,7 @@ def project_operator(
 
 
 def _timed_filter(condition: Expression, types: Sequence[pa.DataType]) -> Operator:
-    test = Filter(evaluate.compile(condition))
+    test = Filter(evaluate.compile_condition(condition))
     return Timed(types, lambda rows, tick: test.step([rows], tick))
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.data.types import kernel_type
-from penstock.errors import InternalError, SqlError
+from penstock.errors import DataError, InternalError, SqlError
+from penstock.functions import short_circuit
+from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
 from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
-
-LAZY = logic.LAZY
 
 FUNCTIONS: dict[str, Scalar] = {
     **arithmetic.FUNCTIONS,
@@ -29,12 +29,14 @@ FUNCTIONS: dict[str, Scalar] = {
     **collections.FUNCTIONS,
 }
 
+_SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
+
 Evaluator = Callable[[Sequence[pa.Array], int, TickLike], pa.Array]
 
 
 def reason(call: Call) -> str | None:
     """Why the kernel does not evaluate this call (its arguments apart), None when it does."""
-    if call.name == "CurrentTimestamp":
+    if call.name in _SPECIAL:
         return None
     function = FUNCTIONS.get(call.name)
     if function is None:
@@ -70,14 +72,32 @@ def compile(expression: Expression) -> Evaluator:
 
     Raises DataError, when called, for rows that ANSI mode refuses.
     """
-    run = _compile(expression)
-    kind = kernel_type(expression.type)
     if isinstance(expression, Column):
         index = expression.index
         return lambda columns, length, tick: columns[index]
+    return _evaluator(expression, short_circuit.compile)
+
+
+def compile_condition(expression: Expression) -> Evaluator:
+    """Prepare a filter's condition, of which only TRUE counts: a row that one part refuses does not reach the next part."""
+    return _evaluator(expression, short_circuit.compile_condition)
+
+
+def _evaluator(expression: Expression, in_order: Callable[..., Compiled]) -> Evaluator:
+    """Evaluate everything on all rows at once, and in Spark's order when that raises."""
+    run = _compile(expression)
+    kind = kernel_type(expression.type)
+    careful: list[Compiled] = []
 
     def evaluate(columns: Sequence[pa.Array], length: int, tick: TickLike) -> pa.Array:
-        value = run(columns, length, tick)
+        try:
+            value = run(columns, length, tick)
+        except DataError:
+            if not length:
+                return pa.nulls(0, kind)
+            if not careful:
+                careful.append(in_order(expression, _compile, _build))
+            value = careful[0](columns, length, tick)
         return typed(array(value, length), kind)
 
     return evaluate
@@ -93,11 +113,17 @@ def _compile(expression: Expression) -> Compiled:
             return lambda columns, length, tick: value
         case Call() if expression.name == "CurrentTimestamp":
             return _now
+        case Call() if expression.name in (FILTER_ARGUMENT, FILTER_CONDITION):
+            return _compile(expression.args[0])
         case Call():
-            function = FUNCTIONS.get(expression.name)
-            if function is None:
-                raise InternalError(f"the kernel does not know the function {expression.name}")
-            return function.build(expression, tuple(_compile(argument) for argument in expression.args))
+            return _build(expression, tuple(_compile(argument) for argument in expression.args))
+
+
+def _build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    function = FUNCTIONS.get(call.name)
+    if function is None:
+        raise InternalError(f"the kernel does not know the function {call.name}")
+    return function.build(call, args)
 
 
 def _now(columns: Columns, length: int, tick: TickLike) -> Datum:

@@ -260,6 +260,7 @@ class Spark:
     scalar subqueries. `path` holds positions in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
     operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
     `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
+    `where` has, per expression, the boolean input column on whose TRUE rows alone it counts, or None: it must not raise on others.
     """
 
     fields: Fields
@@ -269,6 +270,7 @@ class Spark:
     stateless: bool
     reason: str
     bindings: tuple[tuple[tuple[int, int], ...], ...] = ()
+    where: tuple[int | None, ...] = ()
 
 
 Node = (

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from penstock.data.column_view import true_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
-from penstock.errors import DataError
+from penstock.errors import DataError, SqlError
 from penstock.operators.base import Operator
 from penstock.operators.output import expanded
 from penstock.operators.sample import with_sample
@@ -64,10 +67,35 @@ class Mapped(Operator):
         if not len(delta):
             return empty([kernel_type(field.type) for field in self._node.fields])
         if self._node.bindings:
-            values = self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
-            return Delta((*delta.columns, *values), delta.weights)
+            return Delta((*delta.columns, *self._values(delta, tick)), delta.weights)
         parents, columns = self._fragments().generated(self._node, delta.columns, len(delta), tick.micros)
         return Delta(tuple(columns), delta.weights[np.asarray(parents)])
+
+    def _values(self, delta: Delta, tick: Tick) -> Sequence[pa.Array]:
+        """One column per expression; one that raises is asked again on the rows on which it counts."""
+        try:
+            return self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
+        except (DataError, SqlError):
+            if not self._node.where:
+                raise
+        return [self._where(index, delta, tick) for index in range(len(self._node.where))]
+
+    def _where(self, index: int, delta: Delta, tick: Tick) -> pa.Array:
+        node, width = self._node, len(delta.columns)
+        field, passes = node.fields[width + index], node.where[index]
+        reached = np.ones(len(delta), np.bool_) if passes is None else true_mask(delta.columns[passes])
+        rows = delta.take(np.flatnonzero(reached))
+        if not len(rows):
+            return pa.nulls(len(delta), kernel_type(field.type))
+        single = replace(
+            node,
+            fields=(*node.fields[:width], field),
+            path=(node.path[index],),
+            bindings=(node.bindings[index],),
+            where=(),
+        )
+        (column,) = self._fragments().expressions(single, rows.columns, len(rows), tick.micros)
+        return column.take(pa.array(np.cumsum(reached) - 1, mask=~reached))
 
 
 class Recomputed(Operator):

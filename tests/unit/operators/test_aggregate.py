@@ -113,6 +113,28 @@ def test_decimals_have_sparks_types_rounding_and_overflow() -> None:
         ]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name", ["Sum", "Average"])
+def test_a_sum_of_intervals_beyond_their_type_is_refused_or_null_until_it_is_back(
+    name: str, sign: int
+) -> None:
+    """The mean of intervals would always be one, but Spark adds them first."""
+    kind = pa.duration("us")
+    value = sign * (2**62 + 1)
+    for mode in ("ANSI", "LEGACY"):
+        with pytest.raises(DataError, match="overflows") as error:
+            one(kind, [value, value], Call(name, (0,), "", options=(("evalMode", mode),)))
+        assert error.value.code == "DATA_OVERFLOW"
+        assert ("try_avg" if name == "Average" else "try_sum") in str(error.value)
+    attempt = Aggregate([kind], [], [Call(name, (0,), "", options=(("evalMode", "TRY"),))])
+    attempt.step([delta([kind], [(value,), (value,)])], TICK)
+    end_tick(attempt)
+    assert attempt.contents().columns[0].null_count == 1
+    attempt.step([delta([kind], [(value,)], [-1])], TICK)
+    end_tick(attempt)
+    assert attempt.contents().columns[0].cast(LONG).to_pylist() == [value]
+
+
 def test_intervals_sum_and_average() -> None:
     values = [dt.timedelta(days=1), dt.timedelta(hours=2)]
     assert one(

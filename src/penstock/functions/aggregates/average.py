@@ -1,6 +1,7 @@
 """AVG: the exact sum over the count, rounded once; NULL when there is no value.
 
-Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole microseconds.
+Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole microseconds. A sum of
+decimals or intervals that its type cannot hold is refused; TRY_AVG is NULL then.
 
 Invertible. State: that of SUM, shared with it. Cost: delta.
 """
@@ -43,15 +44,19 @@ class _IntegerAverage:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
         chosen = selection(call)
         self._kind = parts.types[call.args[0]]
+        self._call = call
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, IntegerSumPart, "integer sum")
 
     def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
         if pa.types.is_duration(self._kind):
+            # The sum must be an interval, though the mean of intervals always is one.
+            _, wide = self._sum.words(slots)
+            valid = tolerate(wide, counts > 0, self._call, "AVG of intervals", interval=True)
             pairs = zip(self._sum.integers(slots), np.maximum(counts, 1).tolist(), strict=True)
             means = np.array([half_up(total, count) for total, count in pairs], np.int64)
-            return Numbers(means, counts > 0, self._kind)
+            return Numbers(means, valid, self._kind)
         return Numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
 
 

@@ -32,11 +32,15 @@ def overflow(what: str, function: str) -> DataError:
     )
 
 
-def tolerate(wide: Bools, valid: Bools, call: AggregateCall, what: str) -> Bools:
-    """Return where a result is valid, given where it overflows: an error, or NULL for the TRY functions."""
+def tolerate(wide: Bools, valid: Bools, call: AggregateCall, what: str, *, interval: bool = False) -> Bools:
+    """Return where a result is valid, given where it overflows: an error, or NULL for the TRY functions.
+
+    Without ANSI an overflow is NULL, too, but for intervals, which have no such mode.
+    """
     if (wide & valid).any():
-        if eval_mode(call) == "ANSI":
-            raise overflow(what, "try_sum")
+        mode = eval_mode(call)
+        if mode == "ANSI" or (interval and mode == "LEGACY"):
+            raise overflow(what, "try_avg" if call.function == "Average" else "try_sum")
         return valid & ~wide
     return valid
 
@@ -53,9 +57,10 @@ class _IntegerSum:
     def result(self, slots: Positions) -> Numbers:
         values, wide = self._sum.words(slots)
         valid = self._count.at(slots) > 0
+        interval = pa.types.is_duration(self._kind)
         # Without ANSI a BIGINT wraps around, which is what its words do.
-        if eval_mode(self._call) != "LEGACY":
-            valid = tolerate(wide, valid, self._call, "SUM")
+        if interval or eval_mode(self._call) != "LEGACY":
+            valid = tolerate(wide, valid, self._call, "SUM", interval=interval)
         return Numbers(values, valid, self._kind)
 
 

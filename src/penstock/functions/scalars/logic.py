@@ -1,4 +1,4 @@
-"""Comparisons, three-valued logic and conditions, whose branches are evaluated only where they count."""
+"""Comparisons, three-valued logic and conditions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import kernel_type
-from penstock.errors import DataError
 from penstock.functions.scalars.base import (
     FLOATING,
     INTEGRAL,
@@ -27,7 +26,7 @@ from penstock.functions.scalars.base import (
     only,
     typed,
 )
-from penstock.plan.expression import Call, Column, Literal, walk
+from penstock.plan.expression import Call, Literal
 
 COMPARABLE = (
     *INTEGRAL,
@@ -80,9 +79,14 @@ def _compare(plain: Any, floating: Any) -> Any:
     return build
 
 
+def equality(kind: str) -> Callable[..., Any]:
+    """The function that compares values of a type; NaN equals itself."""
+    return _nan_equal if kind in FLOATING else pc.equal
+
+
 def _null_safe(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     one_of, two_of = args
-    equal = _nan_equal if call.args[0].type in FLOATING else pc.equal
+    equal = equality(call.args[0].type)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         one, two = one_of(columns, length, tick), two_of(columns, length, tick)
@@ -132,7 +136,7 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             return matches
 
         return listed
-    equal = _nan_equal if call.args[0].type in FLOATING else pc.equal
+    equal = equality(call.args[0].type)
     others = args[1:]
 
     def compared(columns: Columns, length: int, tick: TickLike) -> Datum:
@@ -145,57 +149,15 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return compared
 
 
-# ------------------------------------------------------------------ laziness
+# ------------------------------------------------------------------ conditions
 
 
-def _readers(call: Call) -> list[set[int]]:
-    """The input columns that each argument reads."""
-    return [{item.index for item in walk(argument) if isinstance(item, Column)} for argument in call.args]
-
-
-def _only_where(
-    compiled: Compiled, reads: set[int], mask: pa.Array, columns: Columns, tick: TickLike, kind: pa.DataType
-) -> pa.Array:
-    """Evaluate on the rows where the mask is TRUE; the others are NULL."""
-    count = int(pc.sum(mask).as_py() or 0)
-    nothing = pa.nulls(len(mask), kind)
-    if count == 0:
-        return nothing
-    chosen = [column.filter(mask) if index in reads else None for index, column in enumerate(columns)]
-    values = typed(array(compiled(chosen, count, tick), count), kind)
-    return pc.replace_with_mask(nothing, mask, values)
-
-
-def _careful(eager: Compiled, lazy: Compiled) -> Compiled:
-    """Evaluate everything at once, and branch by branch only when that raises: most rows raise nothing."""
-
-    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        try:
-            return eager(columns, length, tick)
-        except DataError:
-            return lazy(columns, length, tick)
-
-    return run
-
-
-def _connective(function: Any, decided: bool) -> Any:
-    """AND and OR: the right side counts only where the left one does not decide."""
-
+def _connective(function: Any) -> Any:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         one_of, two_of = args
-        reads = _readers(call)[1]
-        stop = pa.scalar(decided)
-
-        def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
-            return function(one_of(columns, length, tick), two_of(columns, length, tick))
-
-        def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
-            one = array(one_of(columns, length, tick), length)
-            open_rows = pc.fill_null(pc.not_equal(one, stop), _TRUE)
-            two = _only_where(two_of, reads, open_rows, columns, tick, pa.bool_())
-            return function(one, two)
-
-        return _careful(eager, lazy)
+        return lambda columns, length, tick: function(
+            one_of(columns, length, tick), two_of(columns, length, tick)
+        )
 
     return build
 
@@ -203,7 +165,6 @@ def _connective(function: Any, decided: bool) -> Any:
 def _case(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """CASE WHEN and IF: pairs of condition and value, then the value for the rest."""
     kind = kernel_type(call.type)
-    reads = _readers(call)
     pairs = [(index, index + 1) for index in range(0, len(args) - 1, 2)]
     rest = len(args) - 1 if len(args) % 2 else None
     nothing = null_of(kind)
@@ -211,7 +172,7 @@ def _case(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def value_of(index: int | None, columns: Columns, length: int, tick: TickLike) -> Datum:
         return nothing if index is None else typed(args[index](columns, length, tick), kind)
 
-    def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         result = value_of(rest, columns, length, tick)
         for test, value in reversed(pairs):
             condition = args[test](columns, length, tick)
@@ -224,39 +185,14 @@ def _case(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             result = pc.if_else(condition, value_of(value, columns, length, tick), result)
         return result
 
-    def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
-        open_rows = pa.repeat(_TRUE, length)
-        result = pa.nulls(length, kind)
-        for test, value in pairs:
-            condition = _only_where(args[test], reads[test], open_rows, columns, tick, pa.bool_())
-            hit = pc.fill_null(condition, _FALSE)
-            result = pc.if_else(hit, _only_where(args[value], reads[value], hit, columns, tick, kind), result)
-            open_rows = pc.and_not(open_rows, hit)
-        if rest is not None:
-            result = pc.if_else(
-                open_rows, _only_where(args[rest], reads[rest], open_rows, columns, tick, kind), result
-            )
-        return result
-
-    return _careful(eager, lazy)
+    return run
 
 
 def _coalesce(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = kernel_type(call.type)
-    reads = _readers(call)
-
-    def eager(columns: Columns, length: int, tick: TickLike) -> Datum:
-        return pc.coalesce(*(typed(item(columns, length, tick), kind) for item in args))
-
-    def lazy(columns: Columns, length: int, tick: TickLike) -> Datum:
-        result = pa.nulls(length, kind)
-        for index, item in enumerate(args):
-            open_rows = pc.is_null(result)
-            values = _only_where(item, reads[index], open_rows, columns, tick, kind)
-            result = pc.if_else(open_rows, values, result)
-        return result
-
-    return _careful(eager, lazy)
+    return lambda columns, length, tick: pc.coalesce(
+        *(typed(item(columns, length, tick), kind) for item in args)
+    )
 
 
 def _nan_value(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -322,8 +258,8 @@ FUNCTIONS: dict[str, Scalar] = {
     "IsNaN": Scalar(_is_nan, only(*FLOATING)),
     "Not": Scalar(_not, only("boolean")),
     "In": Scalar(_in, _SAME_KIND),
-    "And": Scalar(_connective(pc.and_kleene, False), only("boolean")),
-    "Or": Scalar(_connective(pc.or_kleene, True), only("boolean")),
+    "And": Scalar(_connective(pc.and_kleene), only("boolean")),
+    "Or": Scalar(_connective(pc.or_kleene), only("boolean")),
     "If": Scalar(_case, accept),
     "CaseWhen": Scalar(_case, accept),
     "Coalesce": Scalar(_coalesce, accept),
@@ -332,4 +268,3 @@ FUNCTIONS: dict[str, Scalar] = {
     "Greatest": Scalar(_extreme(False), only(*(kind for kind in COMPARABLE if kind != "interval"))),
     "RaiseError": Scalar(_raise, _raise_check),
 }
-LAZY = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl"})

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.functions.aggregates import AGGREGATES, unsupported
+from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Expression, Literal
+from penstock.plan.expression import Call, Expression, Literal, conjunction
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
     Placed,
     Unsupported,
+    asks_spark,
     attribute_keys,
     fields_of,
     prepare,
@@ -42,9 +44,8 @@ def aggregate(context: Context, node: Json) -> Placed:
     foreign = [call for call in calls if not is_known(call["k"][0])]
     calls = [call for call in calls if is_known(call["k"][0])]
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
-    inner = [argument for call in calls for argument in inputs(call)]
     source = context.plan(node["k"][0], None if foreign else below)
-    child = prepare(context, source, [*grouping, *inner])
+    child = _with_inputs(context, source, grouping, calls)
     key_expressions = [translate(item, child.scope) for item in grouping]
     wanted = [normalised(item) for item in key_expressions]
     taken = [_call(call, child, wanted) for call in calls]
@@ -67,6 +68,21 @@ def aggregate(context: Context, node: Json) -> Placed:
         whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
     above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
+
+
+def _with_inputs(context: Context, source: Placed, grouping: list[Json], calls: list[Json]) -> Placed:
+    """Add the columns that keys and arguments need; an argument counts on the rows that pass the FILTER of its call."""
+    filters = {call["at"]: call["k"][1] for call in calls if len(call["k"]) > 1}
+    read = [(part, call["at"]) for call in calls for part in inputs(call)[: len(call["k"][0]["k"])]]
+    placed, passes = source, {}
+    if asks_spark(source, prepare(context, source, [part for part, at in read if at in filters])):
+        placed = prepare(context, source, filters.values())
+        conditions = [_condition(translate(item, placed.scope)) for item in filters.values()]
+        placed, positions = with_columns(placed, conditions, [f"passes_{at}" for at in filters])
+        passes = dict(zip(filters, positions, strict=True))
+    expressions = [*grouping, *filters.values(), *(part for part, _ in read)]
+    where = [None] * (len(grouping) + len(filters)) + [passes.get(at) for _, at in read]
+    return prepare(context, placed, expressions, where=where)
 
 
 def is_known(function: Json) -> bool:
@@ -185,18 +201,22 @@ Spec = tuple[str, tuple[int, ...], str, bool, int | None, tuple[tuple[str, Any],
 def _call(call: Json, child: Placed, wanted: list[Expression]) -> Spec:
     """One aggregate call; its arguments are appended to the columns wanted below."""
     function = call["k"][0]
-    indexes, call_options = arguments(function, child, wanted)
+    passes = translate(call["k"][1], child.scope) if len(call["k"]) > 1 else None
+    indexes, call_options = arguments(function, child, wanted, passes)
     condition = None
-    if len(call["k"]) > 1:
+    if passes is not None:
         condition = len(wanted)
-        wanted.append(translate(call["k"][1], child.scope))
+        wanted.append(_condition(passes))
     return function["c"], indexes, call["t"], bool(call["a"]["isDistinct"]), condition, call_options
 
 
 def arguments(
-    function: Json, child: Placed, wanted: list[Expression]
+    function: Json, child: Placed, wanted: list[Expression], passes: Expression | None = None
 ) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
-    """The columns that an aggregate function reads, by their index in `wanted`, and its options."""
+    """The columns that an aggregate function reads, by their index in `wanted`, and its options.
+
+    `passes` is the condition of the rows that it reads.
+    """
     scope = child.scope
     call_options = {
         key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS
@@ -227,9 +247,29 @@ def arguments(
         # COUNT(1) and COUNT(*) count rows.
         taken = [] if all(_is_constant(item) for item in taken) else taken
         call_options.clear()
+    taken = [_where_read(function["c"], taken[:index], item, passes) for index, item in enumerate(taken)]
     indexes = tuple(range(len(wanted), len(wanted) + len(taken)))
     wanted.extend(taken)
     return indexes, tuple(sorted(call_options.items()))
+
+
+def _condition(passes: Expression) -> Expression:
+    """The condition of a FILTER, of which a row that one part refuses does not reach the next."""
+    if not may_raise(passes):
+        return passes
+    return Call(FILTER_CONDITION, (passes,), "boolean", passes.nullable)
+
+
+def _where_read(
+    function: str, before: list[Expression], argument: Expression, passes: Expression | None
+) -> Expression:
+    """An argument that must not raise for a row that the FILTER refuses, or that COUNT leaves out for a NULL before it."""
+    conditions = [] if passes is None else [passes]
+    if function == "Count":
+        conditions += [Call("IsNotNull", (item,), "boolean", nullable=False) for item in before]
+    if not conditions or not may_raise(argument):
+        return argument
+    return Call(FILTER_ARGUMENT, (argument, conjunction(conditions)), argument.type, argument.nullable)
 
 
 def _is_constant(expression: Expression) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.functions import evaluate
+from penstock.functions.argument_order import may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal, conjunction
 from penstock.plan.expression import walk as walk_expression
@@ -18,6 +19,7 @@ from penstock.spark.catalyst.expressions import (
     translate,
     walk,
 )
+from penstock.spark.catalyst.filters import filtered
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
@@ -77,13 +79,17 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
     later: list[Json] = []
     if _KINDS[kind] == "inner":
         scope = _scope_of_both(sides)
-        later = [
-            part
-            for part in sides.residual
-            if reads_time(part) or evaluate.unsupported(translate(part, scope)) is not None
-        ]
+        for part in sides.residual:
+            expression = translate(part, scope)
+            # What may raise for pairs that an earlier part refuses stays behind it.
+            if (
+                reads_time(part)
+                or evaluate.unsupported(expression) is not None
+                or (later and may_raise(expression))
+            ):
+                later.append(part)
         sides = replace(sides, residual=[part for part in sides.residual if part not in later])
-    joined = _filtered(context, _any_join(context, sides, _KINDS[kind]), later)
+    joined = filtered(context, _any_join(context, sides, _KINDS[kind]), later)
     scope = joined.scope
     chosen = []
     for key in (*left.keys, *right.keys):
@@ -234,15 +240,6 @@ def _join(sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     return Placed(joined, keys)
 
 
-def _filtered(context: Context, joined: Placed, conditions: list[Json]) -> Placed:
-    """The rows of a join for which further conditions hold."""
-    if not conditions:
-        return joined
-    ready = prepare(context, joined, conditions)
-    test = conjunction([translate(part, ready.scope) for part in conditions])
-    return Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
-
-
 def _any_join(context: Context, sides: _JoinInputs, kind: plan.JoinKind) -> Placed:
     """A join; one whose condition moves with time is taken apart, because a join keeps what it has matched.
 
@@ -254,7 +251,7 @@ def _any_join(context: Context, sides: _JoinInputs, kind: plan.JoinKind) -> Plac
         return _join(sides, kind)
     steady = replace(sides, residual=[part for part in sides.residual if part not in timed])
     inner = _join(steady, "inner")
-    matched = select(_filtered(context, inner, timed), inner.keys)
+    matched = select(filtered(context, inner, timed), inner.keys)
     read = _columns_read(sides)
     if kind == "semi" or kind == "anti":
         return Placed(_present(sides.left.node, matched.node, kind, read[0]), sides.left.keys)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import SqlError
 from penstock.functions import evaluate
+from penstock.functions.argument_order import conditional_arguments
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression
 from penstock.spark.catalyst.expressions import Json, Scope, is_now, translate, walk
@@ -104,8 +105,17 @@ def select(placed: Placed, keys: Sequence[Key], fields: plan.Fields | None = Non
     return project(placed, chosen)
 
 
-def prepare(context: Context, placed: Placed, expressions: Iterable[Json]) -> Placed:
-    """Add the columns that expressions need and the kernel cannot compute: scalar subqueries and Spark's own functions."""
+def prepare(
+    context: Context,
+    placed: Placed,
+    expressions: Iterable[Json],
+    *,
+    where: Sequence[int | None] | None = None,
+) -> Placed:
+    """Add the columns that expressions need and the kernel cannot compute: scalar subqueries and Spark's own functions.
+
+    `where` has, per expression, the boolean column on whose TRUE rows alone it counts.
+    """
     wanted = list(expressions)
     for expression in wanted:
         for item in walk(expression):
@@ -115,9 +125,11 @@ def prepare(context: Context, placed: Placed, expressions: Iterable[Json]) -> Pl
                 elif ("s", item["id"]) not in placed.keys:
                     placed = _with_subquery(context, placed, item)
     hoisted: list[tuple[Json, str]] = []
-    for expression in wanted:
+    guards: list[int | None] = []
+    for expression, guard in zip(wanted, where or [None] * len(wanted), strict=True):
         _unknown(expression, placed.scope, None, hoisted)
-    return _with_spark(placed, hoisted) if hoisted else placed
+        guards += [guard] * (len(hoisted) - len(guards))
+    return _with_spark(placed, hoisted, guards) if hoisted else placed
 
 
 def single(context: Context, item: Json) -> plan.Single:
@@ -139,8 +151,8 @@ def _with_subquery(context: Context, placed: Placed, item: Json) -> Placed:
 def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list[tuple[Json, str]]) -> None:
     """Collect the outermost expressions that the kernel does not know.
 
-    One in a branch that may not be taken (CASE, COALESCE, AND, OR) is left to Spark with the whole condition around it,
-    because evaluated alone it could fail on rows that never reach it.
+    One that some rows do not reach (a branch of CASE, the right side of AND, what is added to a NULL) is left to Spark with the whole
+    expression around it, because evaluated alone it could fail on those rows.
     """
     if ("x", item["at"]) in scope or item["c"] in {"AttributeReference", "Literal", "ScalarSubquery"}:
         return
@@ -153,9 +165,10 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list
         if why is not None:
             unsupported.append((lazy_root or item, why))
             return
-    lazy = item["c"] in evaluate.LAZY
-    for index, child in enumerate(item.get("k", ())):
-        _unknown(child, scope, (lazy_root or item) if lazy and index > 0 else lazy_root, unsupported)
+    children: list[Json] = item.get("k", [])
+    conditional = conditional_arguments(item["c"], [child.get("n", True) for child in children])
+    for child, is_conditional in zip(children, conditional, strict=True):
+        _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
 
 
 def refuse_collated(keys: Iterable[Json], what: str) -> None:
@@ -179,8 +192,9 @@ def refuse_random(item: Json) -> None:
     )
 
 
-def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]]) -> Placed:
+def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]) -> Placed:
     unique: dict[int, tuple[Json, str]] = {item["at"]: (item, why) for item, why in hoisted}
+    where = {item["at"]: guard for (item, _), guard in zip(hoisted, guards, strict=True)}
     fields = list(placed.node.fields)
     bindings = []
     for item, _ in unique.values():
@@ -195,8 +209,14 @@ def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]]) -> Placed:
         stateless=True,
         reason="; ".join(reasons),
         bindings=tuple(bindings),
+        where=tuple(where.values()) if any(guard is not None for guard in guards) else (),
     )
     return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
+
+
+def asks_spark(before: Placed, after: Placed) -> bool:
+    """Say whether what `prepare` added has a function of Spark's in it."""
+    return any(key[0] == "x" for key in after.keys[len(before.keys) :])
 
 
 def _bindings(item: Json, scope: Scope) -> tuple[tuple[int, int], ...]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.functions import evaluate
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Expression, Literal, conjunction
+from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.spark.catalyst import literals
-from penstock.spark.catalyst.expressions import Json, conjuncts, reads_time, references, translate
+from penstock.spark.catalyst.expressions import Json, reads_time, references, translate
 from penstock.spark.catalyst.placed import (
     Context,
     Placed,
@@ -68,23 +68,6 @@ def columns_of(node: Json, wanted: list[Json], child: Placed) -> list[tuple[Any,
         (key, item, translate(expression, scope))
         for key, item, expression in zip(attribute_keys(node), fields_of(node), wanted, strict=True)
     ]
-
-
-def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
-    """Rows for which the condition is TRUE; what the kernel knows is asked first."""
-    condition = node["a"]["condition"]["e"]
-    below = None if needed is None else needed | references(condition)
-    child = context.plan(node["k"][0], below)
-    parts = conjuncts(condition)
-    supported = [part for part in parts if prepare(context, child, [part]) is child]
-    result = child
-    for group in (supported, [part for part in parts if part not in supported]):
-        if group:
-            ready = prepare(context, result, group)
-            test = conjunction([translate(part, ready.scope) for part in group])
-            filtered = Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
-            result = select(filtered, child.keys)
-    return result
 
 
 def union(context: Context, node: Json) -> Placed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import SqlError
 from penstock.plan import node as plan
-from penstock.spark.catalyst import aggregates, joins, order, relations, windows
+from penstock.spark.catalyst import aggregates, filters, joins, order, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -80,7 +80,7 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
         case "Project":
             return relations.projection(context, node)
         case "Filter":
-            return windows.ranked(context, node) or relations.selection(context, node, needed)
+            return windows.ranked(context, node) or filters.selection(context, node, needed)
         case "Aggregate":
             return aggregates.aggregate(context, node)
         case "Join":

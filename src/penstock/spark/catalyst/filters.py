@@ -1,0 +1,115 @@
+"""Filters: the parts of a condition in an order in which none raises for a row that Spark does not ask it about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from penstock.functions.argument_order import NEVER_RAISE, may_raise
+from penstock.plan import node as plan
+from penstock.plan.expression import Column, conjunction
+from penstock.spark.catalyst.expressions import Json, conjuncts, references, translate, walk
+from penstock.spark.catalyst.placed import Context, Key, Placed, asks_spark, prepare, select
+
+_LEAVES = frozenset({"AttributeReference", "Literal", "ScalarSubquery"})
+
+
+def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
+    """Rows for which the condition is TRUE."""
+    condition = node["a"]["condition"]["e"]
+    below = None if needed is None else needed | references(condition)
+    child = context.plan(node["k"][0], below)
+    return filtered(context, child, conjuncts(condition))
+
+
+def filtered(context: Context, child: Placed, parts: Sequence[Json]) -> Placed:
+    """Rows for which all parts of a condition are TRUE."""
+    child, parts = _below(context, child, parts)
+    result = child
+    for group in _groups(context, child, parts):
+        ready = prepare(context, result, group)
+        test = conjunction([translate(part, ready.scope) for part in group])
+        passed = Placed(plan.Filter(ready.node.fields, ready.node, test), ready.keys)
+        result = select(passed, child.keys)
+    return result
+
+
+def _groups(context: Context, child: Placed, parts: Sequence[Json]) -> list[list[Json]]:
+    """The parts of one filter after the other.
+
+    What the kernel knows is asked first, unless one part may raise for a row that the other refuses: then their order decides. A
+    function of Spark's that may raise sees only the rows that the parts before it have passed.
+    """
+    if prepare(context, child, parts) is child:
+        return [list(parts)] if parts else []
+    first: list[Json] = []
+    later: list[list[Json]] = []
+    spark_raises = False
+    for part in _asked(parts):
+        ready = prepare(context, child, [part])
+        of_spark, raises = asks_spark(child, ready), _may_raise(part)
+        if ready is child and not (later and (raises or spark_raises)):
+            first.append(part)
+        elif not later or (of_spark and raises):
+            later.append([part])
+        else:
+            later[-1].append(part)
+        spark_raises = spark_raises or (of_spark and raises)
+    return [first, *later] if first else later
+
+
+def _asked(parts: Sequence[Json]) -> Iterator[Json]:
+    """The parts as Spark asks them: IS NOT NULL of a column just before the first part that reads it."""
+    checks = [
+        part for part in parts if part["c"] == "IsNotNull" and part["k"][0]["c"] == "AttributeReference"
+    ]
+    asked: list[Json] = []
+    for part in parts:
+        if part not in checks:
+            due = [check for check in checks if check not in asked and references(check) <= references(part)]
+            asked += due
+            yield from (*due, part)
+    yield from (check for check in checks if check not in asked)
+
+
+def _may_raise(part: Json) -> bool:
+    return any(item["c"] not in _LEAVES and item["c"] not in NEVER_RAISE for item in walk(part))
+
+
+def _below(context: Context, child: Placed, parts: Sequence[Json]) -> tuple[Placed, Sequence[Json]]:
+    """Filter below expressions that may raise, by the parts that come before any that reads them: Spark computes them behind the filter.
+
+    `sum(a) / sum(b) ... HAVING sum(b) <> 0` is such a case. Returns what is left to filter by.
+    """
+    node = child.node
+    if isinstance(node, plan.Project) and (
+        _is_stateless(node.input) or any(may_raise(expression) for expression in node.expressions)
+    ):
+        below: plan.Node = node.input
+        copies: dict[int, Key] = {}
+        for key, expression in zip(child.keys, node.expressions, strict=True):
+            if isinstance(expression, Column):
+                copies.setdefault(expression.index, key)
+        keys = tuple(copies.get(index, ("below", index)) for index in range(len(below.fields)))
+    elif isinstance(node, plan.Spark) and _is_stateless(node):
+        below = node.inputs[0]
+        keys = child.keys[: len(below.fields)]
+    else:
+        return child, parts
+    readable = {number for kind, number in keys if kind == "a"}
+    ahead = list(takewhile(lambda part: _reads_only(part, readable), _asked(parts)))
+    if not ahead:
+        return child, parts
+    passed = filtered(context, Placed(below, keys), ahead).node
+    moved = replace(node, input=passed) if isinstance(node, plan.Project) else replace(node, inputs=(passed,))
+    return Placed(moved, child.keys), [part for part in parts if part not in ahead]
+
+
+def _is_stateless(node: plan.Node) -> bool:
+    """Whether a node adds expressions of Spark's to the columns of its input."""
+    return isinstance(node, plan.Spark) and node.stateless and bool(node.bindings)
+
+
+def _reads_only(part: Json, readable: set[int]) -> bool:
+    return references(part) <= readable and all(item["c"] != "ScalarSubquery" for item in walk(part))
