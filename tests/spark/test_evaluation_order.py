@@ -103,7 +103,7 @@ ROWS = [
         "SELECT i, j FROM t WHERE i > 0 AND 1 div j > 0",
         "SELECT i, j FROM t WHERE i + j > 0 AND md5(cast(1 div j AS STRING)) > ''",
         "SELECT i, j FROM t WHERE elt(i, 'x', 'y') = 'x' AND 1 div j > 0",
-        "SELECT t.i, u.j FROM t LEFT JOIN u ON t.j = u.j AND t.i IS NOT NULL AND 1 div t.j > 0",
+        "SELECT t.i, u.j FROM t LEFT JOIN u ON t.j = u.j AND t.i IS NOT NULL AND 1 / t.e > 0",
         "SELECT count(*) FILTER (WHERE i > 0 AND 1 div j > 0) AS c FROM t",
         "SELECT sum(1 div j) FILTER (WHERE j <> 0) AS p FROM t",
         "SELECT count(i, 1 div j) AS c FROM t",

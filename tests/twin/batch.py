@@ -64,6 +64,9 @@ def spark_answer(
         return canonical.rows(spark.sql(query).toArrow())
     except Exception as error:
         return translate(error).code
+    finally:
+        for name in tables:
+            spark.catalog.dropTempView(name)
 
 
 def _after(held: list[Row], changes: tuple[Change, ...]) -> list[Row]:
