@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, suggest
+from penstock.errors import suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
@@ -60,16 +60,27 @@ def plan_view(
 
     Raises SqlError when Spark does not accept the query or when it is not deterministic.
     """
-    session = bridge.planning_session(spark)
-    front = bridge.front(spark)
-    analyzed = _analyze(front, session, name, query, relations)
+    text = query if isinstance(query, str) else None
+    analyzed = None
     try:
+        front = bridge.front(spark)
+        session = bridge.planning_session(spark)
+        analyzed = _analyze(front, session, query, relations)
         return _optimize(spark, session, front, analyzed, name, query)
-    except PenstockError:
-        raise
     except Exception as error:
-        text = query if isinstance(query, str) else None
-        raise errors.located(errors.translate(error, sql=text), f"view '{name}'") from None
+        refusal = errors.translate(error, sql=text, spark=spark, plan=analyzed)
+        if refusal.code == "SQL_UNKNOWN_TABLE":
+            refusal.hint = suggest(_missing(error), relations, what="relation")
+        refusal.where = refusal.where or (errors.short(text) if text else None)
+        raise errors.located(refusal, f"view '{name}'") from None
+
+
+def _missing(error: Exception) -> str:
+    """The name that Spark did not find."""
+    from pyspark.errors import PySparkException
+
+    parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
+    return str((parameters or {}).get("relationName", "")).replace("`", "")
 
 
 def _optimize(
@@ -109,33 +120,21 @@ def _ddl(fields: plan.Fields) -> str:
     return bridge.ddl((item.name, item.type, item.nullable) for item in fields)
 
 
-def _analyze(
-    front: Any, session: Any, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
-) -> Any:
-    from pyspark.errors import PySparkException
-
+def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mapping[str, Relation]) -> Any:
+    if not isinstance(query, str):
+        return query._jdf.queryExecution().analyzed()
     dotted = {}
     for relation in relations.values():
         # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
         last = relation.name.rpartition(".")[2]
-        if isinstance(query, str) and last.casefold() in query.replace("``", "`").casefold():
+        if last.casefold() in query.replace("``", "`").casefold():
             empty = front.relation(session, relation.name, _ddl(relation.fields))
             empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
             if "." in relation.name:
                 dotted[relation.name.lower()] = empty
-    try:
-        if not isinstance(query, str):
-            return query._jdf.queryExecution().analyzed()
-        if dotted:
-            return front.analyze(session, query, dotted)
-        return session.sql(query).queryExecution().analyzed()
-    except PySparkException as error:
-        text = query if isinstance(query, str) else None
-        found = errors.translate(error, sql=text)
-        if found.code == "SQL_UNKNOWN_TABLE":
-            missing = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
-            found.hint = suggest(missing, relations, what="relation")
-        raise errors.located(found, f"view '{name}'") from None
+    if dotted:
+        return front.analyze(session, query, dotted)
+    return session.sql(query).queryExecution().analyzed()
 
 
 def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:
