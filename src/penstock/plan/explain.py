@@ -148,7 +148,8 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case Single():
             return "at most one row", "delta"
         case Recursive():
-            return node.name, "delta per level of the recursion"
+            until = "" if node.limit is None else f" until there are {node.limit} rows"
+            return f"{node.name}{until}", "delta per level of the recursion"
         case Spark():
             return "", "delta" if node.stateless else "data"
 

@@ -134,6 +134,7 @@ class SlotArray(Leaf):
         self._use(np.zeros((_FEW, *rows.shape[1:]), rows.dtype), 0)
         self.reserve(len(rows))
         self.data[: len(rows)] = rows
+        self._committed = self.size
 
     def load_file(self, path: str | PathLike[str], size: int, slots: Positions, rows: Numbers) -> None:
         """Be the `size` rows of a file, mapped privately, with some slots written over."""
@@ -143,6 +144,7 @@ class SlotArray(Leaf):
         self._use(space, size)
         self.reserve(int(slots.max(initial=-1)) + 1)
         self.data[slots] = rows
+        self._committed = self.size
 
 
 class Version:

@@ -12,7 +12,7 @@ from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
-from penstock.spark.catalyst.translate import translate_plan
+from penstock.spark.catalyst.translate import Settings, translate_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ def _optimize(
     rules = _zone_rules(front, text)
     for zone, flat in rules:
         zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text), zone=session.conf().get("spark.sql.session.timeZone"))
+    translated = translate_plan(bridge.described(text), _settings(session))
     view = plan.View(
         name,
         query if isinstance(query, str) else "",
@@ -107,6 +107,15 @@ def _optimize(
         translated.visible,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _settings(session: Any) -> Settings:
+    conf = session.conf()
+    return Settings(
+        conf.get("spark.sql.session.timeZone"),
+        int(conf.get("spark.sql.cteRecursionLevelLimit")),
+        int(conf.get("spark.sql.cteRecursionRowLimit")),
+    )
 
 
 def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:

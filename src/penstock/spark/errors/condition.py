@@ -326,10 +326,16 @@ _subquery = _fixed(
     "add an aggregate, or LIMIT 1 with an ORDER BY",
     "a scalar subquery returned more than one row",
 )
-_recursion = _fixed(
+_recursion_levels = _fixed(
     SqlError,
     "SQL_RECURSION_LIMIT",
-    "stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
+    "stop it with a condition in the recursive part, or let it go deeper: WITH RECURSIVE name MAX RECURSION LEVEL n AS ...; "
+    "a cycle in the data never ends by itself under UNION ALL",
+)
+_recursion_rows = _fixed(
+    SqlError,
+    "SQL_RECURSION_LIMIT",
+    "stop it with a condition in the recursive part, or allow more: SELECT ... LIMIT ALL, or spark.sql.cteRecursionRowLimit",
 )
 _type_mismatch = _fixed(SqlError, "SQL_TYPE", "cast one side to the other's type")
 _not_grouped = _fixed(
@@ -370,8 +376,8 @@ BY_CONDITION: dict[str, _Teller] = {
     "INVALID_INDEX_OF_ZERO": _index,
     "EXCEED_LIMIT_LENGTH": _length,
     "NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION": _frequency,
-    "RECURSION_LEVEL_LIMIT_EXCEEDED": _recursion,
-    "RECURSION_ROW_LIMIT_EXCEEDED": _recursion,
+    "RECURSION_LEVEL_LIMIT_EXCEEDED": _recursion_levels,
+    "RECURSION_ROW_LIMIT_EXCEEDED": _recursion_rows,
     "DATATYPE_MISMATCH": _type_mismatch,
     "PATH_NOT_FOUND": _path,
     "FAILED_READ_FILE": _unreadable,
