@@ -351,3 +351,25 @@ def test_a_view_of_a_dataframe_has_the_line_of_the_program(flow: ps.IncrementalF
     error = refusal(flow, flow.table("src").select(F.lit("x").cast("int").alias("n")))
     assert (error.code, error.condition) == ("DATA_CAST", "CAST_INVALID_INPUT")
     assert "test_planning_errors.py:" in str(error.where)
+
+
+STATEMENTS = [
+    "DROP VIEW kept",
+    "CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT 2 AS n",
+    "INSERT INTO kept VALUES (2)",
+    "WITH two AS (SELECT 2 AS n) INSERT INTO kept SELECT n FROM two",
+    "SET VAR x = 1",
+    "SET spark.sql.shuffle.partitions = 3",
+    "EXPLAIN SELECT 1",
+    "BEGIN SELECT 1; DROP VIEW kept; END",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_is_no_view_and_does_not_run(
+    session: ps.Session, flow: ps.IncrementalFlow, statement: str
+) -> None:
+    session.sql("CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT 1 AS n")
+    error = refusal(flow, statement)
+    assert error.code in {"SQL_NOT_A_QUERY", "SQL_SYNTAX"}
+    assert session.sql("SELECT n FROM kept").collect()[0][0] == 1

@@ -27,6 +27,7 @@ from penstock.plan.node import (
     TopK,
     Union,
     Values,
+    Variable,
     View,
     Window,
 )
@@ -55,10 +56,14 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The operators of a view from the result down to its inputs; `tier` is the worst of them."""
+    """The operators of a view from the result down to its inputs; `tier` is the worst of them.
+
+    `variables` are the session variables that the view has read: it keeps the values that they had when it was registered.
+    """
 
     view: str
     operators: tuple[OperatorLine, ...]
+    variables: tuple[Variable, ...] = ()
 
     @property
     def tier(self) -> Tier:
@@ -77,6 +82,9 @@ class Explanation:
             lines.append(
                 f"{label:<{width}}  {line.tier:<9}  rows: {row:<{row_width}}  cost: {line.cost}{reason}"
             )
+        if self.variables:
+            values = ", ".join(f"{variable.name} = {variable.value}" for variable in self.variables)
+            lines.append(f"variables: {values} (bound at registration)")
         return "\n".join(lines)
 
 
@@ -91,7 +99,8 @@ def explain(
     `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are.
     """
     root = Edge(distribute_view(view, relations))
-    return Explanation(view.name, tuple(_lines(root, 0, frozenset(view.statics), cost)))
+    lines = tuple(_lines(root, 0, frozenset(view.statics), cost))
+    return Explanation(view.name, lines, view.variables)
 
 
 def _lines(

@@ -329,6 +329,15 @@ def scanned(root: Node) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A session variable that a view has read: its type and its value then, as SQL."""
+
+    name: str
+    type: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A compiled view: its plan, and the order in which people read its rows.
 
@@ -344,6 +353,7 @@ class View:
     # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
+    variables: tuple[Variable, ...] = ()  # bound when the view was registered
 
     @property
     def fields(self) -> Fields:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import suggest
+from penstock.errors import SqlError, suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
 from penstock.spark.catalyst.translate import Settings, translate_plan
+from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,10 +55,16 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
 
 
 def plan_view(
-    spark: SparkSession, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
+    spark: SparkSession,
+    name: str,
+    query: str | DataFrame,
+    relations: Mapping[str, Relation],
+    *,
+    variables: Sequence[plan.Variable] = (),
 ) -> Planned:
     """Plan a view over the flow's relations; other names in the query are the session's tables, static sides of the view.
 
+    Session variables are bound to the values that they have now, or had when the view was saved (`variables`).
     Raises SqlError when Spark does not accept the query or when it is not deterministic.
     """
     text = query if isinstance(query, str) else None
@@ -65,6 +72,7 @@ def plan_view(
     try:
         front = bridge.front(spark)
         session = bridge.planning_session(spark)
+        declare(spark, front, session, variables)
         analyzed = _analyze(front, session, query, relations)
         return _optimize(spark, session, front, analyzed, name, query)
     except Exception as error:
@@ -90,6 +98,7 @@ def _optimize(
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
+    variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
@@ -105,6 +114,7 @@ def _optimize(
         tuple(static.name for static in statics),
         rules,
         translated.visible,
+        variables,
     )
     return Planned(view, statics, session, optimized)
 
@@ -132,11 +142,18 @@ def _ddl(fields: plan.Fields) -> str:
 def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mapping[str, Relation]) -> Any:
     if not isinstance(query, str):
         return query._jdf.queryExecution().analyzed()
-    dotted = {}
+    if front.isStatement(session, query):
+        # Spark runs a statement when it is asked to analyze it.
+        raise SqlError(
+            "a view is a query, and this is a statement that does something",
+            code="SQL_NOT_A_QUERY",
+            hint="write a SELECT; session.sql(...) runs statements",
+        )
+    dotted, dynamic = {}, is_dynamic(query)
     for relation in relations.values():
-        # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
+        # A name that is not in the text is not meant, unless the text is made later, and every relation costs a call into the JVM.
         last = relation.name.rpartition(".")[2]
-        if last.casefold() in query.replace("``", "`").casefold():
+        if dynamic or last.casefold() in query.replace("``", "`").casefold():
             empty = front.relation(session, relation.name, _ddl(relation.fields))
             empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
             if "." in relation.name:
