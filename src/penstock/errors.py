@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class PenstockError(Exception):
-    """What failed, where, and what to do about it.
+    """What failed, where, and what to do about it; `condition` is Spark's own error class, where Spark has one.
 
     >>> raise SqlError("no table 'ordrs'", code="SQL_UNKNOWN_TABLE", hint="did you mean 'orders'?")
     Traceback (most recent call last):
@@ -23,16 +23,25 @@ class PenstockError(Exception):
     default_code = "INTERNAL"
 
     def __init__(
-        self, message: str, *, code: str | None = None, hint: str | None = None, where: str | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        where: str | None = None,
+        condition: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.hint = hint
         self.where = where
+        self.condition = condition
 
     def __str__(self) -> str:
         lines = [self.message]
+        if self.condition and self.condition not in self.message and not self.condition.startswith("_"):
+            lines[0] += f" [{self.condition}]"
         if self.where:
             lines.append(f"  at: {self.where}")
         if self.hint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from penstock.circuit.circuit import Circuit
+from penstock.circuit.circuit import Circuit, Stepped
 from penstock.circuit.compile import Compiler, Shared, types_of
 from penstock.circuit.state_key import Meaning, Names
 from penstock.circuit.time import depends_on_time
@@ -26,11 +26,22 @@ class ViewCompiler(Compiler):
     def _recursive(self, node: plan.Recursive) -> int:
         outer = _Outer(self)
         # Compiling one level now brings what the step reads from outside into the outer circuit.
-        outside = tuple(_compile_level(outer, node).outside)
-        operator = Recursive(lambda: _compile_level(outer, node), node.max_depth)
+        first = _compile_level(outer, node)
+        operator = Recursive(
+            lambda: _compile_level(outer, node),
+            types_of(node.own_fields),
+            max_depth=node.max_depth,
+            max_rows=node.max_rows,
+            limit=node.limit,
+            strict=not first.unjoined,
+        )
         anchor = self.compile(node.anchor)
         return self.add(
-            operator, (anchor, *outside), node.fields, meaning=Meaning(node), timed=depends_on_time(node.step)
+            operator,
+            (anchor, *first.outside),
+            node.fields,
+            meaning=Meaning(node),
+            timed=depends_on_time(node.step),
         )
 
 
@@ -42,15 +53,23 @@ class CircuitLevel:
     rows: int
     so_far: int
     outside: dict[int, int]  # vertex of the outer circuit -> vertex that stands for it here
+    unjoined: dict[int, Arrangement]  # such vertices that are read row by row -> all rows from outside
     root: int
     nothing: Delta
+
+    def fill(self, rows: Delta, so_far: Delta, outside: Sequence[Delta], tick: Tick) -> Delta:
+        feeds = dict(zip(self.outside.values(), outside, strict=True))
+        feeds |= {vertex_id: arrangement.after().rows() for vertex_id, arrangement in self.unjoined.items()}
+        feeds |= {self.rows: rows, self.so_far: so_far}
+        return self._result(self.circuit.fill(list(self.circuit.vertices), feeds, tick))
 
     def step(self, rows: Delta, so_far: Delta, outside: Sequence[Delta], tick: Tick) -> Delta:
         feeds = dict(zip(self.outside.values(), outside, strict=True))
         feeds |= {self.rows: rows, self.so_far: so_far}
-        stepped = self.circuit.step(
-            {vertex_id: delta for vertex_id, delta in feeds.items() if len(delta)}, tick
-        )
+        changes = {vertex_id: delta for vertex_id, delta in feeds.items() if len(delta)}
+        return self._result(self.circuit.step(changes, tick))
+
+    def _result(self, stepped: Stepped) -> Delta:
         return consolidate(stepped.outputs.get(self.root) or self.nothing)
 
     def commit(self) -> None:
@@ -73,10 +92,11 @@ class CircuitLevel:
 def _compile_level(outer: _Outer, node: plan.Recursive) -> CircuitLevel:
     compiler = _LevelCompiler(Circuit(), {}, Shared(), outer.compiler.fragment, outer=outer)
     compiler.recursion = frozenset({node.name, plan.so_far(node.name)})
-    rows, so_far = (compiler.add(Feed(), (), node.fields) for _ in range(2))
+    rows, so_far = (compiler.add(Feed(), (), node.own_fields) for _ in range(2))
     compiler.relations = {node.name: rows, plan.so_far(node.name): so_far}
     root = compiler.compile(node.step)
-    return CircuitLevel(compiler.circuit, rows, so_far, compiler.outside, root, empty(types_of(node.fields)))
+    nothing = empty(types_of(node.own_fields))
+    return CircuitLevel(compiler.circuit, rows, so_far, compiler.outside, compiler.unjoined, root, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +104,9 @@ class _Outer:
     """What the step reads from outside: the vertices that the first level asked for, also when later views compile the same nodes again."""
 
     compiler: Compiler
-    vertex_ids: dict[plan.Node, int] = field(default_factory=dict)
     arrangements: dict[tuple[plan.Node, tuple[int, ...]], tuple[int, Arrangement]] = field(
         default_factory=dict
     )
-
-    def compile(self, node: plan.Node) -> int:
-        if node not in self.vertex_ids:
-            self.vertex_ids[node] = self.compiler.compile(node)
-        return self.vertex_ids[node]
 
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         if (node, keys) not in self.arrangements:
@@ -107,11 +121,16 @@ class _LevelCompiler(ViewCompiler):
     outer: _Outer = field(kw_only=True)
     recursion: frozenset[str] = frozenset()
     outside: dict[int, int] = field(default_factory=dict)
+    unjoined: dict[int, Arrangement] = field(default_factory=dict)
 
     def compile(self, node: plan.Node) -> int:
         if self._recurs(node):
             return ViewCompiler.compile(self, node)
-        return self._stand_in(self.outer.compile(node), node.fields)
+        # A level that is made later reads all rows, not only their change: the outer circuit keeps them.
+        below, arrangement = self.outer.arrange(node, ())
+        vertex_id = self._stand_in(below, node.fields)
+        self.unjoined[vertex_id] = arrangement
+        return vertex_id
 
     def arrange(self, node: plan.Node, keys: tuple[int, ...]) -> tuple[int, Arrangement]:
         if self._recurs(node):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.output import Format, Written, write_batches
 from penstock.cli.progress import progress
-from penstock.spark.errors import translate
+from penstock.spark.errors import analyzed, translate
 from penstock.spark.estimate import expected_bytes
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _result(
             return operation.schema, _by_ticket(operation)
         table = (frame if limit is None else frame.limit(limit + 1)).toArrow()
     except Exception as error:
-        raise translate(error, sql=statement, spark=session.spark) from error
+        raise translate(error, sql=statement, spark=session.spark, plan=analyzed(frame)) from error
     return table.schema, iter(table.to_batches())
 
 

@@ -58,10 +58,16 @@ def relations(graph: Graph) -> dict[str, Relation]:
 
 
 def plan_query(
-    session: Session, name: str, query: str | DataFrame, names: dict[str, Relation], statics: Sequence[str]
+    session: Session,
+    name: str,
+    query: str | DataFrame,
+    names: dict[str, Relation],
+    statics: Sequence[str],
+    *,
+    variables: Sequence[plan.Variable] = (),
 ) -> Prepared:
     """Plan a view and load the static tables that are not among `statics`. It reads nothing of the flow and may take seconds."""
-    planned = catalyst.plan_view(session.spark, name, query, names)
+    planned = catalyst.plan_view(session.spark, name, query, names, variables=variables)
     loaded = tuple(_loaded(static) for static in planned.statics if static.name not in statics)
     return Prepared(planned.view, planned_maker(session.spark, planned), loaded)
 
@@ -71,14 +77,14 @@ def saved_view(
 ) -> Prepared:
     """A view by its saved plan; Spark is asked only for what the plan leaves to it."""
     if needs_spark(view):
-        return plan_query(session(), view.name, view.sql, names, statics)
+        return plan_query(session(), view.name, view.sql, names, statics, variables=view.variables)
     for zone, rules in view.zones:
         zones.learn(zone, rules)
 
     @cache
     def fragments() -> Fragments:
         spark = session().spark
-        planned = catalyst.plan_view(spark, view.name, view.sql, names)
+        planned = catalyst.plan_view(spark, view.name, view.sql, names, variables=view.variables)
         if planned.view.root != view.root:
             raise StateError(
                 f"Spark plans view '{view.name}' differently now, so its saved plan cannot ask Spark for its part",

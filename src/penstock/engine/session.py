@@ -156,7 +156,7 @@ class Session:
             spark,
             (lambda: self.sql(query, args)) if isinstance(query, str) else (lambda: query),
             tag=f"penstock-op-{operation_id}",
-            failed=lambda error: self._translated(error, text),
+            failed=lambda error: self._translated(error, text, execution.frame),
         )
         operation = Operation(
             execution, sql=text, ttl=milliseconds(ttl, what="ttl"), operation_id=operation_id
@@ -171,7 +171,8 @@ class Session:
         """
         _ = self.spark  # refuses when the session is stopped
         frame, result_rdd = self._explained(query)
-        return self._guard(lambda: stages_of(frame, result_rdd=result_rdd))
+        text = query if isinstance(query, str) else None
+        return self._guard(lambda: stages_of(frame, result_rdd=result_rdd), text, frame)
 
     def read_parquet(self, path: Paths, *, schema: Any = None, **options: Any) -> DataFrame:
         """Read Parquet files: a file, a folder, a pattern or several of them; `options` are Spark's."""
@@ -318,7 +319,7 @@ class Session:
 
     def _collect(self, query: str, args: dict[str, Any] | list[Any] | None) -> pa.Table:
         frame = self.sql(query, args)
-        return self._guard(frame.toArrow, query)
+        return self._guard(frame.toArrow, query, frame)
 
     def _read(self, form: str, path: Paths, **options: Any) -> DataFrame:
         spark = self.spark
@@ -359,16 +360,19 @@ class Session:
         connectors_of.add_to_running(self.spark, name, self.settings)
         return self._guard(action, query)
 
-    def _guard(self, action: Callable[[], T], query: str | None = None) -> T:
+    def _guard(self, action: Callable[[], T], query: str | None = None, frame: DataFrame | None = None) -> T:
         try:
             return action()
         except PenstockError:
             raise
         except Exception as error:
-            raise self._translated(error, query) from None
+            raise self._translated(error, query, frame) from None
 
-    def _translated(self, error: BaseException, query: str | None) -> PenstockError:
-        return spark_errors.translate(error, sql=query, spark=self._spark)
+    def _translated(
+        self, error: BaseException, query: str | None, frame: DataFrame | None = None
+    ) -> PenstockError:
+        plan = None if frame is None else spark_errors.analyzed(frame)
+        return spark_errors.translate(error, sql=query, spark=self._spark, plan=plan)
 
 
 def _plan_of(operation: Operation) -> tuple[DataFrame, int | None] | None:

@@ -80,10 +80,12 @@ class Join(Operator):
     def _inner(self, tick: Tick, *, filling: bool) -> list[Delta]:
         matcher = self._matcher
         left, right = matcher.own, matcher.other
-        if filling:
-            return [matcher.joined(run, right.after(), tick) for run in left.changed(filling=True)]
-        parts = [matcher.joined(run, right.before(), tick) for run in left.changed(filling=False)]
         mirrored = matcher.mirrored()
+        if filling and left.after().entries <= right.after().entries:
+            return [matcher.joined(run, right.after(), tick) for run in left.changed(filling=True)]
+        if filling:
+            return [mirrored.joined(run, left.after(), tick) for run in right.changed(filling=True)]
+        parts = [matcher.joined(run, right.before(), tick) for run in left.changed(filling=False)]
         return parts + [mirrored.joined(run, left.after(), tick) for run in right.changed(filling=False)]
 
 

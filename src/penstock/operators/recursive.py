@@ -2,158 +2,93 @@
 
 Rule: L0 = anchor, L(k+1) = step(Lk, everything up to Lk), result = L0 + L1 + ... A level is an ordinary incremental circuit, so
 a delete takes back exactly what it had led to, and a cycle cannot support itself: every row of a level rests on the levels below.
+With a limit, the last level is the first one up to which there are so many rows; every row has its level as the last column, so that
+a top-k by it takes the rows of the first levels, as Spark does.
 
-Cost: the delta and what it leads to, per level. Levels come and go with the depth of the data.
+Cost: the delta and what it leads to, per level. Levels come and go with the depth of the data; with a limit also the rows of the levels
+that come or go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
 from penstock.data.tick import Tick
 from penstock.errors import SqlError
 from penstock.operators.base import Operator
-from penstock.state.state import Image, State
+from penstock.operators.levels import Level, Levels
+from penstock.state.state import State
 
-# Spark's own limits: spark.sql.cteRecursionLevelLimit and cteRecursionRowLimit.
+# Spark's own limits: the defaults of spark.sql.cteRecursionLevelLimit and cteRecursionRowLimit.
 MOST_LEVELS = 100
 MOST_ROWS = 1_000_000
-
-
-class Level(Protocol):
-    """Makes the rows of the next level of those of one level."""
-
-    def step(self, rows: Delta, so_far: Delta, outside: Sequence[Delta], tick: Tick) -> Delta:
-        """The change of the next level for the changes of this one, of all levels up to it, and of what is read from outside."""
-
-    def commit(self) -> None:
-        """Make the last step final."""
-
-    def rollback(self) -> None:
-        """Forget the last step."""
-
-    def maintain(self, fuel: int) -> None:
-        """Merge and compact."""
-
-    def states(self) -> Iterator[tuple[str, State]]:
-        """The states of the level's operators by a name that is unique in the level."""
-
-
-class Levels:
-    """The levels of a recursion, before and after the tick: levels come and go with the depth of the data."""
-
-    __slots__ = ("_new", "_pending", "_stepped", "committed", "totals")
-
-    def __init__(self, new: Callable[[], Level]) -> None:
-        self._new = new
-        self.committed: list[Level] = []
-        self.totals: list[int] = []  # rows per level
-        self._stepped: list[Level] = []
-        self._pending: list[int] = []
-
-    def begin(self, rows: int) -> None:
-        """A tick begins, which changes the number of rows of the anchor."""
-        self._stepped = []
-        self._pending = [self._total(0) + rows]
-
-    def ends(self, depth: int) -> bool:
-        """Whether there is nothing to do for the rows of a level: it has none, and had none."""
-        return depth >= len(self.committed) and not self._pending[depth]
-
-    def level(self, depth: int) -> Level:
-        """What makes the rows of the next level, from now on part of the tick."""
-        level = self.committed[depth] if depth < len(self.committed) else self._new()
-        self._stepped.append(level)
-        return level
-
-    def add(self, depth: int, rows: int) -> int:
-        """Change the number of rows of a level; return that of all levels."""
-        self._pending.append(self._total(depth) + rows)
-        return sum(self._pending)
-
-    def _total(self, depth: int) -> int:
-        return self.totals[depth] if depth < len(self.totals) else 0
-
-    def commit(self) -> None:
-        if not self._pending:
-            return
-        for level in self._stepped:
-            level.commit()
-        depth = len(self._pending)
-        while depth and not self._pending[depth - 1]:
-            depth -= 1
-        self.totals = self._pending[:depth]
-        self.committed = self._stepped[:depth]
-        self._pending = []
-
-    def rollback(self) -> None:
-        for level in self._stepped:
-            level.rollback()
-        self._pending = []
-
-    def maintain(self, fuel: int) -> None:
-        for level in self.committed:
-            level.maintain(fuel)
-
-    def memory(self) -> int:
-        """Bytes of memory."""
-        return sum(state.memory() for level in self.committed for _, state in level.states())
-
-    def save(self) -> Image:
-        levels = [
-            Image(parts={name: state.save() for name, state in level.states()}) for level in self.committed
-        ]
-        return Image({"totals": self.totals}, parts={str(depth): image for depth, image in enumerate(levels)})
-
-    def load(self, image: Image) -> None:
-        self._stepped, self._pending = [], []
-        self.totals = list(image.values["totals"])
-        self.committed = []
-        for depth in range(len(image.parts)):
-            level = self._new()
-            for name, state in level.states():
-                state.load(image.parts[str(depth)].parts[name])
-            self.committed.append(level)
+UNLIMITED = -1
 
 
 class Recursive(Operator):
-    """The rows of all levels. The first input is the anchor, the others are what the step reads from outside."""
+    """The rows of all levels. The first input is the anchor, the others are what the step reads from outside.
 
-    def __init__(self, new_level: Callable[[], Level], max_depth: int | None = None) -> None:
-        self._most_levels = max_depth or MOST_LEVELS
-        self._levels = Levels(new_level)
+    A `strict` step makes nothing of nothing; one that is not (it has a UNION ALL with other rows) is not asked when a level is empty.
+    """
+
+    def __init__(
+        self,
+        new_level: Callable[[], Level],
+        types: Sequence[pa.DataType],
+        *,
+        max_depth: int | None = None,
+        max_rows: int | None = None,
+        limit: int | None = None,
+        strict: bool = True,
+    ) -> None:
+        self._most_levels = MOST_LEVELS if max_depth is None else max_depth
+        self._most_rows = MOST_ROWS if max_rows is None else max_rows
+        self._limit = limit
+        self._levels = Levels(new_level, types, keeps_rows=limit is not None or not strict)
 
     def states(self) -> Iterator[tuple[str, State]]:
         yield "levels", self._levels
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         anchor, *outside = inputs
+        levels = self._levels
+        levels.begin()
         changes = [consolidate(anchor)]
-        self._levels.begin(_count(changes[0]))
-        for depth in range(self._most_levels + 1):
-            if self._levels.ends(depth):
+        total = 0
+        while True:
+            rows = levels.change(changes[-1])
+            total += rows
+            if rows:
+                self._check(len(changes), total)
+            if levels.ends() or (self._limit is not None and total >= self._limit):
                 break
-            if depth == self._most_levels:
-                raise self._too_much(f"goes deeper than {self._most_levels} levels")
-            level = self._levels.level(depth)
-            rows = level.step(changes[-1], consolidate(concat(changes)), outside, tick)
-            changes.append(rows)
-            if self._levels.add(depth + 1, _count(rows)) > MOST_ROWS:
-                raise self._too_much(f"gives more than {MOST_ROWS:,} rows")
-        return concat(changes)
+            changes.append(levels.following(changes[-1], consolidate(concat(changes)), outside, tick))
+        parts = [*enumerate(changes), *((depth, -rows) for depth, rows in levels.dropped())]
+        return concat([rows if self._limit is None else _with_level(rows, depth) for depth, rows in parts])
 
-    def _too_much(self, what: str) -> SqlError:
-        return SqlError(
-            f"the recursion {what}",
-            code="SQL_RECURSION_LIMIT",
-            hint="stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
-        )
+    def _check(self, levels: int, total: int) -> None:
+        """Refuse what Spark refuses: a level too deep, and as many rows as the limit, unless a LIMIT says how many."""
+        if UNLIMITED != self._most_levels < levels:
+            raise SqlError(
+                f"the recursion goes deeper than {self._most_levels} levels",
+                code="SQL_RECURSION_LIMIT",
+                condition="RECURSION_LEVEL_LIMIT_EXCEEDED",
+                hint="stop it with a condition in the recursive part, or let it go deeper: WITH RECURSIVE name MAX RECURSION LEVEL n AS ...; "
+                "a cycle in the data never ends by itself under UNION ALL",
+            )
+        if self._limit is None and UNLIMITED != self._most_rows <= total:
+            raise SqlError(
+                f"the recursion gives {self._most_rows:,} rows or more",
+                code="SQL_RECURSION_LIMIT",
+                condition="RECURSION_ROW_LIMIT_EXCEEDED",
+                hint="stop it with a condition in the recursive part, or allow more: SELECT ... LIMIT ALL, or spark.sql.cteRecursionRowLimit",
+            )
 
 
-def _count(rows: Delta) -> int:
-    return int(np.sum(rows.weights))
+def _with_level(rows: Delta, depth: int) -> Delta:
+    return Delta((*rows.columns, pa.array(np.full(len(rows), depth, np.int32))), rows.weights)

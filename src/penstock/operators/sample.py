@@ -26,7 +26,7 @@ def sample(rows: Delta, names: Sequence[str]) -> str:
 def with_sample(error: DataError, rows: Delta, names: Sequence[str], *, of: str) -> DataError:
     """Return the error with the changed rows that it concerns: those `of` a group, a partition or an input."""
     message = f"{error.message}; changed rows of the {of}: {sample(rows, names)}"
-    return DataError(message, code=error.code, hint=error.hint, where=error.where)
+    return DataError(message, code=error.code, hint=error.hint, where=error.where, condition=error.condition)
 
 
 def _short(value: object) -> str:

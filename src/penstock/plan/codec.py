@@ -43,6 +43,7 @@ _CLASSES: dict[str, type] = {
         node.Single,
         node.Recursive,
         node.Spark,
+        node.Variable,
         node.View,
     )
 }

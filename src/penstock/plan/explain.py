@@ -27,6 +27,7 @@ from penstock.plan.node import (
     TopK,
     Union,
     Values,
+    Variable,
     View,
     Window,
 )
@@ -59,11 +60,13 @@ class Explanation:
     """The operators of a view from the result down to its inputs; `tier` is the worst of them.
 
     `suspended` says since when and why ticks go on without the view, None when they do not.
+    `variables` are the session variables that the view has read: it keeps the values that they had when it was registered.
     """
 
     view: str
     operators: tuple[OperatorLine, ...]
     suspended: Suspension | None = None
+    variables: tuple[Variable, ...] = ()
 
     @property
     def tier(self) -> Tier:
@@ -82,6 +85,9 @@ class Explanation:
             lines.append(
                 f"{label:<{width}}  {line.tier:<9}  rows: {row:<{row_width}}  cost: {line.cost}{reason}"
             )
+        if self.variables:
+            values = ", ".join(f"{variable.name} = {variable.value}" for variable in self.variables)
+            lines.append(f"variables: {values} (bound at registration)")
         return "\n".join(lines)
 
 
@@ -97,7 +103,8 @@ def explain(
     `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are.
     """
     root = Edge(distribute_view(view, relations))
-    return Explanation(view.name, tuple(_lines(root, 0, frozenset(view.statics), cost)), suspended)
+    lines = tuple(_lines(root, 0, frozenset(view.statics), cost))
+    return Explanation(view.name, lines, suspended, view.variables)
 
 
 def _lines(
@@ -154,7 +161,8 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
         case Single():
             return "at most one row", "delta"
         case Recursive():
-            return node.name, "delta per level of the recursion"
+            until = "" if node.limit is None else f" until there are {node.limit} rows"
+            return f"{node.name}{until}", "delta per level of the recursion"
         case Spark():
             count = len(node.bindings)
             expressions = "" if count == 0 else "1 expression" if count == 1 else f"{count} expressions"

@@ -235,7 +235,8 @@ class Recursive:
     """The rows of `anchor`, then those that `step` makes of the rows it made last, until there are none.
 
     `step` reads the last rows through a Scan named `name`, and all rows found so far through one named `so_far(name)`, as UNION
-    (without ALL) needs it.
+    (without ALL) needs it. More than `max_depth` levels, or `max_rows` rows, are an error; None stands for Spark's defaults, -1 for no bound.
+    With a `limit`, it ends with the level up to which there are so many rows, and the level of a row is the last column.
     """
 
     fields: Fields
@@ -243,6 +244,13 @@ class Recursive:
     anchor: Node
     step: Node
     max_depth: int | None = None
+    max_rows: int | None = None
+    limit: int | None = None
+
+    @property
+    def own_fields(self) -> Fields:
+        """The columns of anchor and step, without the level."""
+        return self.fields if self.limit is None else self.fields[:-1]
 
 
 def so_far(recursion: str) -> str:
@@ -323,6 +331,15 @@ def scanned(root: Node) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A session variable that a view has read: its type and its value then, as SQL."""
+
+    name: str
+    type: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A compiled view: its plan, and the order in which people read its rows.
 
@@ -338,6 +355,7 @@ class View:
     # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
+    variables: tuple[Variable, ...] = ()  # bound when the view was registered
 
     @property
     def fields(self) -> Fields:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.data.types import kernel_type
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
@@ -52,7 +52,7 @@ class Fragments:
         try:
             return self._evaluated(node, pairs, arguments, names, kinds)
         except Exception as error:
-            failure = errors.translate(error)
+            failure = self._translated(error, node)
             if isinstance(failure, DataError):
                 bad = self._first_bad(node, pairs, arguments, names, kinds)
                 shown = ", ".join(f"{fields[index].name}={columns[index][bad].as_py()!r}" for index in used)
@@ -69,7 +69,7 @@ class Fragments:
                 return [], frame.count()
             table = frame.toArrow()
         except Exception as error:
-            raise errors.translate(error) from None
+            raise self._translated(error, node) from None
         columns = [_kernel(table.column(index), item.type) for index, item in enumerate(node.fields)]
         return columns, table.num_rows
 
@@ -81,7 +81,7 @@ class Fragments:
             frame = self._grafted(node, [columns], [length], micros, rows=True)
             table = frame.toArrow()
         except Exception as error:
-            raise errors.translate(error) from None
+            raise self._translated(error, node) from None
         extra = table.column_names.index(_ROW)
         positions = [index for index in range(table.num_columns) if index != extra]
         values = [
@@ -91,6 +91,13 @@ class Fragments:
         return _in_one_chunk(table.column(extra)), values
 
     # ------------------------------------------------------------------ inside
+
+    def _translated(self, error: Exception, node: plan.Spark) -> PenstockError:
+        """What Spark raises, with the place in the view's text; the only expression of a node is to blame."""
+        spot = None
+        if node.bindings and len(node.path) == 1:
+            spot = errors.spot_of_expression(self._front.at(node.path[0]))
+        return errors.translate(error, sql=self._planned.view.sql or None, spot=spot)
 
     def _first_bad(
         self,

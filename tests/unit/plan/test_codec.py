@@ -38,7 +38,7 @@ def _view(*expressions: Expression) -> node.View:
     fragment = node.Spark(
         fields, (filtered,), (4, 2), "Project", True, "the function Exp", (((4, 0), (5, -1)), ())
     )
-    recursive = node.Recursive(fields, "loop", fragment, scan, max_depth=100)
+    recursive = node.Recursive(fields, "loop", fragment, scan, max_depth=100, max_rows=-1, limit=3)
     values = node.Values(fields, ((1, 2.5), (None, math.inf)))
     return node.View(
         "v",
@@ -48,6 +48,7 @@ def _view(*expressions: Expression) -> node.View:
         uses_time=True,
         statics=("countries",),
         zones=(("Europe/Paris", (561, -1855958961, 0)),),
+        variables=(node.Variable("x", "INT", "5"),),
     )
 
 

@@ -76,3 +76,19 @@ def test_operators_of_a_recursion_come_in_the_order_of_the_plan() -> None:
         (2, "Scan", "loop"),
     ]
     assert [line.exchange for line in lines] == ["", "exchange to one place", "", ""]
+
+
+def test_a_recursion_that_a_limit_ends_says_so() -> None:
+    level = plan.Field("level", "int", nullable=False)
+    loop = plan.Recursive((*ORDERS.fields, level), "loop", ORDERS, ORDERS, limit=7)
+    assert explained(loop).operators[0].detail == "loop until there are 7 rows"
+    assert loop.own_fields == ORDERS.fields
+
+
+def test_variables_are_the_last_line() -> None:
+    variables = (plan.Variable("most", "INT", "5"), plan.Variable("name", "STRING", "'a'"))
+    explanation = explain(
+        plan.View("totals", "", ORDERS, variables=variables), cost=lambda call: "delta", relations={}
+    )
+    assert explanation.variables == variables
+    assert str(explanation).splitlines()[-1] == "variables: most = 5, name = 'a' (bound at registration)"

@@ -207,3 +207,18 @@ def test_rows_of_another_kind_are_refused() -> None:
     with pytest.raises(StateError, match="int32") as refused:
         array.load(Image(arrays={"rows": np.zeros(3, np.int32)}))
     assert refused.value.code == "STATE_SHAPE"
+
+
+def test_a_rejected_tick_leaves_what_was_loaded(tmp_path: Path) -> None:
+    saved = SlotArray(np.int64)
+    saved.reserve(3)
+    saved.put(np.arange(3), np.array([4, 5, 6]))
+    saved.commit()
+    loaded, mapped = SlotArray(np.int64), SlotArray(np.int64)
+    loaded.load(saved.save())
+    saved.data[:3].tofile(tmp_path / "rows")
+    mapped.load_file(tmp_path / "rows", 3, np.array([3]), np.array([7]))
+    for array, rows in ((loaded, [4, 5, 6]), (mapped, [4, 5, 6, 7])):
+        array.put(np.array([0]), np.array([9]))
+        array.rollback()
+        assert array.data[: array.size].tolist() == rows

@@ -2,6 +2,8 @@ package penstock;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.catalog.TempVariableManager;
+import org.apache.spark.sql.catalyst.catalog.VariableDefinition;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.*;
@@ -101,6 +103,17 @@ public class Front {
     return org.apache.spark.sql.classic.Dataset.ofRows(session, named(parsed, relations)).queryExecution().analyzed();
   }
 
+  /** Whether a text is a statement that does something, and no query. */
+  public boolean isStatement(org.apache.spark.sql.classic.SparkSession session, String text) throws Exception {
+    return isStatement(session.sessionState().sqlParser().parsePlan(text));
+  }
+
+  private static boolean isStatement(LogicalPlan plan) {
+    if (plan instanceof Command || plan instanceof ParsedStatement || plan instanceof CompoundPlanStatement) return true;
+    for (Object child : list(plan.children())) if (isStatement((LogicalPlan) child)) return true;
+    return false;
+  }
+
   private static LogicalPlan named(LogicalPlan plan, final java.util.Map relations) {
     return (LogicalPlan) plan.transformWithSubqueries(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
@@ -133,6 +146,67 @@ public class Front {
         return new SubqueryAlias(new org.apache.spark.sql.catalyst.AliasIdentifier(last, seq(parts)), relation);
       }
     });
+  }
+
+  /** Give a session the variables of another one (DECLARE), with the values that they have now. */
+  public void copyVariables(
+      org.apache.spark.sql.classic.SparkSession from, org.apache.spark.sql.classic.SparkSession to) throws Exception {
+    TempVariableManager own = from.sessionState().catalogManager().tempVariableManager();
+    if (own.isEmpty()) return;
+    // The manager finds variables by name and lists them to nobody.
+    java.lang.reflect.Field field = TempVariableManager.class.getDeclaredField("variables");
+    field.setAccessible(true);
+    java.util.Map definitions;
+    synchronized (own) {
+      definitions = new java.util.HashMap(
+          scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.mutable.Map) field.get(own)));
+    }
+    for (Object entry : definitions.entrySet()) {
+      java.util.Map.Entry definition = (java.util.Map.Entry) entry;
+      List name = new ArrayList();
+      name.add(definition.getKey());
+      to.sessionState().catalogManager().tempVariableManager()
+          .create(seq(name), (VariableDefinition) definition.getValue(), true);
+    }
+  }
+
+  /** Name, type and value, as SQL, of every variable that a plan reads: [name, type, value, name, type, value, ...]. */
+  public List variables(LogicalPlan plan) {
+    List triples = new ArrayList();
+    variables(plan, triples);
+    return triples;
+  }
+
+  private static void variables(LogicalPlan plan, List triples) {
+    for (Object child : list(plan.children())) variables((LogicalPlan) child, triples);
+    for (Object expression : list(plan.expressions())) variables((Expression) expression, triples);
+  }
+
+  private static void variables(Expression node, List triples) {
+    if (node instanceof VariableReference) {
+      VariableReference variable = (VariableReference) node;
+      described(variable.identifier().name(), variable.varDef(), triples);
+    }
+    if (node instanceof SubqueryExpression) variables((LogicalPlan) ((SubqueryExpression) node).plan(), triples);
+    for (Object child : list(node.children())) variables((Expression) child, triples);
+  }
+
+  private static void described(String name, VariableDefinition definition, List triples) {
+    triples.add(name);
+    triples.add(definition.currentValue().dataType().sql());
+    triples.add(definition.currentValue().sql());
+  }
+
+  /** The same for the variables of a session that have one of some names. */
+  public List variablesNamed(org.apache.spark.sql.classic.SparkSession session, List names) {
+    List triples = new ArrayList();
+    for (Object name : names) {
+      List parts = new ArrayList();
+      parts.add(name);
+      scala.Option definition = session.sessionState().catalogManager().tempVariableManager().get(seq(parts));
+      if (definition.isDefined()) described((String) name, (VariableDefinition) definition.get(), triples);
+    }
+    return triples;
   }
 
   /** The plan with current_timestamp() and its kin replaced by a scalar subquery over the marker relation. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.errors import SqlError
@@ -56,6 +56,9 @@ class Context:
 
     plan: Callable[[Json, set[int] | None], Placed]
     zone: str = "UTC"  # of the session
+    most_levels: int | None = None  # of a recursion
+    most_rows: int | None = None
+    limits: Mapping[int, int] = field(default_factory=dict)  # place of a recursion -> the LIMIT that ends it
     uses_time: bool = False
     shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
     loops: dict[int, int] = field(default_factory=dict)  # recursion id -> its number in this view

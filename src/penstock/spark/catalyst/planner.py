@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, suggest
+from penstock.errors import SqlError, suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge
-from penstock.spark.catalyst.translate import translate_plan
+from penstock.spark.catalyst.translate import Settings, translate_plan
+from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,22 +55,40 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
 
 
 def plan_view(
-    spark: SparkSession, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
+    spark: SparkSession,
+    name: str,
+    query: str | DataFrame,
+    relations: Mapping[str, Relation],
+    *,
+    variables: Sequence[plan.Variable] = (),
 ) -> Planned:
     """Plan a view over the flow's relations; other names in the query are the session's tables, static sides of the view.
 
+    Session variables are bound to the values that they have now, or had when the view was saved (`variables`).
     Raises SqlError when Spark does not accept the query or when it is not deterministic.
     """
-    session = bridge.planning_session(spark)
-    front = bridge.front(spark)
-    analyzed = _analyze(front, session, name, query, relations)
+    text = query if isinstance(query, str) else None
+    analyzed = None
     try:
+        front = bridge.front(spark)
+        session = bridge.planning_session(spark)
+        declare(spark, front, session, variables)
+        analyzed = _analyze(front, session, query, relations)
         return _optimize(spark, session, front, analyzed, name, query)
-    except PenstockError:
-        raise
     except Exception as error:
-        text = query if isinstance(query, str) else None
-        raise errors.located(errors.translate(error, sql=text), f"view '{name}'") from None
+        refusal = errors.translate(error, sql=text, spark=spark, plan=analyzed)
+        if refusal.code == "SQL_UNKNOWN_TABLE":
+            refusal.hint = suggest(_missing(error), relations, what="relation")
+        refusal.where = refusal.where or (errors.short(text) if text else None)
+        raise errors.located(refusal, f"view '{name}'") from None
+
+
+def _missing(error: Exception) -> str:
+    """The name that Spark did not find."""
+    from pyspark.errors import PySparkException
+
+    parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
+    return str((parameters or {}).get("relationName", "")).replace("`", "")
 
 
 def _optimize(
@@ -79,12 +98,13 @@ def _optimize(
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
+    variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
     for zone, flat in rules:
         zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text), zone=session.conf().get("spark.sql.session.timeZone"))
+    translated = translate_plan(bridge.described(text), _settings(session))
     view = plan.View(
         name,
         query if isinstance(query, str) else "",
@@ -94,8 +114,18 @@ def _optimize(
         tuple(static.name for static in statics),
         rules,
         translated.visible,
+        variables,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _settings(session: Any) -> Settings:
+    conf = session.conf()
+    return Settings(
+        conf.get("spark.sql.session.timeZone"),
+        int(conf.get("spark.sql.cteRecursionLevelLimit")),
+        int(conf.get("spark.sql.cteRecursionRowLimit")),
+    )
 
 
 def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -109,33 +139,28 @@ def _ddl(fields: plan.Fields) -> str:
     return bridge.ddl((item.name, item.type, item.nullable) for item in fields)
 
 
-def _analyze(
-    front: Any, session: Any, name: str, query: str | DataFrame, relations: Mapping[str, Relation]
-) -> Any:
-    from pyspark.errors import PySparkException
-
-    dotted = {}
+def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mapping[str, Relation]) -> Any:
+    if not isinstance(query, str):
+        return query._jdf.queryExecution().analyzed()
+    if front.isStatement(session, query):
+        # Spark runs a statement when it is asked to analyze it.
+        raise SqlError(
+            "a view is a query, and this is a statement that does something",
+            code="SQL_NOT_A_QUERY",
+            hint="write a SELECT; session.sql(...) runs statements",
+        )
+    dotted, dynamic = {}, is_dynamic(query)
     for relation in relations.values():
-        # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
+        # A name that is not in the text is not meant, unless the text is made later, and every relation costs a call into the JVM.
         last = relation.name.rpartition(".")[2]
-        if isinstance(query, str) and last.casefold() in query.replace("``", "`").casefold():
+        if dynamic or last.casefold() in query.replace("``", "`").casefold():
             empty = front.relation(session, relation.name, _ddl(relation.fields))
             empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
             if "." in relation.name:
                 dotted[relation.name.lower()] = empty
-    try:
-        if not isinstance(query, str):
-            return query._jdf.queryExecution().analyzed()
-        if dotted:
-            return front.analyze(session, query, dotted)
-        return session.sql(query).queryExecution().analyzed()
-    except PySparkException as error:
-        text = query if isinstance(query, str) else None
-        found = errors.translate(error, sql=text)
-        if found.code == "SQL_UNKNOWN_TABLE":
-            missing = str((error.getMessageParameters() or {}).get("relationName", "")).replace("`", "")
-            found.hint = suggest(missing, relations, what="relation")
-        raise errors.located(found, f"view '{name}'") from None
+    if dotted:
+        return front.analyze(session, query, dotted)
+    return session.sql(query).queryExecution().analyzed()
 
 
 def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:

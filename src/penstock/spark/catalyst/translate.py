@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import SqlError
 from penstock.plan import node as plan
-from penstock.spark.catalyst import aggregates, filters, joins, order, relations, windows
+from penstock.spark.catalyst import aggregates, filters, joins, order, recursion, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -45,9 +45,27 @@ class Translated:
     visible: int | None = None
 
 
-def translate_plan(root: Json, *, zone: str = "UTC") -> Translated:
-    """Translate a whole plan of a session in a time zone; what the kernel lacks becomes `node.Spark`, with the reason."""
-    context = Context(lambda node, needed: _plan(context, node, needed), zone)
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the session that a plan does not show, bound when a view is registered: -1 means no bound, None Spark's default."""
+
+    zone: str = "UTC"
+    most_levels: int | None = None  # of a recursion
+    most_rows: int | None = None
+
+
+DEFAULTS = Settings()
+
+
+def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
+    """Translate a whole plan of a session with some settings; what the kernel lacks becomes `node.Spark`, with the reason."""
+    context = Context(
+        lambda node, needed: _plan(context, node, needed),
+        settings.zone,
+        settings.most_levels,
+        settings.most_rows,
+        recursion.pushed_limits(root),
+    )
     placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
     query = _main(root) if root["c"] == "WithCTE" else root
     shown = order.shown(query)
@@ -105,9 +123,9 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
         case "CTERelationRef":
             return _shared(context, node)
         case "UnionLoop":
-            return _recursive(context, node)
+            return recursion.recursive(context, node)
         case "UnionLoopRef":
-            return _loop_reference(context, node)
+            return recursion.reference(context, node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
         case "Sample":
@@ -134,40 +152,6 @@ def _shared(context: Context, node: Json) -> Placed:
     child = definition["k"][0]
     placed = select(_plan(context, child, None), attribute_keys(child))
     return Placed(placed.node, attribute_keys(node))
-
-
-def _loop_name(context: Context, number: int) -> str:
-    """The name of a recursion within its view: Catalyst's own numbers differ each time a query is planned."""
-    return f"recursion {context.loops.setdefault(number, len(context.loops) + 1)}"
-
-
-def _recursive(context: Context, node: Json) -> Placed:
-    """WITH RECURSIVE: the anchor's rows, and the step's until there are no new ones."""
-    fields = fields_of(node)
-    anchor, step = (
-        select(_plan(context, child, None), attribute_keys(child), fields).node for child in node["k"]
-    )
-    depth = node["a"].get("maxDepth")
-    number = node["a"].get("id", node["a"].get("loopId"))
-    if node["a"].get("limit") is not None:
-        raise Unsupported("a recursive query with a LIMIT inside")
-    recursive = plan.Recursive(
-        fields,
-        _loop_name(context, number),
-        anchor,
-        step,
-        max_depth=depth if isinstance(depth, int) else None,
-    )
-    return Placed(recursive, attribute_keys(node))
-
-
-def _loop_reference(context: Context, node: Json) -> Placed:
-    fields = fields_of(node)
-    name = _loop_name(context, node["a"]["loopId"])
-    if node["a"].get("accumulated"):
-        name = plan.so_far(name)
-    scanned = plan.Scan(fields, name, tuple(range(len(fields))))
-    return Placed(scanned, attribute_keys(node))
 
 
 def _recompute(context: Context, node: Json, reason: str) -> Placed:

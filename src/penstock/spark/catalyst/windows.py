@@ -8,6 +8,7 @@ from penstock.functions import windows as window_functions
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
+from penstock.spark.catalyst import recursion
 from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
@@ -35,7 +36,9 @@ def limited(context: Context, node: Json) -> Placed:
 
 
 def _first_rows(context: Context, node: Json, limit: int | None, offset: int) -> Placed:
-    if node["c"] == "Project" and _sorted_below(node):
+    if node["c"] == "UnionLoop":
+        return recursion.first_rows(context, node, limit, offset)
+    if node["c"] == "Project" and _ordered_below(node):
         below = _first_rows(context, node["k"][0], limit, offset)
         wanted = [item["e"] for item in node["a"]["projectList"]]
         below = prepare(context, below, wanted)
@@ -46,13 +49,19 @@ def _first_rows(context: Context, node: Json, limit: int | None, offset: int) ->
         top = plan.TopK(ready.node.fields, ready.node, (), keys, limit, offset)
         return select(Placed(top, ready.keys), child.keys)
     child = context.plan(node, None)
-    return Placed(plan.TopK(child.node.fields, child.node, (), (), limit, offset), child.keys)
+    ready = child
+    if not child.keys:
+        # A count of limited rows needs none of their columns, and an order needs one.
+        ready = project(child, [(("c", 0), plan.Field("one", "int", nullable=False), Literal(1, "int"))])
+    top = plan.TopK(ready.node.fields, ready.node, (), (), limit, offset)
+    return select(Placed(top, ready.keys), child.keys)
 
 
-def _sorted_below(node: Json) -> bool:
+def _ordered_below(node: Json) -> bool:
+    """Whether the rows below projections have an order: that of an ORDER BY, or of the levels of a recursion."""
     while node["c"] == "Project":
         node = node["k"][0]
-    return bool(node["c"] == "Sort")
+    return node["c"] in {"Sort", "UnionLoop"}
 
 
 def deduplicate(context: Context, node: Json) -> Placed:

@@ -7,17 +7,22 @@ who ask for it. Codes are stable: docs/reference/errors.md lists them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import DataError, PenstockError, SqlError
-from penstock.spark.errors.cause import Fault, faults
-from penstock.spark.errors.condition import BY_CONDITION
-from penstock.spark.errors.shape import BY_SHAPE, connector_for, missing_source
-from penstock.spark.errors.wording import Question, sentence, where
+from penstock.errors import PenstockError, SqlError
+from penstock.spark.errors.advice import advice
+from penstock.spark.errors.cause import Fault, Spot, faults
+from penstock.spark.errors.condition import BY_CONDITION, by_class
+from penstock.spark.errors.place import analyzed, find_spot, spot_of_expression
+from penstock.spark.errors.shape import BY_SHAPE, WITHOUT_NAME, connector_for, missing_source
+from penstock.spark.errors.wording import Question, sentence, short, where
 from penstock.sql.files import rewrite_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["analyzed", "located", "missing_connector_of", "quiet", "short", "spot_of_expression", "translate"]
 
 
 def translate(
@@ -25,16 +30,20 @@ def translate(
     *,
     sql: str | None = None,
     spark: SparkSession | None = None,
+    plan: Any = None,
+    spot: Spot | None = None,
 ) -> PenstockError:
     """Return the penstock error for an exception that came out of PySpark.
 
     `sql` is the text that the user wrote, in which a place is shown; `spark` is asked for the names of tables and functions when
-    one was not found.
+    one was not found. When Spark names no place, it is `spot`, or the analyzed plan in the JVM is searched for it (`plan`).
     """
     if isinstance(error, PenstockError):
         return error
-    question = Question(None if sql is None else rewrite_files(sql), sql, spark)
     chain = faults(error)
+    if spark is not None and plan is not None and not any(fault.spots or fault.line for fault in chain):
+        spot = find_spot(spark, plan, error)
+    question = Question(None if sql is None else rewrite_files(sql), sql, spark, spot)
     translated = _translated(chain, question)
     # The original is there for whoever wants it, and is not printed unasked.
     translated.__context__ = error
@@ -71,10 +80,8 @@ def _not_from_py4j(record: logging.LogRecord) -> bool:
 
 
 def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
-    for fault in chain:
-        for special in BY_SHAPE:
-            if (error := special(fault, question)) is not None:
-                return error
+    if (error := _by_shape(chain, question, BY_SHAPE)) is not None:
+        return error
     # The innermost condition says most: outer ones only tell that a job, a task or a file failed.
     named = [fault for fault in chain if fault.condition and not fault.condition.startswith("_LEGACY")]
     for fault in reversed(named):
@@ -82,8 +89,25 @@ def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
             (fault.condition or "").partition(".")[0]
         )
         if maker is not None:
-            return maker(fault, question)
-    return _other(named[-1] if named else _plainest(chain), question)
+            error = maker(fault, question)
+            error.condition = fault.condition
+            return error
+    if named:
+        return _other(named[-1], question)
+    return _by_shape(chain, question, WITHOUT_NAME) or _other(_plainest(chain), question)
+
+
+def _by_shape(
+    chain: tuple[Fault, ...],
+    question: Question,
+    shapes: Sequence[Callable[[Fault, Question], PenstockError | None]],
+) -> PenstockError | None:
+    for fault in chain:
+        for shape in shapes:
+            if (error := shape(fault, question)) is not None:
+                error.condition = fault.condition
+                return error
+    return None
 
 
 def _plainest(chain: tuple[Fault, ...]) -> Fault:
@@ -94,15 +118,13 @@ def _plainest(chain: tuple[Fault, ...]) -> Fault:
 
 
 def _other(fault: Fault, question: Question) -> PenstockError:
-    text = sentence(fault)
+    text, place, hint = sentence(fault), where(fault, question), advice(fault)
     if fault.condition is None:
         kind = fault.kind.rpartition(".")[2]
-        return SqlError(f"Spark failed: {text or kind}", code="SQL_SPARK", where=where(fault, question))
+        return SqlError(f"Spark failed: {text or kind}", code="SQL_SPARK", where=place, hint=hint)
     if fault.condition.startswith("_LEGACY"):  # a number that Spark has instead of a name
-        return SqlError(text, code="SQL_SPARK", where=where(fault, question))
+        return SqlError(text, code="SQL_SPARK", where=place, hint=hint, condition=fault.condition)
     state = fault.sqlstate or ""
     message = f"{text} [{fault.condition}{f', SQLSTATE {state}' if state else ''}]"
-    name = fault.condition.partition(".")[0]
-    if state.startswith("22"):
-        return DataError(message, code=f"DATA_{name}", where=where(fault, question))
-    return SqlError(message, code=f"SQL_{name}", where=where(fault, question))
+    refusal, code = by_class(fault)
+    return refusal(message, code=code, where=place, hint=hint, condition=fault.condition)

@@ -85,13 +85,14 @@ def _of_java(origin: Any) -> Fault:
         origin.getCondition(),
         origin.getSqlState(),
         dict(origin.getMessageParameters()),
-        tuple(spot for context in origin.getQueryContext() if (spot := _spot(context)) is not None),
+        tuple(spot for context in origin.getQueryContext() if (spot := spot_of(context)) is not None),
         line,
         None if column is None else column + 1,
     )
 
 
-def _spot(context: Any) -> Spot | None:
+def spot_of(context: Any) -> Spot | None:
+    """The piece that a QueryContext of Spark names, if it tells anybody anything."""
     if context.contextType().toString() != "SQL":
         site = context.callSite()
         # Without a line of Python, Spark names the frame of Java that called it, which tells nobody anything.

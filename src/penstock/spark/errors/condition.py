@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import DataError, PenstockError, SqlError, StateError, suggest
+from penstock.spark.errors.advice import advice, tolerant_function
 from penstock.spark.errors.cause import Fault
 from penstock.spark.errors.wording import Question, ask, names, nearest, plain_name, sentence, short, where
 
@@ -19,6 +20,14 @@ _KEYWORDS = frozenset(
     NULL IS IN LIKE CASE WHEN THEN ELSE END DESCRIBE SHOW EXPLAIN TEMPORARY PARTITIONED OVER PARTITION WINDOW
     """.split()  # noqa: SIM905  # sixty lines of one word each say no more
 )
+
+
+def by_class(fault: Fault) -> tuple[type[PenstockError], str]:
+    """The error and its code for a condition of Spark that has none of ours: errors in data have SQLSTATE 22."""
+    name = (fault.condition or "").partition(".")[0]
+    return (
+        (DataError, f"DATA_{name}") if (fault.sqlstate or "").startswith("22") else (SqlError, f"SQL_{name}")
+    )
 
 
 def _unknown_table(fault: Fault, question: Question) -> PenstockError:
@@ -135,14 +144,14 @@ def _empty(fault: Fault, question: Question) -> PenstockError:
 
 
 def _overflow(fault: Fault, question: Question) -> PenstockError:
-    alternative = re.search(r"'(try_\w+)'", fault.parameters.get("alternative", ""))
+    function = tolerant_function(fault)
     message = fault.parameters.get("message") or sentence(fault)
     return DataError(
         message[0].lower() + message[1:].rstrip("."),
         code="DATA_OVERFLOW",
         where=where(fault, question),
-        hint=f"{alternative[1]} gives NULL instead, a wider type holds the value"
-        if alternative
+        hint=f"{function} gives NULL instead, a wider type holds the value"
+        if function
         else "cast to a wider type first",
     )
 
@@ -205,6 +214,19 @@ def _unreadable(fault: Fault, question: Question) -> PenstockError:
         where=where(fault, question),
         hint="is it in another format, cut short, or being written?",
     )
+
+
+def _pattern(fault: Fault, question: Question) -> PenstockError:
+    """Spark's text is about its versions; what the user wrote is in the parameters."""
+    pattern = fault.parameters.get("pattern") or fault.parameters.get("c")
+    if pattern is None:
+        message = sentence(fault)
+    else:
+        message = f"{pattern} is not a datetime pattern"
+        if "WEEK_BASED" in (fault.condition or ""):
+            message = f"the letter {pattern} counts weeks, which datetime patterns do not do"
+    kind, code = by_class(fault)
+    return kind(message, code=code, where=where(fault, question), hint=advice(fault))
 
 
 def _raised(fault: Fault, question: Question) -> PenstockError:
@@ -304,10 +326,16 @@ _subquery = _fixed(
     "add an aggregate, or LIMIT 1 with an ORDER BY",
     "a scalar subquery returned more than one row",
 )
-_recursion = _fixed(
+_recursion_levels = _fixed(
     SqlError,
     "SQL_RECURSION_LIMIT",
-    "stop it with a condition in the recursive part; a cycle in the data never ends by itself under UNION ALL",
+    "stop it with a condition in the recursive part, or let it go deeper: WITH RECURSIVE name MAX RECURSION LEVEL n AS ...; "
+    "a cycle in the data never ends by itself under UNION ALL",
+)
+_recursion_rows = _fixed(
+    SqlError,
+    "SQL_RECURSION_LIMIT",
+    "stop it with a condition in the recursive part, or allow more: SELECT ... LIMIT ALL, or spark.sql.cteRecursionRowLimit",
 )
 _type_mismatch = _fixed(SqlError, "SQL_TYPE", "cast one side to the other's type")
 _not_grouped = _fixed(
@@ -340,13 +368,16 @@ BY_CONDITION: dict[str, _Teller] = {
     "INTERVAL_ARITHMETIC_OVERFLOW": _overflow,
     "CAST_INVALID_INPUT": _cast,
     "DATETIME_FIELD_OUT_OF_BOUNDS": _datetime,
+    "INVALID_DATETIME_PATTERN": _pattern,
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION": _pattern,
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_WEEK_BASED_PATTERN": _pattern,
     "INVALID_ARRAY_INDEX": _index,
     "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": _index,
     "INVALID_INDEX_OF_ZERO": _index,
     "EXCEED_LIMIT_LENGTH": _length,
     "NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION": _frequency,
-    "RECURSION_LEVEL_LIMIT_EXCEEDED": _recursion,
-    "RECURSION_ROW_LIMIT_EXCEEDED": _recursion,
+    "RECURSION_LEVEL_LIMIT_EXCEEDED": _recursion_levels,
+    "RECURSION_ROW_LIMIT_EXCEEDED": _recursion_rows,
     "DATATYPE_MISMATCH": _type_mismatch,
     "PATH_NOT_FOUND": _path,
     "FAILED_READ_FILE": _unreadable,

@@ -200,6 +200,48 @@ def _setting(fault: Fault, question: Question) -> PenstockError | None:
     return ConfigError(sentence(fault), code="CONFIG_SPARK_VALUE", where=where(fault, question))
 
 
+def _arithmetic(fault: Fault, question: Question) -> PenstockError | None:
+    """Java's own arithmetic, which Spark uses for timestamps and intervals without a name for what it raises."""
+    if fault.kind != "java.lang.ArithmeticException":
+        return None
+    rounding = "ounding necessary" in fault.message
+    message = (
+        "a number has more digits behind the point than its result can have"
+        if rounding
+        else f"a value does not fit its type: {sentence(fault)}"
+    )
+    return DataError(
+        message,
+        code="DATA_OVERFLOW",
+        where=where(fault, question),
+        hint="round it first" if rounding else "cast to a wider type first, or use smaller values",
+    )
+
+
+def _format_string(fault: Fault, question: Question) -> PenstockError | None:
+    """What java.util.Formatter raises for format_string and printf."""
+    kind = re.fullmatch(r"java\.util\.(\w*Format\w*Exception)", fault.kind)
+    if kind is None:
+        return None
+    return SqlError(
+        f"the format string does not fit its arguments: {sentence(fault) or kind[1]}",
+        code="SQL_FORMAT_STRING",
+        where=where(fault, question),
+        hint="every %s, %d, %f needs an argument of its kind; %% is a percent sign",
+    )
+
+
+def _date_time(fault: Fault, question: Question) -> PenstockError | None:
+    if not re.fullmatch(r"java\.time\.(\w+\.)*\w+Exception", fault.kind):
+        return None
+    return DataError(
+        sentence(fault),
+        code="DATA_DATETIME",
+        where=where(fault, question),
+        hint="dates and times are those of the calendar, zones those of the IANA list such as Europe/Berlin",
+    )
+
+
 def _own(fault: Fault, question: Question) -> PenstockError | None:
     """Neither Spark nor PySpark raised it: ours, or of the libraries we call."""
     if fault.kind.startswith(("pyspark.", "py4j.", "java.", "javax.", "org.", "scala.", "io.", "com.")):
@@ -218,4 +260,11 @@ BY_SHAPE: tuple[Callable[[Fault, Question], PenstockError | None], ...] = (
     _kafka,
     _setting,
     _own,
+)
+
+# Exceptions of Java itself, which Spark mostly gives a name of its own: they count when no exception of the chain has one.
+WITHOUT_NAME: tuple[Callable[[Fault, Question], PenstockError | None], ...] = (
+    _arithmetic,
+    _format_string,
+    _date_time,
 )

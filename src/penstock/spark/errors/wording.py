@@ -18,22 +18,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked of Spark, for the words of the error: the text that it saw, the user's, and how to find other names."""
+    """What was asked of Spark, for the words of the error: the text that it saw, the user's, and how to find other names.
+
+    `spot` is the piece of the query to blame when Spark names none.
+    """
 
     seen: Rewritten | None = None
     sql: str | None = None
     spark: SparkSession | None = None
+    spot: Spot | None = None
 
     def locate(self, offset: int) -> int:
         """The offset in the user's text of one in the text that Spark saw."""
         return offset if self.seen is None else self.seen.original(offset)
 
 
+# What Spark says about another function or setting is the hint, in our words.
+_TOLERANT = re.compile(r"\s*(?:Use (?:the SQL function )?`\w+|If necessary set |To avoid this error, use `)")
+
+
 def sentence(fault: Fault) -> str:
-    """The first line of Spark's text, without its class, its state and its plans."""
+    """The first line of Spark's text, without its class, its state, its plans and its hint."""
     text = re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", fault.message)
     text = re.split(r"\s*SQLSTATE: |; line \d+ pos \d+", text)[0].strip()
-    return text.split("\n")[0].strip().rstrip(".;")
+    text = re.sub(r"\b(?:org\.apache|java|javax|scala)\.(?:\w+\.)+(?=[A-Z])", "", text.split("\n")[0])
+    return _TOLERANT.split(text)[0].strip().rstrip(".;")
 
 
 def where(fault: Fault, question: Question) -> str | None:
@@ -44,7 +53,8 @@ def where(fault: Fault, question: Question) -> str | None:
         token = fault.parameters.get("error", "").strip("'")
         length = len(token) if question.sql.startswith(token, offset) else 1
         return excerpt(question.sql, min(offset, len(question.sql)), length)
-    return next((_spot(spot, question) for spot in fault.spots), None)
+    spots = fault.spots or ((question.spot,) if question.spot is not None else ())
+    return next((_spot(spot, question) for spot in spots), None)
 
 
 def _spot(spot: Spot, question: Question) -> str:
