@@ -138,6 +138,22 @@ class Asof:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """The input columns, then the start of the session of each row.
+
+    A row lasts from its `start` to its `end`, which is not before it. Rows of equal keys whose times meet, or touch, are in one
+    session, which begins with the first of them; it ends with the last end, which an Aggregate above finds out. A row without a
+    start or an end is in no session: NULL.
+    """
+
+    fields: Fields
+    input: Node
+    keys: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall(WithOptions):
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
@@ -281,6 +297,7 @@ Node = (
     | Generate
     | Join
     | Asof
+    | SessionWindow
     | Aggregate
     | TopK
     | Window
@@ -336,6 +353,8 @@ class View:
     # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
+    # What Catalyst notes at each column for plans above it, as JSON, in the order of the fields; nothing when there is nothing.
+    marks: tuple[str, ...] = ()
 
     @property
     def fields(self) -> Fields:

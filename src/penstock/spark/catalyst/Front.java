@@ -230,9 +230,17 @@ public class Front {
   /** A Dataset without rows that Catalyst cannot look into, marked as a relation of the flow. */
   public org.apache.spark.sql.classic.Dataset relation(
       org.apache.spark.sql.classic.SparkSession session, String name, String ddl) {
+    return relation(session, name, ddl, new ArrayList());
+  }
+
+  /** The same with the marks of its columns, as marks gives them; none, or one per column. */
+  public org.apache.spark.sql.classic.Dataset relation(
+      org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List marks) {
     StructField[] fields = StructType.fromDDL(ddl).fields();
     for (int i = 0; i < fields.length; i++) {
-      MetadataBuilder metadata = new MetadataBuilder().putString(RELATION, name).putLong(POSITION, (long) i);
+      MetadataBuilder metadata = new MetadataBuilder();
+      if (!marks.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) marks.get(i)));
+      metadata.putString(RELATION, name).putLong(POSITION, (long) i);
       DataType type = fields[i].dataType();
       if (type instanceof CharType || type instanceof VarcharType) {
         // As a table's own columns: text whose declared length the comparison rules read from here.
@@ -242,6 +250,16 @@ public class Front {
       fields[i] = new StructField(fields[i].name(), type, fields[i].nullable(), metadata.build());
     }
     return empty(session, new StructType(fields));
+  }
+
+  /** What Catalyst notes at the columns of a plan and reads in plans above it, as JSON: session windows, lengths of CHAR, and the like. */
+  public List marks(LogicalPlan plan) {
+    List marks = new ArrayList();
+    for (Object column : list(plan.output())) {
+      marks.add(new MetadataBuilder().withMetadata(((Attribute) column).metadata())
+          .remove(RELATION).remove(POSITION).build().json());
+    }
+    return marks;
   }
 
   private static boolean isOurs(LogicalPlan plan) {
@@ -413,7 +431,9 @@ public class Front {
         Attribute attribute = (Attribute) given.get(c);
         if (c < output.size()) {
           Attribute wanted = (Attribute) output.get(c);
-          columns.add(alias(attribute, wanted.name(), wanted.exprId()));
+          // With the marks of the column: Spark's physical plan reads some of them.
+          columns.add(new Alias(attribute, wanted.name(), wanted.exprId(), seq(new ArrayList()),
+              scala.Option.apply(wanted.metadata()), seq(new ArrayList())));
         } else {
           columns.add(attribute);
         }
@@ -558,6 +578,7 @@ public class Front {
     if (node instanceof NamedExpression) {
       out.append(",\"id\":").append(((NamedExpression) node).exprId().id()).append(",\"name\":");
       text(out, ((NamedExpression) node).name());
+      if (isSession((NamedExpression) node)) out.append(",\"session\":true");
       if (node instanceof Attribute) {
         out.append('}');
         return;
@@ -587,6 +608,19 @@ public class Front {
     }
     text(out, sql.length() > 300 ? sql.substring(0, 300) : sql);
     out.append('}');
+  }
+
+  /** Whether Spark's physical plan merges the values when it groups by them. */
+  private static boolean isSession(NamedExpression named) {
+    return named.metadata().contains(SessionWindow$.MODULE$.marker());
+  }
+
+  /** Whether a column of a plan is a session window. */
+  public boolean holdsSessions(LogicalPlan plan) {
+    for (Object column : list(plan.output())) if (isSession((NamedExpression) column)) return true;
+    for (Object child : list(plan.children())) if (holdsSessions((LogicalPlan) child)) return true;
+    for (Object child : list(plan.subqueries())) if (holdsSessions((LogicalPlan) child)) return true;
+    return false;
   }
 
   private void arguments(StringBuilder out, scala.Product product, List children) {

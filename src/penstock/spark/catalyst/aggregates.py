@@ -7,6 +7,7 @@ from typing import Any
 from penstock.functions.aggregates import AGGREGATES, known
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal
+from penstock.spark.catalyst import sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -44,7 +45,11 @@ def aggregate(context: Context, node: Json) -> Placed:
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
     inner = [argument for call in calls for argument in inputs(call)]
     source = context.plan(node["k"][0], None if foreign else below)
-    child = prepare(context, source, [*grouping, *inner])
+    session = sessions.session_key(grouping)
+    merged = source
+    if session is not None and _reads_merged(grouping[session], [*calls, *foreign]):
+        merged, session = _with_merged(prepare(context, source, grouping), grouping, session), None
+    child = prepare(context, merged, [*grouping, *inner])
     key_expressions = [translate(item, child.scope) for item in grouping]
     wanted = [normalised(item) for item in key_expressions]
     taken = [_call(call, child, wanted) for call in calls]
@@ -62,11 +67,27 @@ def aggregate(context: Context, node: Json) -> Placed:
         nullable = spec.function not in {"Count", "CollectList", "CollectSet"}
         fields.append(plan.Field(f"{spec.function.lower()}_{index}", spec.type, nullable))
     whole: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
+    if session is not None:
+        whole = sessions.groups(placed.node, keys, session, tuple(fields), unique)
     slots = {call["at"]: len(keys) + unique.index(one) for call, one in zip(calls, made, strict=True)}
     if foreign:
         whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
     above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
+
+
+def _reads_merged(session: Json, calls: list[Json]) -> bool:
+    """Whether arguments see merged sessions: with a DISTINCT Spark merges them before it aggregates, else while it does."""
+    read = set().union(*(references(argument) for call in calls for argument in inputs(call)))
+    return session["id"] in read and any(call["a"]["isDistinct"] for call in calls)
+
+
+def _with_merged(child: Placed, grouping: list[Json], session: int) -> Placed:
+    """The rows with merged sessions."""
+    wanted = [normalised(translate(item, child.scope)) for item in grouping]
+    names = [_name(item, index) for index, item in enumerate(grouping)]
+    placed, positions = with_columns(child, wanted, names)
+    return sessions.updated(placed, positions, session)
 
 
 def is_known(function: Json) -> bool:

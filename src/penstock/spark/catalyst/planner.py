@@ -24,6 +24,7 @@ class Relation:
 
     name: str
     fields: plan.Fields
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,7 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
     """Return a DataFrame without rows that stands for a relation of the flow in the user's own code."""
     from pyspark.sql import DataFrame
 
-    made = bridge.front(spark).relation(spark._jsparkSession, relation.name, _ddl(relation.fields))
-    return DataFrame(made, spark)
+    return DataFrame(_empty(bridge.front(spark), spark._jsparkSession, relation), spark)
 
 
 def plan_view(
@@ -79,6 +79,7 @@ def _optimize(
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
+    bridge.exclude_rules(session, sessions=front.holdsSessions(analyzed))
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
@@ -94,6 +95,7 @@ def _optimize(
         tuple(static.name for static in statics),
         rules,
         translated.visible,
+        _marks(front, analyzed),
     )
     return Planned(view, statics, session, optimized)
 
@@ -103,6 +105,16 @@ def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...
     names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
     moving = [name for name in names if zones.fixed_offset(name) is None]
     return tuple((name, tuple(int(number) for number in front.zoneRules(name))) for name in moving)
+
+
+def _empty(front: Any, session: Any, relation: Relation) -> Any:
+    """A Dataset without rows that stands for a relation."""
+    return front.relation(session, relation.name, _ddl(relation.fields), list(relation.marks))
+
+
+def _marks(front: Any, analyzed: Any) -> tuple[str, ...]:
+    marks = tuple(front.marks(analyzed))
+    return marks if any(mark != "{}" for mark in marks) else ()
 
 
 def _ddl(fields: plan.Fields) -> str:
@@ -119,7 +131,7 @@ def _analyze(
         # A name that is not in the text cannot be meant, and every relation costs a call into the JVM.
         last = relation.name.rpartition(".")[2]
         if isinstance(query, str) and last.casefold() in query.replace("``", "`").casefold():
-            empty = front.relation(session, relation.name, _ddl(relation.fields))
+            empty = _empty(front, session, relation)
             empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
             if "." in relation.name:
                 dotted[relation.name.lower()] = empty
