@@ -276,6 +276,8 @@ class Spark:
     scalar subqueries. `path` holds positions in the optimized plan, as `Front.java` numbers plan nodes and expressions: the
     operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
     `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
+    `cut` has the positions of the plans that the inputs stand for, when these are not the operator's own children: what sorts and
+    places the rows of an operator that sees their order is run with it.
     """
 
     fields: Fields
@@ -285,6 +287,7 @@ class Spark:
     stateless: bool
     reason: str
     bindings: tuple[tuple[tuple[int, int], ...], ...] = ()
+    cut: tuple[int, ...] = ()
 
 
 Node = (
@@ -353,8 +356,8 @@ class View:
     # Rules of the time zones that it names: `functions.scalars.zones.learn` before a loaded view is compiled.
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
-    # What Catalyst notes at each column for plans above it, as JSON, in the order of the fields; nothing when there is nothing.
-    marks: tuple[str, ...] = ()
+    # Catalyst's metadata of each column, as JSON, in the order of the fields; nothing when there is none.
+    metadata: tuple[str, ...] = ()
 
     @property
     def fields(self) -> Fields:

@@ -49,7 +49,7 @@ def _view(*expressions: Expression) -> node.View:
         uses_time=True,
         statics=("countries",),
         zones=(("Europe/Paris", (561, -1855958961, 0)),),
-        marks=('{"spark.sessionWindow":true}', "{}"),
+        metadata=('{"spark.sessionWindow":true}', "{}"),
     )
 
 

@@ -233,13 +233,13 @@ public class Front {
     return relation(session, name, ddl, new ArrayList());
   }
 
-  /** The same with the marks of its columns, as marks gives them; none, or one per column. */
+  /** The same with the metadata of its columns, as columnMetadata gives it; none, or one per column. */
   public org.apache.spark.sql.classic.Dataset relation(
-      org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List marks) {
+      org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List columnMetadata) {
     StructField[] fields = StructType.fromDDL(ddl).fields();
     for (int i = 0; i < fields.length; i++) {
       MetadataBuilder metadata = new MetadataBuilder();
-      if (!marks.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) marks.get(i)));
+      if (!columnMetadata.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) columnMetadata.get(i)));
       metadata.putString(RELATION, name).putLong(POSITION, (long) i);
       DataType type = fields[i].dataType();
       if (type instanceof CharType || type instanceof VarcharType) {
@@ -252,14 +252,14 @@ public class Front {
     return empty(session, new StructType(fields));
   }
 
-  /** What Catalyst notes at the columns of a plan and reads in plans above it, as JSON: session windows, lengths of CHAR, and the like. */
-  public List marks(LogicalPlan plan) {
-    List marks = new ArrayList();
+  /** What Catalyst notes at each column of a plan and reads in plans above it, as JSON: session windows, lengths of CHAR, and the like. */
+  public List columnMetadata(LogicalPlan plan) {
+    List metadata = new ArrayList();
     for (Object column : list(plan.output())) {
-      marks.add(new MetadataBuilder().withMetadata(((Attribute) column).metadata())
+      metadata.add(new MetadataBuilder().withMetadata(((Attribute) column).metadata())
           .remove(RELATION).remove(POSITION).build().json());
     }
-    return marks;
+    return metadata;
   }
 
   private static boolean isOurs(LogicalPlan plan) {
@@ -417,11 +417,14 @@ public class Front {
 
   /**
    * An operator over other inputs, which have the columns of its children in their order; columns beyond those are kept.
-   * values are one-row relations for its scalar subqueries, micros the tick's time.
+   * places are those of the plans that the inputs stand for, if these are not its children; values are one-row relations for its
+   * scalar subqueries, micros the tick's time.
    */
-  public LogicalPlan graft(LogicalPlan operator, List inputs, List values, final long micros) {
+  public LogicalPlan graft(LogicalPlan operator, List places, List inputs, List values, final long micros) {
     List children = new ArrayList();
-    List old = list(operator.children());
+    List old = new ArrayList();
+    for (Object place : places) old.add(at(((Number) place).intValue()));
+    if (places.isEmpty()) old.addAll(list(operator.children()));
     for (int i = 0; i < old.size(); i++) {
       List output = list(((LogicalPlan) old.get(i)).output());
       LogicalPlan input = (LogicalPlan) inputs.get(i);
@@ -431,7 +434,7 @@ public class Front {
         Attribute attribute = (Attribute) given.get(c);
         if (c < output.size()) {
           Attribute wanted = (Attribute) output.get(c);
-          // With the marks of the column: Spark's physical plan reads some of them.
+          // With the metadata of the column, which Spark's physical plan reads.
           columns.add(new Alias(attribute, wanted.name(), wanted.exprId(), seq(new ArrayList()),
               scala.Option.apply(wanted.metadata()), seq(new ArrayList())));
         } else {
@@ -442,8 +445,7 @@ public class Front {
     }
     final List constants = values;
     final List ids = new ArrayList();
-    LogicalPlan grafted = (LogicalPlan) operator.withNewChildren(seq(children));
-    return (LogicalPlan) grafted.transformExpressions(new scala.runtime.AbstractPartialFunction() {
+    return (LogicalPlan) replaced(operator, old, children).transformAllExpressions(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof ScalarSubquery;
       }
@@ -459,6 +461,15 @@ public class Front {
         return new Literal(row.isNullAt(0) ? null : row.get(0, type), type);
       }
     });
+  }
+
+  /** A plan with other plans in the place of some parts. */
+  private static LogicalPlan replaced(LogicalPlan plan, List parts, List others) {
+    int place = place(plan, parts);
+    if (place >= 0) return (LogicalPlan) others.get(place);
+    List children = new ArrayList();
+    for (Object child : list(plan.children())) children.add(replaced((LogicalPlan) child, parts, others));
+    return (LogicalPlan) plan.withNewChildren(seq(children));
   }
 
   /** The groups of an Aggregate with some of its calls only: keys, then the calls. */

@@ -24,7 +24,7 @@ class Relation:
 
     name: str
     fields: plan.Fields
-    marks: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _optimize(
         tuple(static.name for static in statics),
         rules,
         translated.visible,
-        _marks(front, analyzed),
+        _metadata(front, analyzed),
     )
     return Planned(view, statics, session, optimized)
 
@@ -109,12 +109,12 @@ def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...
 
 def _empty(front: Any, session: Any, relation: Relation) -> Any:
     """A Dataset without rows that stands for a relation."""
-    return front.relation(session, relation.name, _ddl(relation.fields), list(relation.marks))
+    return front.relation(session, relation.name, _ddl(relation.fields), list(relation.metadata))
 
 
-def _marks(front: Any, analyzed: Any) -> tuple[str, ...]:
-    marks = tuple(front.marks(analyzed))
-    return marks if any(mark != "{}" for mark in marks) else ()
+def _metadata(front: Any, analyzed: Any) -> tuple[str, ...]:
+    metadata = tuple(front.columnMetadata(analyzed))
+    return metadata if any(column != "{}" for column in metadata) else ()
 
 
 def _ddl(fields: plan.Fields) -> str:

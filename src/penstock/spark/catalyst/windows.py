@@ -46,7 +46,14 @@ def _first_rows(context: Context, node: Json, limit: int | None, offset: int) ->
         top = plan.TopK(ready.node.fields, ready.node, (), keys, limit, offset)
         return select(Placed(top, ready.keys), child.keys)
     child = context.plan(node, None)
-    return Placed(plan.TopK(child.node.fields, child.node, (), (), limit, offset), child.keys)
+    rows = child if child.keys else _with_constant(child)
+    top = plan.TopK(rows.node.fields, rows.node, (), (), limit, offset)
+    return select(Placed(top, rows.keys), child.keys)
+
+
+def _with_constant(child: Placed) -> Placed:
+    """Rows without columns, as those that are only counted, with one."""
+    return project(child, [(("c", 0), plan.Field("row", "int", nullable=False), Literal(1, "int"))])
 
 
 def _sorted_below(node: Json) -> bool:
