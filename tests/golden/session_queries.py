@@ -1,4 +1,7 @@
-"""Queries with session windows as a grid, and ticks whose sessions touch, overlap, hold each other, merge and fall apart."""
+"""Queries with session windows as a grid, and ticks whose sessions touch, overlap, hold each other, merge and fall apart.
+
+Keys have no -0.0: with a DISTINCT, Spark merges the sessions of -0.0 and 0.0 apart and then groups them together.
+"""
 
 from __future__ import annotations
 
@@ -125,4 +128,4 @@ def _row(chance: Random, name: str) -> tuple[Any, ...]:
     gap = chance.choice(
         ("1 minute", "3 minutes", "3 minutes", "12 minutes", "0 seconds", "-1 minutes", "x", None)
     )
-    return key, time, chance.choice((0, 1, 2, 3, None)), gap, chance.choice((0.0, -0.0, float("nan"), None))
+    return key, time, chance.choice((0, 1, 2, 3, None)), gap, chance.choice((0.0, 1.5, float("nan"), None))

@@ -139,6 +139,11 @@ def frames() -> dict[str, Callable[[DataFrame], DataFrame]]:
             t.withWatermark("ts", "1 minute").select("k", "ts").dropDuplicates(["k", "ts"])
         ),
         "duplicate sessions": lambda t: t.select(F.session_window("ts", "5 minutes")).dropDuplicates(),
+        "duplicates by session": lambda t: (
+            t.select("k", "v", F.session_window("ts", "5 minutes"))
+            .dropDuplicates(["k", "session_window"])
+            .select("k", "session_window")
+        ),
         "repartitioned": lambda t: t.repartition(3, "k").coalesce(1).select("k"),
         "cached": lambda t: t.cache().groupBy("k").count(),
         "hint": lambda t: t.join(t.hint("broadcast").select("k").distinct(), "k"),

@@ -52,27 +52,30 @@ def aggregate(context: Context, node: Json) -> Placed:
     child = prepare(context, merged, [*grouping, *inner])
     key_expressions = [translate(item, child.scope) for item in grouping]
     wanted = [normalised(item) for item in key_expressions]
-    taken = [_call(call, child, wanted) for call in calls]
+    specs = [_call(call, child, wanted) for call in calls]
     names = [_name(item, index) for index, item in enumerate(grouping)]
     names += [f"argument_{index}" for index in range(len(wanted) - len(names))]
     placed, positions = with_columns(child, wanted, names)
-    made = [_place(one, positions) for one in taken]
-    unique = list(dict.fromkeys(made))
+    placed_calls = [_place(spec, positions) for spec in specs]
+    unique = list(dict.fromkeys(placed_calls))
     keys = tuple(positions[: len(grouping)])
     fields = [
         plan.Field(name, item.type, item.nullable)
         for name, item in zip(names, wanted[: len(grouping)], strict=False)
     ]
-    for index, spec in enumerate(unique):
-        nullable = spec.function not in {"Count", "CollectList", "CollectSet"}
-        fields.append(plan.Field(f"{spec.function.lower()}_{index}", spec.type, nullable))
-    whole: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
+    for index, call in enumerate(unique):
+        nullable = call.function not in {"Count", "CollectList", "CollectSet"}
+        fields.append(plan.Field(f"{call.function.lower()}_{index}", call.type, nullable))
+    groups: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
     if session is not None:
-        whole = sessions.groups(placed.node, keys, session, tuple(fields), unique)
-    slots = {call["at"]: len(keys) + unique.index(one) for call, one in zip(calls, made, strict=True)}
+        groups = sessions.groups(placed.node, keys, session, tuple(fields), unique)
+    slots = {
+        call["at"]: len(keys) + unique.index(placed_call)
+        for call, placed_call in zip(calls, placed_calls, strict=True)
+    }
     if foreign:
-        whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
-    above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
+        groups = _with_foreign(context, node, source, groups, len(keys), foreign, slots)
+    above = Placed(groups, tuple(("k", index) for index in range(len(groups.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
 
 

@@ -49,7 +49,6 @@ EXCLUDED_RULES = (
 SESSION_RULES = frozenset(
     {
         _CATALYST + "RewriteDistinctAggregates",
-        _CATALYST + "ReplaceDeduplicateWithAggregate",
         _CATALYST + "InferFiltersFromConstraints",
     }
 )

@@ -57,7 +57,7 @@ def groups(
 
 
 def updated(rows: Placed, keys: Sequence[int], session: int) -> Placed:
-    """Rows whose column of the session is that of their merged session: what DISTINCT aggregates and their filters read."""
+    """Rows whose column of the session is that of their merged session: what DISTINCT aggregates read."""
     width = len(rows.node.fields)
     others = [key for index, key in enumerate(keys) if index != session]
     assigned = _assigned(rows.node, range(width), keys[session], others)

@@ -8,6 +8,7 @@ from penstock.functions import windows as window_functions
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
+from penstock.spark.catalyst import sessions
 from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
@@ -69,6 +70,9 @@ def deduplicate(context: Context, node: Json) -> Placed:
     refuse_collated(keys, "DISTINCT")
     expressions = [normalised(translate(item, child.scope)) for item in keys]
     ready, positions = with_columns(child, expressions, [item["name"] for item in keys])
+    session = sessions.session_key(keys)
+    if session is not None:
+        ready = sessions.updated(ready, positions, session)
     top = plan.TopK(ready.node.fields, ready.node, tuple(positions), (), 1)
     return select(Placed(top, ready.keys), attribute_keys(node))
 
