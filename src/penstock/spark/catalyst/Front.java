@@ -135,12 +135,15 @@ public class Front {
     });
   }
 
-  /** The plan with current_timestamp() and its kin replaced by a scalar subquery over the marker relation. */
+  /**
+   * The plan with current_timestamp() and its kin, and texts such as 'today' that are cast to times, replaced by a scalar subquery over
+   * the marker relation.
+   */
   public LogicalPlan bindTime(LogicalPlan plan, final LogicalPlan marker) {
     return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof CurrentTimestamp || node instanceof Now
-            || node instanceof CurrentDate || node instanceof LocalTimestamp;
+            || node instanceof CurrentDate || node instanceof LocalTimestamp || !momentOf(node).isEmpty();
       }
 
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
@@ -154,9 +157,48 @@ public class Front {
         if (node instanceof LocalTimestamp) {
           return new Cast(now, DataTypes.TimestampNTZType, ((LocalTimestamp) node).timeZoneId());
         }
+        if (node instanceof Cast) return moment((Cast) node, now);
         return now;
       }
     });
+  }
+
+  /** The word for a moment that an expression casts to a date or timestamp, as CAST('today' AS DATE) does; empty for others. */
+  private static String momentOf(Object node) {
+    if (!(node instanceof Cast) || !(((Cast) node).child() instanceof Literal)) return "";
+    Literal literal = (Literal) ((Cast) node).child();
+    DataType type = ((Cast) node).dataType();
+    if (!(literal.dataType() instanceof StringType) || literal.value() == null) return "";
+    if (!(type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType)) return "";
+    String word = literal.value().toString().trim().toLowerCase(java.util.Locale.ROOT);
+    boolean moves = word.equals("now") || word.equals("today") || word.equals("yesterday") || word.equals("tomorrow");
+    return moves ? word : "";
+  }
+
+  private static Expression moment(Cast cast, Expression now) {
+    String word = momentOf(cast);
+    if (word.equals("now") && cast.dataType() instanceof TimestampType) return now;
+    if (word.equals("now")) return new Cast(now, cast.dataType(), cast.timeZoneId());
+    Expression day = new Cast(now, DataTypes.DateType, cast.timeZoneId());
+    Literal one = new Literal(Integer.valueOf(1), DataTypes.IntegerType);
+    if (word.equals("yesterday")) day = new DateSub(day, one);
+    if (word.equals("tomorrow")) day = new DateAdd(day, one);
+    if (cast.dataType() instanceof DateType) return day;
+    return new Cast(day, cast.dataType(), cast.timeZoneId());
+  }
+
+  /** Whether a plan asks for current_time(), which has no counterpart that is made of a timestamp. */
+  public boolean readsTimeOfDay(LogicalPlan plan) {
+    for (Object item : list(plan.expressions())) if (readsTimeOfDay((Expression) item)) return true;
+    for (Object child : list(plan.children())) if (readsTimeOfDay((LogicalPlan) child)) return true;
+    for (Object child : list(plan.subqueries())) if (readsTimeOfDay((LogicalPlan) child)) return true;
+    return false;
+  }
+
+  private static boolean readsTimeOfDay(Expression node) {
+    if (node instanceof CurrentTime) return true;
+    for (Object child : list(node.children())) if (readsTimeOfDay((Expression) child)) return true;
+    return false;
   }
 
   /** The relations that are not the flow's, each cut out and replaced by an opaque one: [name, plan, name, plan, ...]. */

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, suggest
+from penstock.errors import PenstockError, SqlError, suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
@@ -75,6 +75,13 @@ def plan_view(
 def _optimize(
     spark: SparkSession, session: Any, front: Any, analyzed: Any, name: str, query: str | DataFrame
 ) -> Planned:
+    if front.readsTimeOfDay(analyzed):
+        raise SqlError(
+            "the view uses current_time(), which would stay what it is now",
+            code="SQL_NONDETERMINISTIC",
+            where=f"view '{name}'",
+            hint="use now(), the time of the tick, as in hour(now()) or date_format(now(), 'HH:mm:ss')",
+        )
     marker = front.relation(session, bridge.NOW, "now TIMESTAMP NOT NULL")
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
