@@ -159,6 +159,11 @@ def window(draw: st.DrawFn, below: plan.Node) -> plan.Node:
     return narrow(draw, plan.Window(fields(width(below) + 1), below, draw(several(below)), (), (call,)))
 
 
+def session(draw: st.DrawFn, below: plan.Node) -> plan.Node:
+    times = draw(columns(below)), draw(columns(below))
+    return narrow(draw, plan.SessionWindow(fields(width(below) + 1), below, draw(several(below)), *times))
+
+
 def single(draw: st.DrawFn, below: plan.Node) -> plan.Node:
     """A scalar subquery beside the rows, as it is planned."""
     call = plan.AggregateCall("Count", (), "bigint")
@@ -227,7 +232,15 @@ def union(draw: st.DrawFn, inputs: Sequence[plan.Node]) -> plan.Node:
     return plan.Union(fields(count), tuple(cut))
 
 
-OF_ONE: list[Callable[[st.DrawFn, plan.Node], plan.Node]] = [keeping, aggregate, top, window, single, spark]
+OF_ONE: list[Callable[[st.DrawFn, plan.Node], plan.Node]] = [
+    keeping,
+    aggregate,
+    top,
+    window,
+    session,
+    single,
+    spark,
+]
 KINDS = [*(make.__name__ for make in OF_ONE), "join", "asof", "union", "recursive"]
 DEEP = [kind for kind in [*KINDS, "keeping", "aggregate", "join", "join"] if kind != "recursive"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import DeltaBatch, IncrementalFlow, Session
+from golden.spark_answer import settings
+from penstock import DeltaBatch, IncrementalFlow, Session, SqlError
 
 START = 1_700_000_000_000_000
 MINUTE = 60_000_000
@@ -86,6 +87,48 @@ def test_now_anywhere_is_the_time_of_the_step(session: Session) -> None:
             assert shown(flow.snapshot(name)) == shown(expected), (name, tick)
     for source in present:
         session.spark.catalog.dropTempView(source)
+
+
+MOMENTS = {
+    "SELECT id FROM l WHERE at >= 'today'": "SELECT id FROM l WHERE at >= date_trunc('DAY', {now})",
+    "SELECT id FROM l WHERE at <= ' NOW '": "SELECT id FROM l WHERE at <= {now}",
+    "SELECT id FROM l WHERE at < CAST('tomorrow' AS TIMESTAMP) AND CAST(at AS DATE) > 'yesterday'": (
+        "SELECT id FROM l WHERE at < date_trunc('DAY', {now}) + INTERVAL 1 DAY"
+        " AND CAST(at AS DATE) > date_sub(CAST({now} AS DATE), 1)"
+    ),
+    "SELECT id, CAST('now' AS DATE) AS d, CAST('today' AS TIMESTAMP_NTZ) AS t FROM l": (
+        "SELECT id, CAST({now} AS DATE) AS d, CAST(CAST({now} AS DATE) AS TIMESTAMP_NTZ) AS t FROM l"
+    ),
+}
+
+
+def test_words_for_moments_move_with_time(session: Session) -> None:
+    now = [START]
+    flow = IncrementalFlow(session, clock=lambda: now[0])
+    flow.register_source("l", L[2:-1])
+    for number, query in enumerate(MOMENTS):
+        flow.register_view(f"v{number}", query)
+    rows = [(hour, 0, START + (hour - 40) * 60 * MINUTE) for hour in range(0, 80, 5)]
+    flow.feed("l", DeltaBatch.inserts(batch(rows, ["id", "k", "at"])))
+    session.register_table("l", batch(rows, ["id", "k", "at"]))
+    for tick in range(4):
+        flow.step()
+        for number, query in enumerate(MOMENTS.values()):
+            expected = session.sql(query.format(now=f"timestamp_micros({now[0]})")).toArrow()
+            assert shown(flow.snapshot(f"v{number}")) == shown(expected), (query, tick)
+        now[0] += 9 * 60 * MINUTE
+    session.spark.catalog.dropTempView("l")
+
+
+def test_the_time_of_day_is_refused(session: Session) -> None:
+    flow = IncrementalFlow(session)
+    flow.register_source("l", L[2:-1])
+    with (
+        settings(session.spark, {"spark.sql.timeType.enabled": "true"}),
+        pytest.raises(SqlError, match="current_time") as failure,
+    ):
+        flow.register_view("v", "SELECT id FROM l WHERE hour(at) > (SELECT hour(current_time()))")
+    assert failure.value.code == "SQL_NONDETERMINISTIC"
 
 
 @pytest.mark.parametrize("name", ["left_own", "without_keys"])

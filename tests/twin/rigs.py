@@ -21,6 +21,7 @@ from penstock.operators.join import Join
 from penstock.operators.linear import Filter
 from penstock.operators.output import Output
 from penstock.operators.semijoin import NotIn, SemiJoin
+from penstock.operators.session import SessionWindow
 from penstock.operators.single import Single
 from penstock.operators.source import Source
 from penstock.operators.temporal import TemporalFilter, Timed
@@ -150,6 +151,11 @@ def _asof() -> Rig:
     return Rig([(operator, (0, 1))])
 
 
+def _session(*keys: int) -> Rig:
+    """Rows that last from nothing to two, and begin from two before zero to two behind it."""
+    return Rig([(SessionWindow(TYPES, keys, start=0, end=0), (0,))])
+
+
 def _timed() -> Rig:
     keep = Filter(evaluate.compile(Column(4, "boolean")))
 
@@ -220,6 +226,8 @@ RIGS: dict[str, Callable[[], Rig]] = {
     "semi join": _joined(lambda left, right: SemiJoin("semi", left, right)),
     "not in": _joined(NotIn),
     "asof join": _asof,
+    "session window": _session,
+    "session window by text": lambda: _session(2),
     "source": lambda: Rig([(Source("s", NAMES, TYPES), (0,))]),
     "source by key": lambda: Rig(
         [(Source("s", NAMES, TYPES, primary_key=(0,), on_missing="quarantine"), (0,))], with_key=True

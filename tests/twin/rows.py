@@ -108,9 +108,16 @@ def deltas(draw: st.DrawFn, names: Sequence[str], *, most: int = 12, nulls: bool
 
 
 @st.composite
-def histories(draw: st.DrawFn, names: Sequence[str], *, ticks: int = 5, most: int = 8) -> list[Delta]:
-    """A sequence of deltas that never retracts a row that is not there."""
-    values = st.tuples(*(st.none() | KINDS[name][1] for name in names))
+def histories(
+    draw: st.DrawFn,
+    names: Sequence[str],
+    *,
+    ticks: int = 5,
+    most: int = 8,
+    rows: st.SearchStrategy[Row] | None = None,
+) -> list[Delta]:
+    """A sequence of deltas that never retracts a row that is not there; `rows` are what to draw from, if not any rows."""
+    values = st.tuples(*(st.none() | KINDS[name][1] for name in names)) if rows is None else rows
     present: list[Row] = []
     found = []
     for _ in range(draw(st.integers(1, ticks))):

@@ -22,6 +22,7 @@ from penstock.plan.distribution import Distribution, Edge, Sharded
 from penstock.plan.expression import Call, Column, Expression, Literal
 from twin import asof as asof_twin
 from twin import join as join_twin
+from twin import session as session_twin
 from twin.rows import Multiset, Row
 
 LEVELS = 6
@@ -210,6 +211,8 @@ def apply(node: plan.Node, inputs: Sequence[Multiset]) -> Multiset:
                 direction=node.direction,
                 tolerance=node.tolerance,
             )
+        case plan.SessionWindow():
+            return session_twin.session_window(inputs[0], keys=node.keys, start=node.start, end=node.end)
         case plan.Aggregate():
             return _aggregate(node, inputs[0])
         case plan.TopK():

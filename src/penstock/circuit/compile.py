@@ -27,6 +27,7 @@ from penstock.operators.contents import Contents, of_arrangement, of_operator, t
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
 from penstock.operators.semijoin import SemiJoin, not_in
+from penstock.operators.session import SessionWindow
 from penstock.operators.single import Single
 from penstock.operators.source import Source
 from penstock.operators.topk import TopK
@@ -163,6 +164,10 @@ class Compiler(ABC):
                 return self._join(node)
             case plan.Asof():
                 return self._asof(node)
+            case plan.SessionWindow():
+                keys = canonical_keys(node.keys)
+                operator = SessionWindow(types_of(node.input.fields), keys, start=node.start, end=node.end)
+                return self._operator(node, operator, (self.compile(node.input),))
             case plan.Aggregate():
                 return self._aggregate(node)
             case plan.TopK():

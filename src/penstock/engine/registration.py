@@ -54,7 +54,8 @@ def add_source(graph: Graph, spec: SourceSpec) -> None:
 def relations(graph: Graph) -> dict[str, Relation]:
     """What a query may name: the flow's sources and views."""
     sources = {name: Relation(name, entry.fields) for name, entry in graph.sources.items()}
-    return sources | {name: Relation(name, entry.fields) for name, entry in graph.views.items()}
+    views = {name: Relation(name, entry.fields, entry.view.metadata) for name, entry in graph.views.items()}
+    return sources | views
 
 
 def plan_query(

@@ -33,6 +33,7 @@ _CLASSES: dict[str, type] = {
         node.Generate,
         node.Join,
         node.Asof,
+        node.SessionWindow,
         node.AggregateCall,
         node.Aggregate,
         node.SortKey,

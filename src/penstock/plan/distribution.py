@@ -19,6 +19,7 @@ Rows that an operator must see together meet by an exchange: by keys, to one pla
 | Aggregate without keys | each shard aggregates its rows, the home shard merges the partial results | one place: there is one row, also over nothing |
 | TopK | by the partition; without one each shard's first rows go to one place | by the partition; one place |
 | Window | by the partition; without one in one place | by the partition; one place |
+| SessionWindow | by its keys; without keys in one place | by the keys; one place |
 | Single | in one place; its reader, a cross join, has the row go everywhere | one place |
 | Recursive | in one place, with everything that the step reads | one place |
 | Spark | to the driver, which asks Spark | one place: the driver hands them to the home shard |
@@ -54,6 +55,7 @@ from penstock.plan.node import (
     Project,
     Recursive,
     Scan,
+    SessionWindow,
     Single,
     Spark,
     TopK,
@@ -221,7 +223,8 @@ def _together(inputs: Sequence[Sharded]) -> Distribution | None:
 
 
 def _of_one_input(
-    node: Filter | Project | Expand | Generate | Aggregate | TopK | Window | Single, source: Sharded
+    node: Filter | Project | Expand | Generate | SessionWindow | Aggregate | TopK | Window | Single,
+    source: Sharded,
 ) -> Sharded:
     edge = Edge(source)
     match node:
@@ -242,6 +245,8 @@ def _of_one_input(
             edge = _by_keys(source, node.partition, partial=node.limit is not None)
         case Window():
             edge = _by_keys(source, node.partition)
+        case SessionWindow():
+            edge = _by_keys(source, node.keys)
         case Single():
             edge = _by_keys(source, ())
     return Sharded(node, edge.distribution, (edge,))
@@ -414,7 +419,7 @@ def _few_rows(node: Node) -> bool:
             return not node.keys
         case TopK():
             return node.limit is not None and not node.partition
-        case Filter() | Project() | Expand() | Union() | Join() | Window():
+        case Filter() | Project() | Expand() | Union() | Join() | SessionWindow() | Window():
             return all(_few_rows(child) for child in children(node))
         case _:
             return False

@@ -21,6 +21,7 @@ from penstock.plan.node import (
     Project,
     Recursive,
     Scan,
+    SessionWindow,
     Single,
     SortKey,
     Spark,
@@ -148,6 +149,10 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
             return _describe_join(node)
         case Asof():
             return _describe_asof(node)
+        case SessionWindow():
+            times = f"{node.input.fields[node.start].name} to {node.input.fields[node.end].name}"
+            by = f" by {_names(node.input, node.keys)}" if node.keys else ""
+            return f"of {times}{by}", "delta, and the rows of sessions that begin elsewhere or lose rows"
         case Aggregate():
             return _describe_aggregate(node, cost)
         case TopK():

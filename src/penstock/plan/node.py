@@ -138,6 +138,22 @@ class Asof:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """The input columns, then the start of the session of each row.
+
+    A row lasts from its `start` to its `end`, which is not before it. Rows of equal keys whose times meet, or touch, are in one
+    session, which begins with the first of them; it ends with the last end, which an Aggregate above finds out. A row without a
+    start or an end is in no session: NULL.
+    """
+
+    fields: Fields
+    input: Node
+    keys: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall(WithOptions):
     """One aggregate function, by its Catalyst name ("Sum", "Count", "Min", "CollectList"), over columns by position.
 
@@ -269,6 +285,8 @@ class Spark:
     operator's, then those of the aggregate calls that are wanted when it is not all of them; or one per expression.
     `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
     `where` has, per expression, the boolean input column on whose TRUE rows alone it counts, or None: it must not raise on others.
+    `cut` has the positions of the plans that the inputs stand for, when these are not the operator's own children: what sorts and
+    places the rows of an operator that sees their order is run with it.
     """
 
     fields: Fields
@@ -279,6 +297,7 @@ class Spark:
     reason: str
     bindings: tuple[tuple[tuple[int, int], ...], ...] = ()
     where: tuple[int | None, ...] = ()
+    cut: tuple[int, ...] = ()
 
 
 Node = (
@@ -291,6 +310,7 @@ Node = (
     | Generate
     | Join
     | Asof
+    | SessionWindow
     | Aggregate
     | TopK
     | Window
@@ -356,6 +376,8 @@ class View:
     zones: tuple[tuple[str, tuple[int, ...]], ...] = ()
     visible: int | None = None  # how many columns of the root are the view's own; None means all
     variables: tuple[Variable, ...] = ()  # bound when the view was registered
+    # Catalyst's metadata of each column, as JSON, in the order of the fields; nothing when there is none.
+    metadata: tuple[str, ...] = ()
 
     @property
     def fields(self) -> Fields:

@@ -196,13 +196,14 @@ class Fragments:
         operator = self._front.at(node.path[0])
         if len(node.path) > 1:
             operator = self._front.narrowed(operator, _java_list(self._spark, node.path[1:]))
-        count = operator.children().size()
+        count = len(node.cut) or operator.children().size()
         relations = []
         for columns, length in zip(inputs, lengths, strict=True):
             numbered = [*columns, pa.array(range(length), pa.int64())] if rows else list(columns)
             relations.append(self._relation(numbered, length, last=_ROW if rows else None))
         grown = self._front.graft(
             operator,
+            _java_list(self._spark, node.cut),
             _java_list(self._spark, relations[:count]),
             _java_list(self._spark, relations[count:]),
             micros,

@@ -15,6 +15,7 @@ from penstock.data.arrays import Ints, Positions, Words
 from penstock.data.column_view import gather
 from penstock.data.delta import Weights
 from penstock.data.ordering import rank_rows
+from penstock.errors import InternalError
 from penstock.state.cell import Cell
 from penstock.state.ordered import Entries, OrderedCounts
 from penstock.state.run import Run
@@ -53,6 +54,8 @@ class History(Composite):
         self._total.stage(self._total.staged + int(weights.sum()))
         self._copies.reserve(self._rows.size)
         _, copies = self._copies.add(resolved.touched, resolved.groups, weights)
+        if (copies < 0).any():
+            raise InternalError("a row is retracted more often than it was inserted")
         self._rows.release(resolved.touched[copies == 0])
         return resolved.slots, self._counts.stage((groups, times, resolved.slots), weights)
 
@@ -95,7 +98,11 @@ class History(Composite):
 
     def between(self, groups: Positions, low: Words, high: Words) -> Entries:
         """The committed rows of each group with low <= time <= high: (asked group, (time, id), count)."""
-        return self._counts.between(groups, low, high, committed=True)
+        return self._counts.between(groups, [low], [high], committed=True)
+
+    def column(self, index: int, ids: Ints) -> pa.Array:
+        """One column of the rows with these ids."""
+        return self._rows.key(index, ids)
 
     def columns(self, ids: Ints) -> tuple[pa.Array, ...]:
         """The rows with these ids; an id of -1 is a row of NULLs."""

@@ -122,10 +122,12 @@ class OrderedCounts(Composite):
             window *= 4
         return self._join(parts, reverse)
 
-    def between(self, slots: Positions, low: Words, high: Words, *, committed: bool = False) -> Entries:
-        """Read the live entries of each slot whose word lies in [low, high], for entries of one word."""
+    def between(
+        self, slots: Positions, low: Sequence[Words], high: Sequence[Words], *, committed: bool = False
+    ) -> Entries:
+        """Read the live entries of each slot whose words lie in [low, high]."""
         ranges = [
-            self._narrow(self._narrow(part, [low], False), [high], True)
+            self._narrow(self._narrow(part, low, False), high, True)
             for part in self._ranges(slots, committed)
         ]
         entries, _, _ = self._window(ranges, len(slots), None, False)

@@ -23,7 +23,8 @@ def _view(*expressions: Expression) -> node.View:
         fields, projected, (0,), (node.SortKey(1, descending=True, nulls_first=False),), 3, 1, True
     )
     call = node.AggregateCall("Percentile", (1,), "double", True, None, (("percentage", (0.5, 0.9)),))
-    grouped = node.Aggregate(fields, top, (0,), (call,))
+    session = node.SessionWindow((*fields, node.Field("start", "timestamp")), top, (0,), 1, 1)
+    grouped = node.Aggregate(fields, session, (0,), (call,))
     window = node.Window(
         fields, grouped, (), (), (node.WindowCall("Sum", (0,), "bigint", node.Frame("rows", None, 0)),)
     )
@@ -49,6 +50,7 @@ def _view(*expressions: Expression) -> node.View:
         statics=("countries",),
         zones=(("Europe/Paris", (561, -1855958961, 0)),),
         variables=(node.Variable("x", "INT", "5"),),
+        metadata=('{"spark.sessionWindow":true}', "{}"),
     )
 
 

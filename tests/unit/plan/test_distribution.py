@@ -73,6 +73,10 @@ def top(below: plan.Node, *partition: int, limit: int | None = 3) -> plan.TopK:
     return plan.TopK(below.fields, below, partition, (plan.SortKey(0),), limit)
 
 
+def session(below: plan.Node, *keys: int) -> plan.SessionWindow:
+    return plan.SessionWindow((*below.fields, *fields("start")), below, keys, 1, 2)
+
+
 def window(below: plan.Node, *partition: int) -> plan.Window:
     call = plan.WindowCall("RowNumber", (), "int", plan.Frame("rows", None, 0))
     return plan.Window((*below.fields, *fields("place")), below, partition, (), (call,))
@@ -312,6 +316,22 @@ class TestJoinWithoutKeys:
         assert exchanges(node) == [None, EVERYWHERE]
         assert output(node) == by([0])
         assert exchanges(join(ORDERS, COUNTRIES, (0, 0), kind="anti", null_aware=True)) == [None, None]
+
+
+class TestSessionWindow:
+    def test_by_its_keys(self) -> None:
+        assert exchanges(session(UNKNOWN, 1)) == [by([1])]
+        assert output(session(UNKNOWN, 1)) == by([1])
+        assert exchanges(session(ORDERS, 0, 1)) == [None]
+        assert output(session(ORDERS, 0, 1)) == by([0])
+
+    def test_groups_by_session_are_where_the_rows_are(self) -> None:
+        node = aggregate(session(UNKNOWN, 1), 1, 3)
+        assert exchanges(node) == [None]
+
+    def test_without_keys_in_one_place(self) -> None:
+        assert exchanges(session(ORDERS)) == [ONE_PLACE]
+        assert output(session(ORDERS)) == ONE_PLACE
 
 
 class TestAsof:

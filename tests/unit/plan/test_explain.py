@@ -37,6 +37,14 @@ def test_the_text_has_a_line_per_operator() -> None:
     ]
 
 
+def test_sessions_say_what_they_are_of_and_what_they_cost() -> None:
+    times = (*ORDERS.fields, plan.Field("start", "timestamp"))
+    session, _ = explained(plan.SessionWindow(times, ORDERS, (1,), start=0, end=2)).operators
+    assert (session.operator, session.detail) == ("SessionWindow", "of id to amount by customer")
+    assert session.cost == "delta, and the rows of sessions that begin elsewhere or lose rows"
+    assert session.distribution == "by customer"
+
+
 def test_programs_read_distribution_and_exchange() -> None:
     aggregate, scan = explained(total(ORDERS)).operators
     assert (aggregate.distribution, aggregate.exchange) == ("one place", "")

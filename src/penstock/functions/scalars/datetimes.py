@@ -349,6 +349,13 @@ def _date_from_unix(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return lambda columns, length, tick: pc.cast(one(columns, length, tick), pa.date32())
 
 
+def _reinterpreted(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """Microseconds as a timestamp, and the other way round."""
+    (one,) = args
+    kind = kernel_type(call.type)
+    return lambda columns, length, tick: pc.cast(one(columns, length, tick), kind)
+
+
 # The letters of a pattern that a fixed-width number stands for.
 _FORMATS: dict[str, Callable[[int, int, int, int], str]] = {
     "yyyy": lambda year, month, day, micros: f"{year:04d}",
@@ -470,5 +477,6 @@ FUNCTIONS: dict[str, Scalar] = {
     "MillisToTimestamp": Scalar(_from_unix(1000), only("tinyint", "smallint", "int", "bigint")),
     "MicrosToTimestamp": Scalar(_from_unix(1), only("tinyint", "smallint", "int", "bigint")),
     "SecondsToTimestamp": Scalar(_from_unix(1_000_000), only("tinyint", "smallint", "int", "bigint")),
+    "PreciseTimestampConversion": Scalar(_reinterpreted, only("timestamp", "timestamp_ntz", "bigint")),
     "DateFormatClass": Scalar(_date_format, both(literal_args(1), _date_format_check, _zone_check)),
 }

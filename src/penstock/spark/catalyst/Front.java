@@ -209,12 +209,15 @@ public class Front {
     return triples;
   }
 
-  /** The plan with current_timestamp() and its kin replaced by a scalar subquery over the marker relation. */
+  /**
+   * The plan with current_timestamp() and its kin, and texts such as 'today' that are cast to times, replaced by a scalar subquery over
+   * the marker relation.
+   */
   public LogicalPlan bindTime(LogicalPlan plan, final LogicalPlan marker) {
     return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof CurrentTimestamp || node instanceof Now
-            || node instanceof CurrentDate || node instanceof LocalTimestamp;
+            || node instanceof CurrentDate || node instanceof LocalTimestamp || !momentOf(node).isEmpty();
       }
 
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
@@ -228,9 +231,48 @@ public class Front {
         if (node instanceof LocalTimestamp) {
           return new Cast(now, DataTypes.TimestampNTZType, ((LocalTimestamp) node).timeZoneId());
         }
+        if (node instanceof Cast) return moment((Cast) node, now);
         return now;
       }
     });
+  }
+
+  /** The word for a moment that an expression casts to a date or timestamp, as CAST('today' AS DATE) does; empty for others. */
+  private static String momentOf(Object node) {
+    if (!(node instanceof Cast) || !(((Cast) node).child() instanceof Literal)) return "";
+    Literal literal = (Literal) ((Cast) node).child();
+    DataType type = ((Cast) node).dataType();
+    if (!(literal.dataType() instanceof StringType) || literal.value() == null) return "";
+    if (!(type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType)) return "";
+    String word = literal.value().toString().trim().toLowerCase(java.util.Locale.ROOT);
+    boolean moves = word.equals("now") || word.equals("today") || word.equals("yesterday") || word.equals("tomorrow");
+    return moves ? word : "";
+  }
+
+  private static Expression moment(Cast cast, Expression now) {
+    String word = momentOf(cast);
+    if (word.equals("now") && cast.dataType() instanceof TimestampType) return now;
+    if (word.equals("now")) return new Cast(now, cast.dataType(), cast.timeZoneId());
+    Expression day = new Cast(now, DataTypes.DateType, cast.timeZoneId());
+    Literal one = new Literal(Integer.valueOf(1), DataTypes.IntegerType);
+    if (word.equals("yesterday")) day = new DateSub(day, one);
+    if (word.equals("tomorrow")) day = new DateAdd(day, one);
+    if (cast.dataType() instanceof DateType) return day;
+    return new Cast(day, cast.dataType(), cast.timeZoneId());
+  }
+
+  /** Whether a plan asks for current_time(), which has no counterpart that is made of a timestamp. */
+  public boolean readsTimeOfDay(LogicalPlan plan) {
+    for (Object item : list(plan.expressions())) if (readsTimeOfDay((Expression) item)) return true;
+    for (Object child : list(plan.children())) if (readsTimeOfDay((LogicalPlan) child)) return true;
+    for (Object child : list(plan.subqueries())) if (readsTimeOfDay((LogicalPlan) child)) return true;
+    return false;
+  }
+
+  private static boolean readsTimeOfDay(Expression node) {
+    if (node instanceof CurrentTime) return true;
+    for (Object child : list(node.children())) if (readsTimeOfDay((Expression) child)) return true;
+    return false;
   }
 
   /** The relations that are not the flow's, each cut out and replaced by an opaque one: [name, plan, name, plan, ...]. */
@@ -304,9 +346,17 @@ public class Front {
   /** A Dataset without rows that Catalyst cannot look into, marked as a relation of the flow. */
   public org.apache.spark.sql.classic.Dataset relation(
       org.apache.spark.sql.classic.SparkSession session, String name, String ddl) {
+    return relation(session, name, ddl, new ArrayList());
+  }
+
+  /** The same with the metadata of its columns, as columnMetadata gives it; none, or one per column. */
+  public org.apache.spark.sql.classic.Dataset relation(
+      org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List columnMetadata) {
     StructField[] fields = StructType.fromDDL(ddl).fields();
     for (int i = 0; i < fields.length; i++) {
-      MetadataBuilder metadata = new MetadataBuilder().putString(RELATION, name).putLong(POSITION, (long) i);
+      MetadataBuilder metadata = new MetadataBuilder();
+      if (!columnMetadata.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) columnMetadata.get(i)));
+      metadata.putString(RELATION, name).putLong(POSITION, (long) i);
       DataType type = fields[i].dataType();
       if (type instanceof CharType || type instanceof VarcharType) {
         // As a table's own columns: text whose declared length the comparison rules read from here.
@@ -316,6 +366,16 @@ public class Front {
       fields[i] = new StructField(fields[i].name(), type, fields[i].nullable(), metadata.build());
     }
     return empty(session, new StructType(fields));
+  }
+
+  /** What Catalyst notes at each column of a plan and reads in plans above it, as JSON: session windows, lengths of CHAR, and the like. */
+  public List columnMetadata(LogicalPlan plan) {
+    List metadata = new ArrayList();
+    for (Object column : list(plan.output())) {
+      metadata.add(new MetadataBuilder().withMetadata(((Attribute) column).metadata())
+          .remove(RELATION).remove(POSITION).build().json());
+    }
+    return metadata;
   }
 
   private static boolean isOurs(LogicalPlan plan) {
@@ -473,11 +533,14 @@ public class Front {
 
   /**
    * An operator over other inputs, which have the columns of its children in their order; columns beyond those are kept.
-   * values are one-row relations for its scalar subqueries, micros the tick's time.
+   * places are those of the plans that the inputs stand for, if these are not its children; values are one-row relations for its
+   * scalar subqueries, micros the tick's time.
    */
-  public LogicalPlan graft(LogicalPlan operator, List inputs, List values, final long micros) {
+  public LogicalPlan graft(LogicalPlan operator, List places, List inputs, List values, final long micros) {
     List children = new ArrayList();
-    List old = list(operator.children());
+    List old = new ArrayList();
+    for (Object place : places) old.add(at(((Number) place).intValue()));
+    if (places.isEmpty()) old.addAll(list(operator.children()));
     for (int i = 0; i < old.size(); i++) {
       List output = list(((LogicalPlan) old.get(i)).output());
       LogicalPlan input = (LogicalPlan) inputs.get(i);
@@ -487,7 +550,9 @@ public class Front {
         Attribute attribute = (Attribute) given.get(c);
         if (c < output.size()) {
           Attribute wanted = (Attribute) output.get(c);
-          columns.add(alias(attribute, wanted.name(), wanted.exprId()));
+          // With the metadata of the column, which Spark's physical plan reads.
+          columns.add(new Alias(attribute, wanted.name(), wanted.exprId(), seq(new ArrayList()),
+              scala.Option.apply(wanted.metadata()), seq(new ArrayList())));
         } else {
           columns.add(attribute);
         }
@@ -496,8 +561,7 @@ public class Front {
     }
     final List constants = values;
     final List ids = new ArrayList();
-    LogicalPlan grafted = (LogicalPlan) operator.withNewChildren(seq(children));
-    return (LogicalPlan) grafted.transformExpressions(new scala.runtime.AbstractPartialFunction() {
+    return (LogicalPlan) replaced(operator, old, children).transformAllExpressions(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof ScalarSubquery;
       }
@@ -513,6 +577,15 @@ public class Front {
         return new Literal(row.isNullAt(0) ? null : row.get(0, type), type);
       }
     });
+  }
+
+  /** A plan with other plans in the place of some parts. */
+  private static LogicalPlan replaced(LogicalPlan plan, List parts, List others) {
+    int place = place(plan, parts);
+    if (place >= 0) return (LogicalPlan) others.get(place);
+    List children = new ArrayList();
+    for (Object child : list(plan.children())) children.add(replaced((LogicalPlan) child, parts, others));
+    return (LogicalPlan) plan.withNewChildren(seq(children));
   }
 
   /** The groups of an Aggregate with some of its calls only: keys, then the calls. */
@@ -632,6 +705,7 @@ public class Front {
     if (node instanceof NamedExpression) {
       out.append(",\"id\":").append(((NamedExpression) node).exprId().id()).append(",\"name\":");
       text(out, ((NamedExpression) node).name());
+      if (isSession((NamedExpression) node)) out.append(",\"session\":true");
       if (node instanceof Attribute) {
         out.append('}');
         return;
@@ -661,6 +735,19 @@ public class Front {
     }
     text(out, sql.length() > 300 ? sql.substring(0, 300) : sql);
     out.append('}');
+  }
+
+  /** Whether Spark's physical plan merges the values when it groups by them. */
+  private static boolean isSession(NamedExpression named) {
+    return named.metadata().contains(SessionWindow$.MODULE$.marker());
+  }
+
+  /** Whether a column of a plan is a session window. */
+  public boolean holdsSessions(LogicalPlan plan) {
+    for (Object column : list(plan.output())) if (isSession((NamedExpression) column)) return true;
+    for (Object child : list(plan.children())) if (holdsSessions((LogicalPlan) child)) return true;
+    for (Object child : list(plan.subqueries())) if (holdsSessions((LogicalPlan) child)) return true;
+    return false;
   }
 
   private void arguments(StringBuilder out, scala.Product product, List children) {

@@ -8,6 +8,7 @@ from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
+from penstock.spark.catalyst import sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -45,28 +46,37 @@ def aggregate(context: Context, node: Json) -> Placed:
     calls = [call for call in calls if is_known(call["k"][0])]
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
     source = context.plan(node["k"][0], None if foreign else below)
-    child = _with_inputs(context, source, grouping, calls)
+    session = sessions.session_key(grouping)
+    merged = source
+    if session is not None and _reads_merged(grouping[session], [*calls, *foreign]):
+        merged, session = _with_merged(prepare(context, source, grouping), grouping, session), None
+    child = _with_inputs(context, merged, grouping, calls)
     key_expressions = [translate(item, child.scope) for item in grouping]
     wanted = [normalised(item) for item in key_expressions]
-    taken = [_call(call, child, wanted) for call in calls]
+    specs = [_call(call, child, wanted) for call in calls]
     names = [_name(item, index) for index, item in enumerate(grouping)]
     names += [f"argument_{index}" for index in range(len(wanted) - len(names))]
     placed, positions = with_columns(child, wanted, names)
-    made = [_aggregate_call(one, positions) for one in taken]
-    unique = list(dict.fromkeys(made))
+    aggregate_calls = [_aggregate_call(spec, positions) for spec in specs]
+    unique = list(dict.fromkeys(aggregate_calls))
     keys = tuple(positions[: len(grouping)])
     fields = [
         plan.Field(name, item.type, item.nullable)
         for name, item in zip(names, wanted[: len(grouping)], strict=False)
     ]
-    for index, spec in enumerate(unique):
-        nullable = spec.function not in {"Count", "CollectList", "CollectSet"}
-        fields.append(plan.Field(f"{spec.function.lower()}_{index}", spec.type, nullable))
-    whole: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
-    slots = {call["at"]: len(keys) + unique.index(one) for call, one in zip(calls, made, strict=True)}
+    for index, call in enumerate(unique):
+        nullable = call.function not in {"Count", "CollectList", "CollectSet"}
+        fields.append(plan.Field(f"{call.function.lower()}_{index}", call.type, nullable))
+    groups: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
+    if session is not None:
+        groups = sessions.groups(placed.node, keys, session, tuple(fields), unique)
+    slots = {
+        call["at"]: len(keys) + unique.index(aggregate_call)
+        for call, aggregate_call in zip(calls, aggregate_calls, strict=True)
+    }
     if foreign:
-        whole = _with_foreign(context, node, source, whole, len(keys), foreign, slots)
-    above = Placed(whole, tuple(("k", index) for index in range(len(whole.fields))))
+        groups = _with_foreign(context, node, source, groups, len(keys), foreign, slots)
+    above = Placed(groups, tuple(("k", index) for index in range(len(groups.fields))))
     return _results(context, node, results, above, child, key_expressions, slots)
 
 
@@ -83,6 +93,20 @@ def _with_inputs(context: Context, source: Placed, grouping: list[Json], calls: 
     expressions = [*grouping, *filters.values(), *(part for part, _ in read)]
     where = [None] * (len(grouping) + len(filters)) + [passes.get(at) for _, at in read]
     return prepare(context, placed, expressions, where=where)
+
+
+def _reads_merged(session: Json, calls: list[Json]) -> bool:
+    """Whether arguments see merged sessions: with a DISTINCT Spark merges them before it aggregates, else while it does."""
+    read = set().union(*(references(argument) for call in calls for argument in inputs(call)))
+    return session["id"] in read and any(call["a"]["isDistinct"] for call in calls)
+
+
+def _with_merged(child: Placed, grouping: list[Json], session: int) -> Placed:
+    """The rows with merged sessions."""
+    wanted = [normalised(translate(item, child.scope)) for item in grouping]
+    names = [_name(item, index) for index, item in enumerate(grouping)]
+    placed, positions = with_columns(child, wanted, names)
+    return sessions.updated(placed, positions, session)
 
 
 def is_known(function: Json) -> bool:

@@ -11,6 +11,7 @@ from penstock.spark.boot import janino
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
 NOW = "penstock.now"  # the opaque relation whose one column is the tick's time
 
 # Rules that fold, reorder or encode what the kernel does better itself, or that ask for a physical plan.
@@ -44,6 +45,13 @@ EXCLUDED_RULES = (
     _CATALYST + "InjectRuntimeFilter",
     _EXECUTION + "dynamicpruning.PartitionPruning",
 )
+# Rules that decide which rows meet in a session: in a plan with session windows they are Spark's own.
+SESSION_RULES = frozenset(
+    {
+        _CATALYST + "RewriteDistinctAggregates",
+        _CATALYST + "InferFiltersFromConstraints",
+    }
+)
 
 
 def front(spark: SparkSession) -> Any:
@@ -57,13 +65,18 @@ def planning_session(spark: SparkSession) -> Any:
     What planning adds to it, temporary views of the flow's relations above all, stays out of the user's session.
     """
     session = spark._jsparkSession.cloneSession()
-    conf = session.conf()
-    wanted = [rule for rule in (conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if rule]
-    conf.set("spark.sql.optimizer.excludedRules", ",".join([*wanted, *EXCLUDED_RULES]))
     current = spark.catalog.currentCatalog()
     if session.catalog().currentCatalog() != current:
         session.catalog().setCurrentCatalog(current)
     return session
+
+
+def exclude_rules(session: Any, *, sessions: bool) -> None:
+    """Have a planning session leave out rules, besides those that the user leaves out; `sessions`: for a plan with session windows."""
+    conf = session.conf()
+    wanted = [rule for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule]
+    rules = [rule for rule in EXCLUDED_RULES if not (sessions and rule in SESSION_RULES)]
+    conf.set(_EXCLUDED, ",".join([*wanted, *rules]))
 
 
 def ddl(fields: Iterable[tuple[str, str, bool]]) -> str:

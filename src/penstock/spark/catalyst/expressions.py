@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.functions.scalars import zones
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.node import Field
 from penstock.spark.catalyst.bridge import NOW
 from penstock.spark.catalyst.literals import decode
 
 Json = Mapping[str, Any]
+_DAY = 86_400_000_000  # microseconds
 
 # What an expression may refer to: ("a", exprId) an attribute, ("s", exprId) a scalar subquery's value,
 # ("x", place) an expression that Spark evaluates -> the column's position and field.
@@ -46,7 +48,21 @@ def translate(node: Json, scope: Scope) -> Expression:
             return Call("CurrentTimestamp", (), "timestamp", nullable=False)
         return _column(scope, ("s", node["id"]))
     args = tuple(translate(child, scope) for child in node.get("k", ()))
+    if name == "TimestampAddInterval":
+        args = (args[0], _day_time(args[1], zone=node["a"].get("timeZoneId")))
     return Call(name, args, node.get("t", ""), node.get("n", True), options(node.get("a", {})))
+
+
+def _day_time(interval: Expression, *, zone: str | None) -> Expression:
+    """A constant calendar interval that adds to a timestamp what a day-time interval adds, as that; others as they are."""
+    if interval.type != "interval" or not isinstance(interval, Literal) or interval.value is None:
+        return interval
+    months, days, micros = interval.value
+    # A day-time interval has its whole days added in local time, a calendar interval the days that it names.
+    same = abs(micros) < _DAY and days * micros >= 0
+    if months or not (same or zones.fixed_offset(zone) is not None):
+        return interval
+    return Literal(days * _DAY + micros, "interval day to second")
 
 
 def _column(scope: Scope, key: tuple[str, int]) -> Column:

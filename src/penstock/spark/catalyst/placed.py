@@ -188,6 +188,12 @@ def refuse_random(item: Json) -> None:
     if item["c"] in ORDERED_AGGREGATES:
         return
     shown = item.get("sql", item["c"])
+    if item["c"] == "PythonUDTF":
+        raise SqlError(
+            f"the view uses {shown}, a table function that may give another answer every time",
+            code="SQL_NONDETERMINISTIC",
+            hint="if it does not, say so: register it with .asDeterministic()",
+        )
     raise SqlError(
         f"the view uses {shown}, which gives another answer every time; a view must give the same rows for the same input",
         code="SQL_NONDETERMINISTIC",

@@ -25,6 +25,7 @@ class Relation:
 
     name: str
     fields: plan.Fields
+    metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,7 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
     """Return a DataFrame without rows that stands for a relation of the flow in the user's own code."""
     from pyspark.sql import DataFrame
 
-    made = bridge.front(spark).relation(spark._jsparkSession, relation.name, _ddl(relation.fields))
-    return DataFrame(made, spark)
+    return DataFrame(_empty(bridge.front(spark), spark._jsparkSession, relation), spark)
 
 
 def plan_view(
@@ -94,11 +94,19 @@ def _missing(error: Exception) -> str:
 def _optimize(
     spark: SparkSession, session: Any, front: Any, analyzed: Any, name: str, query: str | DataFrame
 ) -> Planned:
+    if front.readsTimeOfDay(analyzed):
+        raise SqlError(
+            "the view uses current_time(), which would stay what it is now",
+            code="SQL_NONDETERMINISTIC",
+            where=f"view '{name}'",
+            hint="use now(), the time of the tick, as in hour(now()) or date_format(now(), 'HH:mm:ss')",
+        )
     marker = front.relation(session, bridge.NOW, "now TIMESTAMP NOT NULL")
     analyzed = front.bindTime(analyzed, marker.queryExecution().analyzed())
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
+    bridge.exclude_rules(session, sessions=front.holdsSessions(analyzed))
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
@@ -115,6 +123,7 @@ def _optimize(
         rules,
         translated.visible,
         variables,
+        _metadata(front, analyzed),
     )
     return Planned(view, statics, session, optimized)
 
@@ -133,6 +142,16 @@ def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...
     names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
     moving = [name for name in names if zones.fixed_offset(name) is None]
     return tuple((name, tuple(int(number) for number in front.zoneRules(name))) for name in moving)
+
+
+def _empty(front: Any, session: Any, relation: Relation) -> Any:
+    """A Dataset without rows that stands for a relation."""
+    return front.relation(session, relation.name, _ddl(relation.fields), list(relation.metadata))
+
+
+def _metadata(front: Any, analyzed: Any) -> tuple[str, ...]:
+    metadata = tuple(front.columnMetadata(analyzed))
+    return metadata if any(column != "{}" for column in metadata) else ()
 
 
 def _ddl(fields: plan.Fields) -> str:
@@ -154,7 +173,7 @@ def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mappin
         # A name that is not in the text is not meant, unless the text is made later, and every relation costs a call into the JVM.
         last = relation.name.rpartition(".")[2]
         if dynamic or last.casefold() in query.replace("``", "`").casefold():
-            empty = front.relation(session, relation.name, _ddl(relation.fields))
+            empty = _empty(front, session, relation)
             empty.createOrReplaceTempView(f"`{relation.name.replace('`', '``')}`")
             if "." in relation.name:
                 dotted[relation.name.lower()] = empty

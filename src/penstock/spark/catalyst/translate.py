@@ -33,6 +33,10 @@ _TRANSPARENT = {
     "CTERelationDef",
     "CollectMetrics",
 }
+# Operators that see in which order rows come, and which of them one task of Spark has.
+_SEQUENTIAL = {"ScriptTransformation", "MapInPandas", "MapInArrow"}
+# What puts rows in an order, or together.
+_PLACING = {"Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,17 @@ def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
 
 
 def _plan(context: Context, node: Json, needed: set[int] | None) -> Placed:
-    for expression in nested(node["a"]):
-        for item in walk(expression):
-            refuse_random(item)
+    _refuse_random_parts(node)
     try:
         return _translate(context, node, needed)
     except Unsupported as reason:
         return _recompute(context, node, str(reason))
+
+
+def _refuse_random_parts(node: Json) -> None:
+    for expression in nested(node["a"]):
+        for item in walk(expression):
+            refuse_random(item)
 
 
 def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
@@ -156,26 +164,54 @@ def _shared(context: Context, node: Json) -> Placed:
 
 def _recompute(context: Context, node: Json, reason: str) -> Placed:
     """The operator on Spark, over all rows of its inputs; scalar subqueries are inputs too, one row each."""
+    run = [node, *_placing_below(node)]
+    for operator in run[1:]:
+        _refuse_random_parts(operator)
+    children = run[-1]["k"]
     inputs: list[plan.Node] = [
-        select(_plan(context, child, None), attribute_keys(child)).node for child in node["k"]
+        select(_plan(context, child, None), attribute_keys(child)).node for child in children
     ]
-    seen: set[int] = set()
-    timed = False
-    for expression in nested(node["a"]):
-        for item in walk(expression):
-            if item["c"] != "ScalarSubquery" or item["id"] in seen:
-                continue
-            seen.add(item["id"])
-            if is_now(item):
-                context.uses_time = timed = True
-            else:
-                inputs.append(single(context, item))
-    spark = plan.Spark(
+    subqueries = _subqueries(run)
+    timed = any(is_now(item) for item in subqueries)
+    context.uses_time |= timed
+    inputs += [single(context, item) for item in subqueries if not is_now(item)]
+    recomputed = plan.Spark(
         fields_of(node),
         tuple(inputs),
         (node["at"],),
         node["c"],
-        stateless=node["c"] == "Generate" and not timed,
+        stateless=node["c"] == "Generate" and not _is_table_function(node) and not timed,
         reason=reason,
+        cut=tuple(child["at"] for child in children) if len(run) > 1 else (),
     )
-    return Placed(spark, attribute_keys(node))
+    return Placed(recomputed, attribute_keys(node))
+
+
+def _subqueries(operators: list[Json]) -> list[Json]:
+    """The scalar subqueries in the expressions of operators, each once."""
+    by_id: dict[int, Json] = {}
+    for operator in operators:
+        for expression in nested(operator["a"]):
+            for item in walk(expression):
+                if item["c"] == "ScalarSubquery":
+                    by_id.setdefault(item["id"], item)
+    return list(by_id.values())
+
+
+def _is_table_function(node: Json) -> bool:
+    """Whether a node is a table function in Python: one object gets all rows of a partition, and gives rows at the end, too."""
+    return bool(node["c"] == "Generate" and node["a"]["generator"]["e"]["c"] == "PythonUDTF")
+
+
+def _placing_below(node: Json) -> list[Json]:
+    """What puts the rows of an operator in order and together, when it sees that, with the projections in between."""
+    if node["c"] not in _SEQUENTIAL and not _is_table_function(node):
+        return []
+    below: list[Json] = []
+    child = node["k"][0]
+    while child["c"] in _PLACING or child["c"] == "Project":
+        below.append(child)
+        child = child["k"][0]
+    while below and below[-1]["c"] == "Project":
+        below.pop()
+    return below

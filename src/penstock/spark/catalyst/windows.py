@@ -8,7 +8,7 @@ from penstock.functions import windows as window_functions
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
-from penstock.spark.catalyst import recursion
+from penstock.spark.catalyst import recursion, sessions
 from penstock.spark.catalyst.aggregates import arguments, inputs, is_known, normalised
 from penstock.spark.catalyst.expressions import Json, conjuncts, translate, walk
 from penstock.spark.catalyst.order import bounds, order_json, ordered, sort_keys, sorted_below
@@ -49,12 +49,14 @@ def _first_rows(context: Context, node: Json, limit: int | None, offset: int) ->
         top = plan.TopK(ready.node.fields, ready.node, (), keys, limit, offset)
         return select(Placed(top, ready.keys), child.keys)
     child = context.plan(node, None)
-    ready = child
-    if not child.keys:
-        # A count of limited rows needs none of their columns, and an order needs one.
-        ready = project(child, [(("c", 0), plan.Field("one", "int", nullable=False), Literal(1, "int"))])
-    top = plan.TopK(ready.node.fields, ready.node, (), (), limit, offset)
-    return select(Placed(top, ready.keys), child.keys)
+    rows = child if child.keys else _with_constant(child)
+    top = plan.TopK(rows.node.fields, rows.node, (), (), limit, offset)
+    return select(Placed(top, rows.keys), child.keys)
+
+
+def _with_constant(child: Placed) -> Placed:
+    """Rows without columns, as those that are only counted, with one."""
+    return project(child, [(("c", 0), plan.Field("row", "int", nullable=False), Literal(1, "int"))])
 
 
 def _ordered_below(node: Json) -> bool:
@@ -71,6 +73,9 @@ def deduplicate(context: Context, node: Json) -> Placed:
     refuse_collated(keys, "DISTINCT")
     expressions = [normalised(translate(item, child.scope)) for item in keys]
     ready, positions = with_columns(child, expressions, [item["name"] for item in keys])
+    session = sessions.session_key(keys)
+    if session is not None:
+        ready = sessions.updated(ready, positions, session)
     top = plan.TopK(ready.node.fields, ready.node, tuple(positions), (), 1)
     return select(Placed(top, ready.keys), attribute_keys(node))
 
