@@ -20,7 +20,7 @@ NULL_INTOLERANT = frozenset(
     StringRepeat StringSpace StringSplitSQL StringTranslate SubstringIndex Ascii Hex
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second SecondWithFraction
     DateAdd DateSub DateDiff AddMonths LastDay TruncDate TruncTimestamp MakeDate DateAddYMInterval TimestampAddYMInterval
-    TimestampAddInterval TimeAdd SubtractDates SubtractTimestamps UnixDate DateFromUnixDate UnixSeconds UnixMillis UnixMicros
+    PreciseTimestampConversion TimestampAddInterval TimeAdd SubtractDates SubtractTimestamps UnixDate DateFromUnixDate UnixSeconds UnixMillis UnixMicros
     MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass
     Round BRound RoundFloor RoundCeil Floor Ceil Sqrt Rint Signum
     BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight ShiftRightUnsigned
@@ -48,7 +48,7 @@ NEVER_RAISE = frozenset(
     Coalesce NaNvl Least Greatest NormalizeNaNAndZero Upper Lower Substring Length OctetLength BitLength Concat ConcatWs Like RLike
     StartsWith EndsWith Contains StringTrim StringTrimLeft StringTrimRight StringReplace StringInstr StringLocate Reverse
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second CreateArray CreateNamedStruct
-    GetStructField Size CurrentTimestamp FilterArgument FilterCondition
+    GetStructField Size CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
     Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Log Sin Cos Tan Atan2
     ArrayExists ArrayForAll ArrayFilter ArrayTransform LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
     """.split()  # noqa: SIM905  # a line for every name says no more
