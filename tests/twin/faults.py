@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -52,7 +53,10 @@ def broken_at(call: int, action: Callable[[], Any]) -> bool:
 
 
 def _is_call(frame: FrameType, event: str, argument: Any) -> bool:
-    """Whether an event of a profile is a call that may fail: the end of the profile and the release of a lock cannot."""
+    """Whether an event of a profile is a call that may fail: the end of the profile and the release of a lock cannot.
+
+    A logger that fails before it releases its handler would stop every other thread that logs.
+    """
     if event == "c_call":
-        return argument.__name__ not in ("setprofile", "__exit__")
-    return event == "call" and frame.f_code.co_filename != threading.__file__
+        return argument.__name__ not in ("setprofile", "__exit__", "release")
+    return event == "call" and frame.f_code.co_filename not in (threading.__file__, logging.__file__)

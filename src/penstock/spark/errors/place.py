@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 
 def analyzed(frame: DataFrame) -> Any:
-    """Return the analyzed plan of a DataFrame, in which a place is searched for."""
-    return frame._jdf.queryExecution().analyzed()
+    """Return the analyzed plan of a DataFrame, in which a place is searched for; None when Spark has ended."""
+    try:
+        return frame._jdf.queryExecution().analyzed()
+    except Exception:  # the search for a place must not hide the error that it is for
+        return None
 
 
 def spot_of_expression(expression: Any) -> Spot | None:
