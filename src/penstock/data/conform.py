@@ -100,8 +100,16 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, where: str) -> pa.Arra
             f"column '{name}' holds {column.type} values that do not fit {kind}: {_sample(column, kind)}",
             code="DATA_TYPE",
             where=where,
-            hint="cast the column before feeding it, or declare the source with the type of the data",
+            hint=_hint(column.type, kind),
         ) from error
+
+
+def _hint(actual: pa.DataType, wanted: pa.DataType) -> str:
+    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted) and bool(actual.tz) != bool(wanted.tz):
+        if wanted.tz:
+            return "give the times a zone, as datetime(..., tzinfo=timezone.utc), or declare the column as TIMESTAMP_NTZ"
+        return "declare the column as TIMESTAMP, or feed times without a zone"
+    return "cast the column before feeding it, or declare the source with the type of the data"
 
 
 def _compatible(actual: pa.DataType, wanted: pa.DataType) -> bool:

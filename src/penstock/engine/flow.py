@@ -533,7 +533,7 @@ class IncrementalFlow:
         return summaries[-1]
 
     def _reject(self, batch: Fed, error: PenstockError) -> None:
-        """Set the first batch that waits aside."""
+        """Quarantine the first batch that waits."""
         LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
         state = self._graph.sources[batch.source].state
         rows = QuarantinedRows(f"rejected: {error.code}: {error.message}", batch.delta)

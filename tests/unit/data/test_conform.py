@@ -101,3 +101,18 @@ def test_columns_are_found_in_any_case_unless_that_is_ambiguous() -> None:
         with pytest.raises(DataError) as caught:
             conform(table, fields, where="source 's'")
         assert caught.value.code == "DATA_UNKNOWN_COLUMN"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "advice"),
+    [
+        (pa.timestamp("us"), UTC_MICROS, "tzinfo=timezone.utc"),
+        (UTC_MICROS, pa.timestamp("us"), "declare the column as TIMESTAMP,"),
+    ],
+)
+def test_times_with_and_without_a_zone_are_not_mixed(
+    kind: pa.DataType, wanted: pa.DataType, advice: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        _conform([datetime(2026, 1, 1)], kind, wanted)
+    assert advice in (caught.value.hint or "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Question:
     """What was asked of Spark, for the words of the error: the text that it saw, the user's, and how to find other names.
 
-    `spot` is the piece of the query to blame when Spark names none.
+    `spot` is the piece of the query that raised it, when Spark names none.
     """
 
     seen: Rewritten | None = None
