@@ -45,7 +45,7 @@ def dumps(graph: Graph, name: str | None) -> str:
     saved = {
         "version": VERSION,
         "name": name,
-        "sources": [_source(entry.spec) for entry in graph.sources.values()],
+        "sources": [source_to_json(entry.spec) for entry in graph.sources.values()],
         "views": [json.loads(codec.dumps(view)) for view in views],
         "on_error": {name: entry.on_error for name, entry in graph.views.items()},
     }
@@ -71,7 +71,7 @@ def loads(text: str) -> Definition:
         )
     return Definition(
         saved["name"],
-        tuple(_spec(source) for source in saved["sources"]),
+        tuple(source_from_json(source) for source in saved["sources"]),
         tuple(codec.loads(json.dumps(view)) for view in saved["views"]),
         saved.get("on_error", {}),
     )
@@ -90,12 +90,14 @@ def spark_parts(node: plan.Node) -> Iterator[plan.Spark]:
         yield from spark_parts(child)
 
 
-def _source(spec: SourceSpec) -> dict[str, Any]:
+def source_to_json(spec: SourceSpec) -> dict[str, Any]:
+    """A source as a JSON value."""
     fields = [[field.name, field.type, field.nullable] for field in spec.fields]
     return {**asdict(spec), "fields": fields}
 
 
-def _spec(saved: dict[str, Any]) -> SourceSpec:
+def source_from_json(saved: Mapping[str, Any]) -> SourceSpec:
+    """The source of a JSON value."""
     fields = tuple(Field(*field) for field in saved["fields"])
     late = saved["lateness"]
     typed = {

@@ -171,13 +171,14 @@ class HeapColumn(Composite):
 class Heap:
     """Values in the order in which they came, in chunks; those of a tick that fails go again."""
 
-    __slots__ = ("_before", "_chunks", "_kind", "_starts", "size")
+    __slots__ = ("_before", "_chunks", "_generation", "_kind", "_starts", "size")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self._chunks: tuple[pa.Array, ...] = ()
         self._starts: tuple[int, ...] = ()
         self.size = 0
+        self._generation = 0  # counts how often positions got other values
         self._before: tuple[tuple[pa.Array, ...], tuple[int, ...], int] = ((), (), 0)
 
     def append(self, values: pa.Array) -> int:
@@ -210,6 +211,7 @@ class Heap:
         """Hold these values instead of all others; called between ticks."""
         self._chunks, self._starts = ((values,), (0,)) if len(values) else ((), ())
         self.size = len(values)
+        self._generation += 1
         self.commit()
 
     def commit(self) -> None:
@@ -233,12 +235,18 @@ class Heap:
         return sum(int(chunk.nbytes) for chunk in self._chunks)
 
     def save(self) -> Image:
-        return Image(arrays={f"chunk {at}": chunk for at, chunk in enumerate(self._before[0])})
+        chunks, starts, _ = self._before
+        names = [f"{self._generation} {start} {len(chunk)}" for chunk, start in zip(chunks, starts, strict=True)]
+        parts = {
+            name: Image(arrays={"values": chunk}, fixed=True) for name, chunk in zip(names, chunks, strict=True)
+        }
+        return Image({"generation": self._generation, "chunks": names}, parts=parts)
 
     def load(self, image: Image) -> None:
-        chunks = [image.arrays[f"chunk {at}"] for at in range(len(image.arrays))]
         self._chunks, self._starts, self.size = (), (), 0
-        for chunk in chunks:
+        for name in image.values["chunks"]:
+            chunk = image.parts[name].arrays["values"]
             assert isinstance(chunk, pa.Array)
             self.append(chunk)
+        self._generation = image.values["generation"]
         self.commit()

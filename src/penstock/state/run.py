@@ -92,7 +92,7 @@ class Run:
         arrays |= {f"column {at}": column for at, column in enumerate(self.columns)}
         if _bytes(self.weights):
             arrays["weights"] = self.weights
-        return Image(arrays=arrays)
+        return Image(arrays=arrays, fixed=True)
 
 
 def ones(count: int) -> Small:

@@ -10,6 +10,7 @@ To NumPy the array is one contiguous piece: a gather is `data[slots]`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 from weakref import ref
@@ -29,15 +30,15 @@ _FOLD_FROM = 65_536  # remembered writes from which they are brought together in
 class SlotArray(Leaf):
     """Rows by slot. Nobody writes to `data` but this class."""
 
-    __slots__ = ("_changed", "_committed", "_space", "_undo", "_versions", "data", "size")
+    __slots__ = ("_committed", "_space", "_trackers", "_undo", "_versions", "data", "size")
 
     def __init__(self, dtype: npt.DTypeLike, width: int = 0) -> None:
-        self._use(np.zeros((_FEW, width) if width else _FEW, dtype), 0)
         self._versions: list[ref[Version]] = []
-        self._changed: ChangedSlots | None = None
+        self._use(np.zeros((_FEW, width) if width else _FEW, dtype), 0)
 
     def _use(self, space: Numbers, size: int) -> None:
         self._space = space
+        self._trackers: dict[str, ChangedSlots] = {}  # by checkpoint
         self.data: Numbers = space[: max(size, _FEW)]
         self.size = self._committed = size  # slots below this one are in use
         self._undo: list[tuple[Positions, Numbers | None]] = []
@@ -66,7 +67,7 @@ class SlotArray(Leaf):
             for version in self._open_versions():
                 if start < version.size:
                     version.images.append((np.arange(start, end), self.data[start:end].copy()))
-        if self._changed is not None:
+        if self._trackers:
             self._undo.append((np.arange(start, end), None))
         self.data[start:end] = rows
 
@@ -86,9 +87,9 @@ class SlotArray(Leaf):
         return old, new
 
     def commit(self) -> None:
-        if self._changed is not None:
+        for tracker in self._trackers.values():
             for slots, _ in self._undo:
-                self._changed.add(slots)
+                tracker.add(slots)
         self._undo.clear()
         self._committed = self.size
 
@@ -120,25 +121,30 @@ class SlotArray(Leaf):
             self._versions = [ref(version) for version in versions]
         return versions
 
-    def track(self) -> None:
-        """Remember from now on which slots are written: a checkpoint has all rows as they are now."""
-        self._changed = ChangedSlots()
+    def track(self, checkpoint: str) -> ChangedSlots | None:
+        """Remember for a checkpoint which slots are written from now on, because it gets all rows as they are now.
 
-    def changed(self) -> Positions | None:
-        """The slots that were written since `track`, ascending; None when all may have been."""
-        return None if self._changed is None else self._changed.slots()
+        Returns the slots that were written since the last call for the same checkpoint; None when all may have been.
+        """
+        before = self._trackers.get(checkpoint)
+        self._trackers[checkpoint] = ChangedSlots()
+        return before
+
+    def untrack(self, checkpoint: str) -> None:
+        """Remember nothing more for a checkpoint."""
+        self._trackers.pop(checkpoint, None)
 
     def save(self) -> Image:
         return Image(arrays={"rows": self.version()})
 
     def load(self, image: Image) -> None:
+        saved = image.arrays["rows"]
+        if isinstance(saved, MappedRows):
+            self._load_mapped(saved)
+            return
         rows = numpy_array(image, "rows")
-        if rows.dtype != self.data.dtype or rows.shape[1:] != self.data.shape[1:]:
-            raise StateError(
-                f"a saved array has rows of {rows.dtype} {rows.shape[1:]}, expected {self.data.dtype} {self.data.shape[1:]}",
-                code="STATE_SHAPE",
-            )
-        if isinstance(image.arrays["rows"], Version) and len(rows) >= _FEW:
+        self._require(rows.dtype, rows.shape[1:])
+        if isinstance(saved, Version) and len(rows) >= _FEW:
             self._use(rows, len(rows))  # a copy already
         else:
             self._use(np.zeros((_FEW, *rows.shape[1:]), rows.dtype), 0)
@@ -146,15 +152,49 @@ class SlotArray(Leaf):
             self.data[: len(rows)] = rows
             self._committed = self.size
 
-    def load_file(self, path: str | PathLike[str], size: int, slots: Positions, rows: Numbers) -> None:
-        """Be the `size` rows of a file, mapped privately, with some slots written over."""
-        space = mapped(path, self.data.dtype, (size, *self.data.shape[1:]))
+    def _load_mapped(self, saved: MappedRows) -> None:
+        """Be the rows of a file, mapped privately, with some slots written over."""
+        self._require(saved.dtype, saved.shape[1:])
+        size = saved.shape[0]
+        space = saved.mapped()
         if size < _FEW:
             space, _ = grown(space[:size], space[:size], _FEW)
         self._use(space, size)
-        self.reserve(int(slots.max(initial=-1)) + 1)
-        self.data[slots] = rows
+        self.reserve(saved.size)
+        for slots, rows in saved.patches:
+            self.data[slots] = rows
         self._committed = self.size
+
+    def _require(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        if dtype != self.data.dtype or shape != self.data.shape[1:]:
+            raise StateError(
+                f"a saved array has rows of {dtype} {shape}, expected {self.data.dtype} {self.data.shape[1:]}",
+                code="STATE_SHAPE",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRows:
+    """Rows in a part of a file that begins at a page, and what was written to some slots later, the oldest first."""
+
+    path: str | PathLike[str]
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of the rows in the file
+    size: int  # rows, with those that only patches have
+    patches: tuple[tuple[Positions, Numbers], ...] = ()
+
+    def mapped(self) -> Numbers:
+        """The rows of the file with space behind them; writes do not reach the file."""
+        return mapped(self.path, self.dtype, self.shape, offset=self.offset)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All rows, for NumPy."""
+        rows = np.zeros((max(self.size, self.shape[0]), *self.shape[1:]), self.dtype)
+        rows[: self.shape[0]] = self.mapped()[: self.shape[0]]
+        for slots, patch in self.patches:
+            rows[slots] = patch
+        return np.asarray(rows, dtype)
 
 
 class Version:
@@ -175,6 +215,30 @@ class Version:
             inside = (slots >= begin) & (slots < end)
             rows[slots[inside] - begin] = old[inside]
         return rows
+
+    def at(self, slots: Positions) -> Numbers:
+        """The rows of some slots, which ascend."""
+        rows = self._array.data[slots]
+        for written, old in reversed(tuple(self.images)):
+            positions = np.searchsorted(slots, written)
+            inside = positions < len(slots)
+            inside[inside] = slots[positions[inside]] == written[inside]
+            rows[positions[inside]] = old[inside]
+        return rows
+
+    def changes(self, checkpoint: str) -> ChangedSlots | None:
+        """Which slots a checkpoint of this version must write, None for all; called between ticks, once."""
+        return self._array.track(checkpoint)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the rows' elements."""
+        return self._array.data.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and the width of one."""
+        return (self.size, *self._array.data.shape[1:])
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All rows, for NumPy."""

@@ -34,8 +34,10 @@ def grown(
     return space[:room], space
 
 
-def mapped(path: str | os.PathLike[str], dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the array in a file, of which the array is the whole content, with space behind it; writes do not reach the file."""
+def mapped(
+    path: str | os.PathLike[str], dtype: npt.DTypeLike, shape: tuple[int, ...], *, offset: int = 0
+) -> npt.NDArray[Any]:
+    """Return the array at a page of a file, with space behind it; writes do not reach the file."""
     kind = np.dtype(dtype)
     row = kind.itemsize * prod(shape[1:])
     length = row * shape[0]
@@ -43,9 +45,12 @@ def mapped(path: str | os.PathLike[str], dtype: npt.DTypeLike, shape: tuple[int,
         return np.zeros(shape, kind)
     space = _reserve(max(RESERVED, 2 * length))
     if space is None:
-        return np.memmap(path, kind, "c", shape=shape)
+        return np.memmap(path, kind, "c", offset, shape)
     with open(path, "rb") as file:
-        _map_file(space, file.fileno(), length)
+        _map_file(space, file.fileno(), offset, length)
+    # What follows in the file, up to the end of its last page, is no part of the array.
+    end = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+    space[length:end] = bytes(end - length)
     return np.frombuffer(space, kind, len(space) // row * prod(shape[1:])).reshape(-1, *shape[1:])
 
 
@@ -73,8 +78,8 @@ def _reserve(size: int) -> mmap.mmap | None:
 _MAP_FIXED = 0x10
 
 
-def _map_file(space: mmap.mmap, descriptor: int, length: int) -> None:
-    """Put a private map of a file at the beginning of reserved space."""
+def _map_file(space: mmap.mmap, descriptor: int, offset: int, length: int) -> None:
+    """Put a private map of a part of a file at the beginning of reserved space."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
@@ -87,7 +92,7 @@ def _map_file(space: mmap.mmap, descriptor: int, length: int) -> None:
     )
     address = ctypes.addressof(ctypes.c_char.from_buffer(space))
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    mapped_at = libc.mmap(address, length, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, 0)
+    mapped_at = libc.mmap(address, length, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, offset)
     if mapped_at != address:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot map the file: {os.strerror(code)}")

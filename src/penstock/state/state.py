@@ -31,11 +31,13 @@ class Image:
     """A state at rest: what JSON can say, arrays, and the images of its parts, each by name.
 
     It stays what it is while ticks go on: an array that ticks write to is there as a version of it.
+    The arrays of a `fixed` image never change under its name, so a checkpoint writes them once.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Rows | pa.Array] = field(default_factory=dict)
     parts: Mapping[str, Image] = field(default_factory=dict)
+    fixed: bool = False
 
 
 class State(Protocol):

@@ -1,0 +1,249 @@
+"""The arrays of states in data files: written one behind the other, read by mapping them.
+
+A data file is a sequence of extents. An extent is the bytes of a NumPy array or an Arrow stream of one column, at a multiple of 64, or at a page when
+a slot array is mapped from it. The manifest of a checkpoint says of every array where its extents are, of which type, and their checksums:
+a run is one extent for each of its columns, written once; a slot array is an extent with all rows and patches with the slots that later checkpoints wrote.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.data.arrays import Positions
+from penstock.errors import StateError
+from penstock.state.slot_array import ChangedSlots, MappedRows, Version
+from penstock.state.state import Image
+
+_ALIGNED = 64
+_PIECE = 1 << 24  # bytes of an array that are written at once
+_FOLD = 2  # a slot array is written anew when its patches are one part of so many of it
+_READERS = 4
+
+Json = dict[str, Any]
+Content = Callable[[], Iterator[memoryview]]
+
+
+class ImageWriter:
+    """Writes images of states into one data file.
+
+    `describe` is called between ticks and takes microseconds: it notes what is to be written. `content` gives the bytes of the data
+    file, in another thread if that is wanted, and completes the descriptions. `earlier` are the descriptions of arrays in the
+    checkpoint before, by their paths: what has not changed since is not written again. None when nothing is known of it.
+    """
+
+    def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, Json] | None) -> None:
+        self._file = file
+        self._checkpoint = checkpoint
+        self._earlier = earlier or {}
+        self._waiting: list[tuple[Json, Callable[[Json], Iterator[memoryview]]]] = []
+        self._size = 0
+        self.described: dict[str, Json] = {}
+        """The descriptions of arrays that a later checkpoint need not write again, by their paths."""
+
+    def describe(self, path: str, image: Image) -> Json:
+        """An image as JSON; the descriptions of arrays are complete when `content` has come to its end."""
+        described: Json = {}
+        if image.values:
+            described["values"] = dict(image.values)
+        if image.arrays:
+            described["arrays"] = {
+                name: self._array(f"{path}/{name}", array, fixed=image.fixed)
+                for name, array in image.arrays.items()
+            }
+        if image.parts:
+            described["parts"] = {
+                role: self.describe(f"{path}/{role}", part) for role, part in image.parts.items()
+            }
+        return described
+
+    def content(self) -> Iterator[memoryview]:
+        """The bytes of the data file."""
+        for described, write in self._waiting:
+            yield from write(described)
+        self._waiting.clear()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data file so far."""
+        return self._size
+
+    def _array(self, path: str, array: Any, *, fixed: bool) -> Json:
+        earlier = self._earlier.get(path)
+        if isinstance(array, Version):
+            changed = array.changes(self._checkpoint)
+            described: Json = {}
+            self._waiting.append(
+                (described, lambda described: self._slots(described, array, changed, earlier))
+            )
+        elif fixed and earlier is not None:
+            described = earlier
+        elif isinstance(array, pa.Array):
+            described = {"type": "arrow"}
+            self._waiting.append((described, lambda described: self._arrow(described, array)))
+        else:
+            described = {}
+            self._waiting.append((described, lambda described: self._numpy(described, np.asarray(array))))
+        if fixed or isinstance(array, Version):
+            self.described[path] = described
+        return described
+
+    def _slots(
+        self, described: Json, version: Version, changed: ChangedSlots | None, earlier: Json | None
+    ) -> Iterator[memoryview]:
+        row = version.dtype.itemsize * int(np.prod(version.shape[1:], dtype=np.int64))
+        if earlier is not None and changed is not None:
+            slots = changed.slots()
+            slots = slots[slots < version.size]
+            patched = earlier.get("patched", 0) + len(slots) * (row + 8)
+            if patched * _FOLD <= earlier["bytes"]:
+                described.update(earlier, rows=version.size, patched=patched)
+                if len(slots):
+                    patch: Json = {"slots": {}, "rows": {}}
+                    described["patches"] = [*earlier.get("patches", ()), patch]
+                    yield from self._numpy(patch["slots"], slots)
+                    yield from self._numpy(patch["rows"], version.at(slots))
+                return
+        pieces = max(1, _PIECE // max(1, row))
+        shape, kind = version.shape, version.dtype
+
+        def rows() -> Iterator[memoryview]:
+            for start in range(0, version.size, pieces):
+                yield _bytes(version.rows(start, min(start + pieces, version.size)))
+
+        yield from self._extent(described, rows, align=mmap.ALLOCATIONGRANULARITY)
+        described.update(type=kind.str, shape=list(shape), rows=shape[0], slots=True)
+
+    def _numpy(self, described: Json, array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
+        content = _bytes(array)
+        yield from self._extent(described, lambda: iter((content,)))
+        described.update(type=array.dtype.str, shape=list(array.shape))
+
+    def _arrow(self, described: Json, array: pa.Array) -> Iterator[memoryview]:
+        sink = pa.BufferOutputStream()
+        batch = pa.record_batch([array], ["values"])
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content = memoryview(sink.getvalue())
+        yield from self._extent(described, lambda: iter((content,)))
+
+    def _extent(self, described: Json, content: Content, *, align: int = _ALIGNED) -> Iterator[memoryview]:
+        gap = -self._size % align
+        if gap:
+            yield memoryview(bytes(gap))
+        start = self._size + gap
+        size, checksum = 0, 0
+        for piece in content():
+            checksum = zlib.crc32(piece, checksum)
+            size += piece.nbytes
+            yield piece
+        self._size = start + size
+        described.update(file=self._file, at=start, bytes=size, crc=checksum)
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    plain = np.ascontiguousarray(array)
+    return memoryview(plain.reshape(-1).view(np.uint8)) if plain.size else memoryview(b"")
+
+
+def extents(described: Json) -> Iterator[Json]:
+    """All extents of an image, as JSON."""
+    for array in described.get("arrays", {}).values():
+        yield array
+        for patch in array.get("patches", ()):
+            yield patch["slots"]
+            yield patch["rows"]
+    for part in described.get("parts", {}).values():
+        yield from extents(part)
+
+
+def reusable(path: str, described: Json) -> Iterator[tuple[str, Json]]:
+    """The descriptions of an image's arrays by their paths, as `ImageWriter` takes them."""
+    for name, array in described.get("arrays", {}).items():
+        yield f"{path}/{name}", array
+    for role, part in described.get("parts", {}).items():
+        yield from reusable(f"{path}/{role}", part)
+
+
+class ImageReader:
+    """Reads images from the data files of a folder; arrays are maps of the files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._buffers: dict[str, pa.Buffer] = {}
+
+    def verify(self, described: Sequence[Json]) -> None:
+        """Compare the checksums of all extents; StateError names the file and the place of one that is damaged."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            for _ in pool.map(self._verify, [extent for image in described for extent in extents(image)]):
+                pass
+
+    def _verify(self, extent: Json) -> None:
+        if zlib.crc32(self._buffer(extent)) != extent["crc"]:
+            raise damaged(self._folder / extent["file"], f"byte {extent['at']}", "has another checksum")
+
+    def image(self, described: Json) -> Image:
+        """The image of its description."""
+        return Image(
+            described.get("values", {}),
+            {name: self._array(array) for name, array in described.get("arrays", {}).items()},
+            {role: self.image(part) for role, part in described.get("parts", {}).items()},
+        )
+
+    def _array(self, extent: Json) -> Any:
+        if extent["type"] == "arrow":
+            with pa.ipc.open_stream(pa.BufferReader(self._buffer(extent))) as reader:
+                return reader.read_next_batch().column(0)
+        if not extent.get("slots"):
+            return self._numpy(extent)
+        patches = tuple(
+            (self._numpy(patch["slots"]), self._numpy(patch["rows"])) for patch in extent.get("patches", ())
+        )
+        return MappedRows(
+            self._folder / extent["file"],
+            extent["at"],
+            np.dtype(extent["type"]),
+            tuple(extent["shape"]),
+            extent["rows"],
+            patches,
+        )
+
+    def _numpy(self, extent: Json) -> np.ndarray[Any, Any]:
+        content = self._buffer(extent)
+        return np.frombuffer(content, np.dtype(extent["type"])).reshape(extent["shape"])
+
+    def _buffer(self, extent: Json) -> pa.Buffer:
+        name = extent["file"]
+        if name not in self._buffers:
+            self._buffers[name] = _mapped(self._folder / name)
+        content = self._buffers[name]
+        if extent["at"] + extent["bytes"] > content.size:
+            raise damaged(self._folder / name, f"byte {extent['at']}", f"is cut off at {content.size} bytes")
+        return content.slice(extent["at"], extent["bytes"])
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    try:
+        if path.stat().st_size == 0:
+            return pa.py_buffer(b"")
+        with pa.memory_map(str(path)) as file:
+            return file.read_buffer()
+    except OSError as error:
+        raise damaged(path, "the file", f"cannot be read: {error}") from None
+
+
+def damaged(path: Path, part: str, why: str) -> StateError:
+    """The error for a file that is not what was written."""
+    return StateError(
+        f"the checkpoint is damaged: {part} of {path.name} {why}",
+        code="STATE_CHECKPOINT_DAMAGED",
+        hint="restore an older checkpoint, or the file from a copy",
+        where=str(path),
+    )

@@ -1,0 +1,105 @@
+"""The seam to the file system: everything that is written to last goes through here.
+
+A write is there after a crash when `sync` has returned; a name is, when `sync_folder` has. Tests put faults, torn writes and lost writes
+here, so nothing that must last may go past it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+
+class Files(Protocol):
+    """What durable state asks of a disk."""
+
+    def create(self, path: Path) -> int:
+        """Make an empty file, or open the one that is there for appending, and return its handle."""
+
+    def append(self, handle: int, content: bytes) -> None:
+        """Write behind what is there; an error may leave a part of it."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut a file to a size."""
+
+    def sync(self, handle: int) -> None:
+        """Return when the content of a file is on the disk."""
+
+    def close(self, handle: int) -> None:
+        """Give a handle back."""
+
+    def write(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
+        """Write a whole file, and return when its content is on the disk."""
+
+    def replace(self, path: Path, target: Path) -> None:
+        """Let a file take the place of another one, in one moment."""
+
+    def remove(self, path: Path) -> None:
+        """Take a file away, if it is there."""
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, if they are not there."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Return when the names in a folder are on the disk."""
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a folder, in their order; none when there is no folder."""
+
+
+class LocalFiles:
+    """The disk of this machine."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def append(self, handle: int, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        # Data, and the size of the file, which is what is needed to read it again.
+        getattr(os, "fdatasync", os.fsync)(handle)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def write(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
+        with open(path, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def replace(self, path: Path, target: Path) -> None:
+        os.replace(path, target)
+
+    def remove(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def sync_folder(self, path: Path) -> None:
+        with _opened(path) as handle:
+            os.fsync(handle)
+
+    def names(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path)) if path.is_dir() else []
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

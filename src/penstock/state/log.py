@@ -1,0 +1,261 @@
+"""A log of records in segments: what was appended and synced is read again in the same order, whatever moment the process died at.
+
+A segment is a file that is named by the number of its first record. A record is
+
+    magic (4 bytes) | size of the header (4) | size of the body (8) | number (8) | CRC-32 of all the rest (4) | header | body
+
+in little-endian order. The header is JSON and the body an Arrow stream for each batch, one behind the other. A record that ends the last segment and is not whole was being written when the process died: nobody was
+promised it, and it is cut off. Any other record that is not whole is damage, and the log is refused with its place.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import StateError
+from penstock.state.files import Files, LocalFiles
+
+_MAGIC = b"PLR1"
+_HEAD = struct.Struct("<4sIQQI")
+_CHECKED = struct.Struct("<IQQ")  # what the checksum covers of the head
+SUFFIX = ".log"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry: its number, what JSON can say of it, and its rows."""
+
+    number: int
+    header: Mapping[str, Any]
+    batches: tuple[pa.RecordBatch, ...] = ()
+
+
+def encode(record: Record) -> bytes:
+    """The bytes of a record."""
+    sink = pa.BufferOutputStream()
+    for batch in record.batches:
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+    body = sink.getvalue().to_pybytes()
+    header = json.dumps(record.header, allow_nan=False, separators=(",", ":")).encode()
+    checked = _CHECKED.pack(len(header), len(body), record.number)
+    checksum = zlib.crc32(body, zlib.crc32(header, zlib.crc32(checked)))
+    return b"".join(
+        (_HEAD.pack(_MAGIC, len(header), len(body), record.number, checksum), header, body)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """Why the bytes at an offset are no record."""
+
+    why: str
+    offset: int
+
+
+def _decode(content: memoryview, offset: int) -> tuple[Record, int] | _Damage:
+    """The record at an offset and where it ends."""
+    if len(content) - offset < _HEAD.size:
+        return _Damage("the head of a record is cut off", offset)
+    magic, header_size, body_size, number, checksum = _HEAD.unpack_from(content, offset)
+    if magic != _MAGIC:
+        return _Damage("there is no record", offset)
+    start = offset + _HEAD.size
+    end = start + header_size + body_size
+    if end > len(content):
+        return _Damage(f"record {number} is cut off", offset)
+    checked = _CHECKED.pack(header_size, body_size, number)
+    if zlib.crc32(content[start:end], zlib.crc32(checked)) != checksum:
+        return _Damage(f"record {number} has another checksum", offset)
+    body = pa.py_buffer(content[start + header_size : end])
+    return Record(number, json.loads(bytes(content[start : start + header_size])), _batches(body)), end
+
+
+def _batches(body: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
+    batches: list[pa.RecordBatch] = []
+    source = pa.BufferReader(body)
+    while source.tell() < body.size:
+        with pa.ipc.open_stream(source) as reader:
+            batches.extend(reader)
+    return tuple(batches)
+
+
+def _has_record(content: memoryview, offset: int) -> bool:
+    """Whether a whole record begins anywhere behind an offset: what is before it was whole once."""
+    text = bytes(content[offset:])
+    at = text.find(_MAGIC)
+    while at >= 0:
+        if not isinstance(_decode(content, offset + at), _Damage):
+            return True
+        at = text.find(_MAGIC, at + 1)
+    return False
+
+
+class RecordLog:
+    """The log of a folder, open for appending. One process has it at a time; its caller sees to that."""
+
+    def __init__(self, folder: Path, *, first: int = 1, files: Files | None = None) -> None:
+        """Open the log, or begin one with the record `first`. `records` gives what is in it."""
+        self._folder = folder
+        self._files = files or LocalFiles()
+        self._files.make_folder(folder)
+        self._starts = self._segments()
+        self._handle: int | None = None
+        self._size = 0  # of the last segment, up to its last whole record
+        self._unsynced = False
+        self._failed: BaseException | None = None
+        self.next = first
+        """The number of the next record."""
+
+    # Reading
+
+    def records(self, first: int) -> Iterator[Record]:
+        """Yield the records from a number on; then the log is open for appending behind them.
+
+        StateError when a record between is missing or damaged.
+        """
+        self.next = first
+        segments = [start for at, start in enumerate(self._starts) if self._end_of(at) > first]
+        if segments and segments[0] > first:
+            raise self._error(segments[0], 0, f"the records {first} to {segments[0] - 1} are missing")
+        for start in segments:
+            yield from self._read_segment(start, first, is_last=start == self._starts[-1])
+
+    def _end_of(self, at: int) -> float:
+        """The first number behind a segment."""
+        return self._starts[at + 1] if at + 1 < len(self._starts) else float("inf")
+
+    def _read_segment(self, start: int, first: int, *, is_last: bool) -> Iterator[Record]:
+        content = memoryview(self._path(start).read_bytes())
+        offset = 0
+        number = start
+        while offset < len(content):
+            decoded = _decode(content, offset)
+            if isinstance(decoded, _Damage):
+                if not is_last or _has_record(content, offset + 1):
+                    raise self._error(start, offset, decoded.why)
+                self._cut(start, offset)
+                break
+            record, offset = decoded
+            if record.number != number:
+                raise self._error(start, offset, f"record {record.number} stands where {number} is expected")
+            number += 1
+            if record.number >= first:
+                self.next = number
+                yield record
+        self._size = offset
+
+    def _cut(self, start: int, size: int) -> None:
+        """Cut off what a dying process had begun to write."""
+        handle = self._files.create(self._path(start))
+        try:
+            self._files.truncate(handle, size)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+
+    # Writing
+
+    def append(self, header: Mapping[str, Any], batches: Sequence[pa.RecordBatch] = ()) -> None:
+        """Write a record; when it raises, the log is what it was.
+
+        StateError when an earlier error has left the log in a state that nobody knows: it must be opened again.
+        """
+        if self._failed is not None:
+            raise StateError(
+                f"the log of the flow could not be written: {self._failed}",
+                code="FLOW_LOG_FAILED",
+                hint="free space or repair the disk, then open the flow again: all ticks that returned are in it",
+                where=str(self._folder),
+            )
+        content = encode(Record(self.next, header, tuple(batches)))
+        handle = self._segment()
+        try:
+            self._files.append(handle, content)
+        except BaseException as error:
+            self._take_back(handle, error)
+            raise
+        self._size += len(content)
+        self.next += 1
+        self._unsynced = True
+
+    def _take_back(self, handle: int, error: BaseException) -> None:
+        try:
+            self._files.truncate(handle, self._size)
+        except BaseException:
+            self._failed = error
+            raise
+
+    def sync(self) -> None:
+        """Return when all records are on the disk. After an error nobody knows what is: the log takes no more records."""
+        if self._unsynced and self._handle is not None:
+            try:
+                self._files.sync(self._handle)
+            except BaseException as error:
+                self._failed = error
+                raise
+            self._unsynced = False
+
+    def _segment(self) -> int:
+        """The handle of the last segment; the first record of a segment makes it."""
+        if self._handle is None:
+            if not self._starts:
+                self._begin_segment()
+            else:
+                self._handle = self._files.create(self._path(self._starts[-1]))
+        assert self._handle is not None
+        return self._handle
+
+    def _begin_segment(self) -> None:
+        self._handle = self._files.create(self._path(self.next))
+        self._files.sync_folder(self._folder)
+        self._starts.append(self.next)
+        self._size = 0
+
+    def rotate(self) -> int:
+        """Let the next record begin a segment, and return its number; `drop_before` can then drop the others."""
+        self.sync()
+        if self._starts and self._starts[-1] < self.next:
+            self.close()
+            self._begin_segment()
+        return self.next
+
+    def drop_before(self, number: int) -> None:
+        """Drop the segments all of whose records are before a number."""
+        while len(self._starts) > 1 and self._starts[1] <= number:
+            self._files.remove(self._path(self._starts[0]))
+            del self._starts[0]
+
+    def size(self) -> int:
+        """Bytes of the last segment."""
+        return self._size
+
+    def close(self) -> None:
+        """Sync and give the file back."""
+        if self._handle is not None:
+            self.sync()
+            self._files.close(self._handle)
+            self._handle = None
+
+    def _path(self, start: int) -> Path:
+        return self._folder / f"{start:020d}{SUFFIX}"
+
+    def _segments(self) -> list[int]:
+        names = [name for name in self._files.names(self._folder) if name.endswith(SUFFIX)]
+        return [int(name.removesuffix(SUFFIX)) for name in names]
+
+    def _error(self, start: int, offset: int, why: str) -> StateError:
+        return StateError(
+            f"the log is damaged: {why}",
+            code="STATE_LOG_DAMAGED",
+            hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
+            where=f"{self._path(start)}, byte {offset}",
+        )
