@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 
-from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
 from penstock.engine.graph import Graph
 from penstock.engine.suspension import after_resume, resumed_with
-from penstock.engine.tick import Ticked, finish, summed_up, view_steps
-from penstock.errors import StateError
+from penstock.engine.tick import Staged, Ticked, run_atomically, summed_up, view_steps
 
 
 def run_resume(graph: Graph, name: str) -> Ticked:
@@ -18,29 +15,18 @@ def run_resume(graph: Graph, name: str) -> Ticked:
 
     The tick has the time of the last one, so that the view belongs to the same moment as what it reads.
     """
+    return run_atomically(graph, lambda: _stage(graph, name))
+
+
+def _stage(graph: Graph, name: str) -> Staged:
     started = perf_counter()
     tick = Tick(graph.state.ticks + 1, graph.state.micros)
     views = resumed_with(graph, name)
-    final = False
-    try:
-        with plain_pages():
-            stepped = graph.kernel.resume(views, tick)
-            resumed = [view for view in views if view not in stepped.failures]
-            suspended = after_resume(graph, resumed, stepped.failures)
-            if name in stepped.failures:
-                graph.state.suspended = suspended
-                raise stepped.failures[name].error
-            ticked = Ticked(
-                summed_up(tick, view_steps(graph, stepped, suspended, resumed), started), stepped.outputs
-            )
-            final = True
-            finish(graph, tick, suspended)
-    except BaseException as error:
-        if not final:
-            graph.kernel.rollback()
-            raise
-        if isinstance(error, StateError):
-            raise
-        finish(graph, tick, suspended)
-        return replace(ticked, interrupt=error)
-    return ticked
+    stepped = graph.kernel.resume(views, tick)
+    resumed = [view for view in views if view not in stepped.failures]
+    suspended = after_resume(graph, resumed, stepped.failures)
+    if name in stepped.failures:
+        graph.state.suspended = suspended
+        raise stepped.failures[name].error
+    summary = summed_up(tick, view_steps(graph, stepped, suspended, resumed), started)
+    return Staged(tick, Ticked(summary, stepped.outputs), suspended)

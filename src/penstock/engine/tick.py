@@ -11,7 +11,7 @@ All that may fail is before 4: an error in 1 to 3 leaves everything as it was. 4
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -71,45 +71,62 @@ class _Memory:
     digests: Sequence[bytes]  # of batches to know again
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A tick that has been stepped and summed up, and may still be undone: what makes it final are assignments."""
+
+    tick: Tick
+    ticked: Ticked
+    suspended: dict[str, Suspension]
+    memory: Sequence[_Memory] = ()
+
+
 def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
-    started = perf_counter()
-    state = graph.state
-    tick = Tick(state.ticks + 1, max(micros, state.micros))
-    final = False
+    return run_atomically(graph, lambda: _stage(graph, fed, micros))
+
+
+def run_atomically(graph: Graph, stage: Callable[[], Staged]) -> Ticked:
+    """Stage a tick and make it final; an error before that undoes it, an interrupt after that is handed to the caller."""
+    staged: Staged | None = None
     try:
         with plain_pages():
-            admitted = _without_replays(graph, fed)
-            on_time, late = _without_late(graph, admitted.batches)
-            stepped = graph.kernel.step(_changes(graph, on_time), tick, optional=optional_views(graph))
-            failed = suspensions(stepped.failures, tick.number)
-            suspended = {**state.suspended, **failed}
-            summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
-            memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
-            views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
-            ticked = Ticked(summary, views, suspended=failed)
-            final = True
-            finish(graph, tick, suspended, memory)
+            staged = stage()
+            _finish(graph, staged)
     except BaseException as error:
-        if not final:
+        if staged is None:
             graph.kernel.rollback()
             raise
         if isinstance(error, StateError):
             raise
-        finish(graph, tick, suspended, memory)
-        return replace(ticked, interrupt=error)
-    return ticked
+        _finish(graph, staged)
+        return replace(staged.ticked, interrupt=error)
+    return staged.ticked
 
 
-def finish(
-    graph: Graph, tick: Tick, suspended: dict[str, Suspension], memory: Sequence[_Memory] = ()
-) -> None:
+def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
+    started = perf_counter()
+    state = graph.state
+    tick = Tick(state.ticks + 1, max(micros, state.micros))
+    admitted = _without_replays(graph, fed)
+    on_time, late = _without_late(graph, admitted.batches)
+    stepped = graph.kernel.step(_changes(graph, on_time), tick, optional=optional_views(graph))
+    failed = suspensions(stepped.failures, tick.number)
+    suspended = {**state.suspended, **failed}
+    summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
+    memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
+    views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
+    return Staged(tick, Ticked(summary, views, suspended=failed), suspended, memory)
+
+
+def _finish(graph: Graph, staged: Staged) -> None:
     """Make the step final; after an interrupt it is called again."""
     graph.kernel.commit()
-    for source in memory:
+    for source in staged.memory:
         _remember(source)
     state = graph.state
-    state.suspended, state.ticks, state.micros = suspended, tick.number, tick.micros
+    state.suspended = staged.suspended
+    state.ticks, state.micros = staged.tick.number, staged.tick.micros
 
 
 def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
