@@ -8,7 +8,7 @@ A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -149,3 +149,7 @@ class Kernel(Protocol):
 
         A view whose states are not all there is filled from the rows of what it reads, as a new one.
         """
+
+    @property
+    def loaded(self) -> Collection[StateKey]:
+        """The states that were taken from what `load` was given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,6 +35,7 @@ class LocalKernel(Kernel):
         self._changed_views: dict[str, ViewVertex] = {}
         self._recomputing = False
         self._images: Mapping[StateKey, Image] = {}
+        self._loaded: set[StateKey] = set()
 
     # Declaring
 
@@ -253,6 +254,12 @@ class LocalKernel(Kernel):
 
     def load(self, images: Mapping[StateKey, Image]) -> None:
         self._images = images
+        if images:
+            self._loaded = set()
+
+    @property
+    def loaded(self) -> Collection[StateKey]:
+        return self._loaded
 
     def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
         """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""
@@ -263,6 +270,7 @@ class LocalKernel(Kernel):
             return False
         for key, state in states:
             state.load(self._images[key])
+            self._loaded.add(key)
         for vertex_id in vertex_ids:
             self._circuit.vertices[vertex_id].gave = True
         return True

@@ -82,14 +82,7 @@ class RecomputeEvent:
 
 
 Event = (
-    TickEvent
-    | SourceEvent
-    | ViewEvent
-    | DropEvent
-    | ResumeEvent
-    | RejectEvent
-    | ClearEvent
-    | RecomputeEvent
+    TickEvent | SourceEvent | ViewEvent | DropEvent | ResumeEvent | RejectEvent | ClearEvent | RecomputeEvent
 )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,26 +17,26 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.data.huge_pages import plain_pages
-from penstock.engine import definition, feed, feeder, read, registration
+from penstock.engine import definition, feed, feeder, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
+from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
+from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
+from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
 from penstock.engine.names import one_of, registered
-from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Ticked, newest, run_tick
+from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
 from penstock.spark import catalyst
-from penstock.state.limits import LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,11 +62,25 @@ class IncrementalFlow:
         *,
         name: str | None = None,
         clock: Callable[[], int] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        durability: Durability | None = None,
+        sync: Sync = "tick",
+        checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
+        """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
+
+        `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
+        disk of this machine. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
+        lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
+        by `checkpoint_every` bytes.
+        """
         self.name = name
         self._session = session
         self._own_session = session is None
         self._clock = clock or (lambda: time.time_ns() // 1000)
+        self.durability = check_durability(durability, path)
+        self._directory: FlowDirectory | None = None
+        self._journal: Journal = NoJournal()
         self._graph = Graph()
         self._pending: list[Fed] = []
         self._changelogs: dict[str, Changelog] = {}
@@ -73,6 +89,17 @@ class IncrementalFlow:
         self._registering = RLock()
         self._lock = RLock()
         self._session_lock = Lock()
+        if path is not None:
+            self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
+
+    def _open(self, directory: FlowDirectory) -> None:
+        try:
+            self._graph, name = replay.opened(directory, lambda: self.session)
+        except BaseException:
+            directory.close()
+            raise
+        self.name = self.name or name
+        self._directory = self._journal = directory
 
     # Saving
 
@@ -134,6 +161,11 @@ class IncrementalFlow:
                 lateness=lateness,
             )
             registration.add_source(self._graph, spec)
+            try:
+                self._journal.append(SourceEvent(spec))
+            except BaseException:
+                registration.drop_source(self._graph, name)
+                raise
 
     def register_view(
         self, name: str, query: str | DataFrame, *, on_error: OnError = "reject"
@@ -213,12 +245,16 @@ class IncrementalFlow:
         """
         with self._lock:
             self._refuse_ended()
-            return self._publish_tick(partial(run_resume, self._graph, self._graph.find_view(name).name))
+            return self._publish_tick(
+                partial(run_resume, self._graph, self._graph.find_view(name).name, self._journal)
+            )
 
     def drop_view(self, name: str) -> None:
         """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
         with self._registering, self._lock:
             name = self._graph.find_view(name).name
+            self._graph.refuse_read("view", name)
+            self._journal.append(DropEvent(name, is_view=True))
             registration.drop_view(self._graph, name)
             changelog = self._changelogs.pop(name, None)
         if changelog is not None:
@@ -228,6 +264,8 @@ class IncrementalFlow:
         """Take a source out, with its rows and those that wait for a step. Refused while views read it or a query feeds it."""
         with self._registering, self._lock:
             name = self._graph.find_source(name).name
+            registration.refuse_used(self._graph, name)
+            self._journal.append(DropEvent(name, is_view=False))
             registration.drop_source(self._graph, name)
             self._pending = [batch for batch in self._pending if batch.source != name]
 
@@ -362,8 +400,8 @@ class IncrementalFlow:
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
-            self._graph.kernel.recompute_always()
-            self._graph.state.recomputing = True
+            self._journal.append(RecomputeEvent())
+            replay.recompute_always(self._graph)
 
     # Reading
 
@@ -415,7 +453,12 @@ class IncrementalFlow:
         at most 100,000 rows and 64 MiB per source. `metrics()` counts older ones that are gone.
         """
         with self._lock:
-            return read.quarantined(self._graph, source, clear=clear)
+            rows = read.quarantined(self._graph, source)
+            if clear:
+                event = ClearEvent(self._graph.find_source(source).name)
+                self._journal.append(event)
+                replay.apply(self._graph, event, lambda: self.session)
+            return rows
 
     def reload_static(self, name: str) -> StepSummary:
         """Load a table of the session again, and bring the views that join it up to date in one tick."""
@@ -447,6 +490,8 @@ class IncrementalFlow:
         finally:
             for changelog in list(self._changelogs.values()):
                 changelog.close()
+            if self._directory is not None:
+                self._directory.close()
             if self._own_session and self._session is not None:
                 self._session.stop()
 
@@ -462,7 +507,7 @@ class IncrementalFlow:
         return max(self._clock(), self._graph.state.micros)
 
     def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
-        return self._publish_tick(partial(run_tick, self._graph, fed, self._now()))
+        return self._publish_tick(partial(run_tick, self._graph, fed, self._now(), self._journal))
 
     def _publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
         """Run a tick and hand over what it has changed."""
@@ -474,8 +519,13 @@ class IncrementalFlow:
             raise
         if ticked.interrupt is not None:
             raise ticked.interrupt
-        self._maintain()
+        maintain(self._graph)
+        if self._directory is not None and self._directory.is_due():
+            self._take_checkpoint(self._directory)
         return ticked.summary
+
+    def _take_checkpoint(self, directory: FlowDirectory) -> None:
+        directory.checkpoint(replay.describe(self._graph, self.name), self._graph.kernel.save())
 
     def _publish(self, ticked: Ticked) -> None:
         for name, suspension in ticked.suspended.items():
@@ -491,16 +541,15 @@ class IncrementalFlow:
                 changelog.lose(self._graph.state.ticks, error)
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
-        registration.install(self._graph, replace(prepared, on_error=on_error), self._now())
-        self._maintain()
-
-    def _maintain(self) -> None:
+        micros, view = self._now(), prepared.view
+        registration.install(self._graph, replace(prepared, on_error=on_error), micros)
         try:
-            with plain_pages():
-                self._graph.kernel.maintain(LIMITS.fuel)
-        except Exception:
-            # The tick is final, and what was left undone is done after a later one.
-            LOG.warning("state could not be merged after tick %d", self._graph.state.ticks, exc_info=True)
+            statics = tuple((entry.spec.name, rows) for entry, rows in prepared.statics)
+            self._journal.append(ViewEvent(view, on_error, micros, statics))
+        except BaseException:
+            registration.drop_view(self._graph, view.name)
+            raise
+        maintain(self._graph)
 
     def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
         """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
@@ -535,12 +584,9 @@ class IncrementalFlow:
     def _reject(self, batch: Fed, error: PenstockError) -> None:
         """Quarantine the first batch that waits."""
         LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
-        state = self._graph.sources[batch.source].state
-        rows = QuarantinedRows(f"rejected: {error.code}: {error.message}", batch.delta)
-        quarantine, ordinal = state.quarantine.extended([rows]), newest(state.ordinal, batch.ordinal)
-        # Assignments only, so that an interrupt cannot come in between.
-        state.quarantine, state.ordinal = quarantine, ordinal
-        state.rejected += 1
+        reason = f"rejected: {error.code}: {error.message}"
+        self._journal.append(RejectEvent(batch, reason))
+        replay.reject(self._graph, batch, reason)
         del self._pending[0]
 
     def _refuse_ended(self) -> None:

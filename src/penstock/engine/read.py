@@ -62,12 +62,10 @@ def lookup(graph: Graph, name: str, key: Mapping[str, Any]) -> pa.Table:
     return to_table(consolidate(graph.kernel.lookup(entry.name, positions, values)), entry.fields)
 
 
-def quarantined(graph: Graph, source: str, *, clear: bool) -> pa.Table:
+def quarantined(graph: Graph, source: str) -> pa.Table:
     """The quarantined rows of a source, with `_weight` and `_reason`."""
     entry = graph.find_source(source)
     rows, reasons = entry.state.quarantine.rows(entry.spec.types)
-    if clear:
-        entry.state.quarantine.clear()
     return to_batch(rows, entry.fields).to_arrow().append_column("_reason", pa.array(reasons, pa.string()))
 
 

@@ -135,14 +135,19 @@ def drop_view(graph: Graph, name: str) -> None:
 
 def drop_source(graph: Graph, name: str) -> None:
     """Take out a source that no view reads and no query feeds."""
+    refuse_used(graph, name)
+    graph.kernel.drop(name)
+    del graph.sources[name]
+    del graph.state.sources[name]
+
+
+def refuse_used(graph: Graph, name: str) -> None:
+    """StateError when views read a source, or a query feeds it."""
     graph.refuse_read("source", name)
     if graph.sources[name].query is not None:
         raise StateError(
             f"source '{name}' is fed by a streaming query", code="FLOW_IN_USE", hint="stop the query first"
         )
-    graph.kernel.drop(name)
-    del graph.sources[name]
-    del graph.state.sources[name]
 
 
 def load(frame: DataFrame, spec: SourceSpec) -> Delta:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from time import perf_counter
 
 from penstock.data.tick import Tick
+from penstock.engine.event import ResumeEvent
 from penstock.engine.graph import Graph
 from penstock.engine.suspension import after_resume, resumed_with
-from penstock.engine.tick import Staged, Ticked, run_atomically, summed_up, view_steps
+from penstock.engine.tick import Journal, Staged, Ticked, run_atomically, summed_up, view_steps
 
 
-def run_resume(graph: Graph, name: str) -> Ticked:
+def run_resume(graph: Graph, name: str, journal: Journal) -> Ticked:
     """Fill a suspended view from the rows that are there; when it fails again, it stays suspended with the new error.
 
     The tick has the time of the last one, so that the view belongs to the same moment as what it reads.
     """
-    return run_atomically(graph, lambda: _stage(graph, name))
+    return run_atomically(graph, lambda: _stage(graph, name), ResumeEvent(name), journal)
 
 
 def _stage(graph: Graph, name: str) -> Staged:

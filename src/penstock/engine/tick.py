@@ -3,17 +3,20 @@
 1. Leave out batches that came before, and rows that come too late.
 2. Step the kernel, without the views that fail and may be suspended.
 3. Sum up what happened, and what the flow must remember of it.
-4. Commit the kernel.
-5. Remember.
+4. Write the event to the journal.
+5. Commit the kernel.
+6. Remember.
 
-All that may fail is before 4: an error in 1 to 3 leaves everything as it was. 4 and 5 may be interrupted anywhere and are then done again.
+All that may fail is before 5: an error in 1 to 4 leaves everything as it was. 5 and 6 may be interrupted anywhere and are then done again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from penstock.circuit.kernel import Stepped
 from penstock.data.delta import Delta, concat
 from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
+from penstock.engine.event import Event, TickEvent
 from penstock.engine.flow_state import SourceState
 from penstock.engine.graph import Fed, Graph, SourceEntry
 from penstock.engine.lateness import Sorted, describe_late, sort_out
@@ -31,7 +35,9 @@ from penstock.engine.suspension import optional_views, suspensions
 from penstock.engine.upsert import replace_by_key
 from penstock.errors import StateError
 from penstock.plan.suspension import Suspension
+from penstock.state.limits import LIMITS
 
+LOG = logging.getLogger("penstock.flow")
 MISSING = "retracted, but not there"
 
 
@@ -81,20 +87,42 @@ class Staged:
     memory: Sequence[_Memory] = ()
 
 
-def run_tick(graph: Graph, fed: Sequence[Fed], micros: int) -> Ticked:
+class Journal(Protocol):
+    """Where events are written before they are final."""
+
+    @property
+    def position(self) -> int:
+        """How many events were written."""
+
+    def append(self, event: Event) -> None:
+        """Write an event; when it raises, the event is not written."""
+
+
+class NoJournal:
+    """A flow that lasts as long as its process."""
+
+    position = 0
+
+    def append(self, event: Event) -> None:
+        self.position += 1
+
+
+def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, journal: Journal) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
-    return run_atomically(graph, lambda: _stage(graph, fed, micros))
+    return run_atomically(graph, lambda: _stage(graph, fed, micros), TickEvent(micros, tuple(fed)), journal)
 
 
-def run_atomically(graph: Graph, stage: Callable[[], Staged]) -> Ticked:
-    """Stage a tick and make it final; an error before that undoes it, an interrupt after that is handed to the caller."""
+def run_atomically(graph: Graph, stage: Callable[[], Staged], event: Event, journal: Journal) -> Ticked:
+    """Stage a tick, write its event, and make it final; an error before that undoes it, a later one is handed to the caller."""
     staged: Staged | None = None
+    position = journal.position
     try:
         with plain_pages():
             staged = stage()
+            journal.append(event)
             _finish(graph, staged)
     except BaseException as error:
-        if staged is None:
+        if staged is None or journal.position == position:
             graph.kernel.rollback()
             raise
         if isinstance(error, StateError):
@@ -102,6 +130,16 @@ def run_atomically(graph: Graph, stage: Callable[[], Staged]) -> Ticked:
         _finish(graph, staged)
         return replace(staged.ticked, interrupt=error)
     return staged.ticked
+
+
+def maintain(graph: Graph) -> None:
+    """Merge and compact state behind a tick or a registration."""
+    try:
+        with plain_pages():
+            graph.kernel.maintain(LIMITS.fuel)
+    except Exception:
+        # The tick is final, and what was left undone is done after a later one.
+        LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)
 
 
 def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import StateError
-from penstock.state.data_file import ImageReader, ImageWriter, Json, damaged, extents, reusable
+from penstock.state.data_file import (
+    ImageReader,
+    ImageWriter,
+    Json,
+    WrittenArray,
+    damaged,
+    extents,
+    written_arrays,
+)
 from penstock.state.files import Files, LocalFiles
 from penstock.state.state import Image
 
@@ -59,15 +67,15 @@ class CheckpointFolder:
         self.folder = folder
         self._files = files or LocalFiles()
         self._name = uuid.uuid4().hex  # under which slot arrays remember what they have to write here
-        # What the last checkpoint that this object has written or restored has described; None when that is not known.
-        self._described: Mapping[str, Json] | None = None
+        # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
+        self._written: Mapping[str, WrittenArray] = {}
 
     # Writing
 
     def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`."""
         number = max(self.numbers(), default=0) + 1
-        earlier, self._described = self._described, None
+        earlier, self._written = self._written, {}
         writer = ImageWriter(f"data-{number:06d}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
         return Staged(number, flow, states, writer)
@@ -87,7 +95,7 @@ class CheckpointFolder:
         files.sync_folder(folder)
         files.replace(part, target)
         files.sync_folder(folder)
-        self._described = staged.writer.described
+        self._written = staged.writer.written
         self._prune(keep)
         return manifest
 
@@ -141,16 +149,22 @@ class CheckpointFolder:
         reader.verify(list(manifest.states.values()))
         return {name: reader.image(described) for name, described in manifest.states.items()}
 
-    def continue_from(self, manifest: Manifest, images: Mapping[str, Image]) -> None:
+    def continue_from(
+        self, manifest: Manifest, read: Mapping[str, Image], restored: Mapping[str, Image]
+    ) -> None:
         """Let the next checkpoint write what changes from now on.
 
-        `images` are the states that were restored as they are in the manifest, saved again; no tick has come in between.
+        `read` are the states as `images` gave them, and `restored` those that were loaded from there, saved again before any tick.
         """
-        earlier = {path: array for name in images for path, array in reusable(name, manifest.states[name])}
-        writer = ImageWriter("", self._name, earlier)
-        for name, image in images.items():
+        self._written = {
+            path: written
+            for name, image in restored.items()
+            for path, written in written_arrays(name, manifest.states[name], read[name], image)
+        }
+        # Slot arrays remember from now on what is written to them.
+        writer = ImageWriter("", self._name, {})
+        for name, image in restored.items():
             writer.describe(name, image)
-        self._described = earlier
 
     def _path(self, number: int) -> Path:
         return self.folder / f"checkpoint-{number:06d}.json"

@@ -11,13 +11,14 @@ import mmap
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.data.arrays import Positions
 from penstock.errors import StateError
 from penstock.state.slot_array import ChangedSlots, MappedRows, Version
 from penstock.state.state import Image
@@ -31,22 +32,34 @@ Json = dict[str, Any]
 Content = Callable[[], Iterator[memoryview]]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenArray:
+    """An array that a checkpoint has: how it is described there, and which one it is; a slot array knows itself what has changed."""
+
+    described: Json
+    array: ref[Any] | None = None
+
+    def is_of(self, array: Any) -> bool:
+        """Whether this is the array that was written, and not another one under its name."""
+        return self.array is not None and self.array() is array
+
+
 class ImageWriter:
     """Writes images of states into one data file.
 
     `describe` is called between ticks and takes microseconds: it notes what is to be written. `content` gives the bytes of the data
-    file, in another thread if that is wanted, and completes the descriptions. `earlier` are the descriptions of arrays in the
-    checkpoint before, by their paths: what has not changed since is not written again. None when nothing is known of it.
+    file, in another thread if that is wanted, and completes the descriptions. `earlier` are the arrays of the checkpoint
+    before, by their paths: what has not changed since is not written again.
     """
 
-    def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, Json] | None) -> None:
+    def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, WrittenArray]) -> None:
         self._file = file
         self._checkpoint = checkpoint
-        self._earlier = earlier or {}
+        self._earlier = earlier
         self._waiting: list[tuple[Json, Callable[[Json], Iterator[memoryview]]]] = []
         self._size = 0
-        self.described: dict[str, Json] = {}
-        """The descriptions of arrays that a later checkpoint need not write again, by their paths."""
+        self.written: dict[str, WrittenArray] = {}
+        """The arrays that a later checkpoint need not write again, by their paths."""
 
     def describe(self, path: str, image: Image) -> Json:
         """An image as JSON; the descriptions of arrays are complete when `content` has come to its end."""
@@ -80,19 +93,20 @@ class ImageWriter:
         if isinstance(array, Version):
             changed = array.changes(self._checkpoint)
             described: Json = {}
+            before = None if earlier is None else earlier.described
             self._waiting.append(
-                (described, lambda described: self._slots(described, array, changed, earlier))
+                (described, lambda described: self._slots(described, array, changed, before))
             )
-        elif fixed and earlier is not None:
-            described = earlier
-        elif isinstance(array, pa.Array):
-            described = {"type": "arrow"}
-            self._waiting.append((described, lambda described: self._arrow(described, array)))
-        else:
-            described = {}
-            self._waiting.append((described, lambda described: self._numpy(described, np.asarray(array))))
-        if fixed or isinstance(array, Version):
-            self.described[path] = described
+            self.written[path] = WrittenArray(described)
+            return described
+        if fixed and earlier is not None and earlier.is_of(array):
+            self.written[path] = earlier
+            return earlier.described
+        described = {}
+        write = self._arrow if isinstance(array, pa.Array) else self._numpy
+        self._waiting.append((described, lambda described: write(described, array)))
+        if fixed:
+            self.written[path] = WrittenArray(described, ref(array))
         return described
 
     def _slots(
@@ -121,7 +135,8 @@ class ImageWriter:
         yield from self._extent(described, rows, align=mmap.ALLOCATIONGRANULARITY)
         described.update(type=kind.str, shape=list(shape), rows=shape[0], slots=True)
 
-    def _numpy(self, described: Json, array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
+    def _numpy(self, described: Json, rows: Any) -> Iterator[memoryview]:
+        array = np.asarray(rows)
         content = _bytes(array)
         yield from self._extent(described, lambda: iter((content,)))
         described.update(type=array.dtype.str, shape=list(array.shape))
@@ -133,6 +148,7 @@ class ImageWriter:
             writer.write_batch(batch)
         content = memoryview(sink.getvalue())
         yield from self._extent(described, lambda: iter((content,)))
+        described["type"] = "arrow"
 
     def _extent(self, described: Json, content: Content, *, align: int = _ALIGNED) -> Iterator[memoryview]:
         gap = -self._size % align
@@ -164,12 +180,19 @@ def extents(described: Json) -> Iterator[Json]:
         yield from extents(part)
 
 
-def reusable(path: str, described: Json) -> Iterator[tuple[str, Json]]:
-    """The descriptions of an image's arrays by their paths, as `ImageWriter` takes them."""
+def written_arrays(
+    path: str, described: Json, read: Image, restored: Image
+) -> Iterator[tuple[str, WrittenArray]]:
+    """The arrays of a state that was restored, by their paths, as far as they are still those that were read."""
     for name, array in described.get("arrays", {}).items():
-        yield f"{path}/{name}", array
+        current = restored.arrays.get(name)
+        if isinstance(current, Version):
+            yield f"{path}/{name}", WrittenArray(array)
+        elif current is not None and current is read.arrays[name]:
+            yield f"{path}/{name}", WrittenArray(array, ref(current))
     for role, part in described.get("parts", {}).items():
-        yield from reusable(f"{path}/{role}", part)
+        if role in restored.parts:
+            yield from written_arrays(f"{path}/{role}", part, read.parts[role], restored.parts[role])
 
 
 class ImageReader:

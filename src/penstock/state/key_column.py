@@ -236,9 +236,12 @@ class Heap:
 
     def save(self) -> Image:
         chunks, starts, _ = self._before
-        names = [f"{self._generation} {start} {len(chunk)}" for chunk, start in zip(chunks, starts, strict=True)]
+        names = [
+            f"{self._generation} {start} {len(chunk)}" for chunk, start in zip(chunks, starts, strict=True)
+        ]
         parts = {
-            name: Image(arrays={"values": chunk}, fixed=True) for name, chunk in zip(names, chunks, strict=True)
+            name: Image(arrays={"values": chunk}, fixed=True)
+            for name, chunk in zip(names, chunks, strict=True)
         }
         return Image({"generation": self._generation, "chunks": names}, parts=parts)
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -48,9 +49,7 @@ def encode(record: Record) -> bytes:
     header = json.dumps(record.header, allow_nan=False, separators=(",", ":")).encode()
     checked = _CHECKED.pack(len(header), len(body), record.number)
     checksum = zlib.crc32(body, zlib.crc32(header, zlib.crc32(checked)))
-    return b"".join(
-        (_HEAD.pack(_MAGIC, len(header), len(body), record.number, checksum), header, body)
-    )
+    return b"".join((_HEAD.pack(_MAGIC, len(header), len(body), record.number, checksum), header, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,10 @@ class RecordLog:
         self._starts = self._segments()
         self._handle: int | None = None
         self._size = 0  # of the last segment, up to its last whole record
-        self._unsynced = False
+        self._synced = 0  # the first record that may not be on the disk
+        self._segment_lock = (
+            Lock()
+        )  # segments are synced and dropped in other threads than the one that appends
         self._failed: BaseException | None = None
         self.next = first
         """The number of the next record."""
@@ -164,53 +166,113 @@ class RecordLog:
 
     # Writing
 
-    def append(self, header: Mapping[str, Any], batches: Sequence[pa.RecordBatch] = ()) -> None:
-        """Write a record; when it raises, the log is what it was.
+    def append(
+        self, header: Mapping[str, Any], batches: Sequence[pa.RecordBatch] = (), *, sync: bool = True
+    ) -> None:
+        """Write a record, and sync it; when it raises, the log is what it was.
 
-        StateError when an earlier error has left the log in a state that nobody knows: it must be opened again.
+        StateError when the record cannot be written, or when an earlier error has left the log in a state that nobody knows.
         """
         if self._failed is not None:
-            raise StateError(
-                f"the log of the flow could not be written: {self._failed}",
-                code="FLOW_LOG_FAILED",
-                hint="free space or repair the disk, then open the flow again: all ticks that returned are in it",
-                where=str(self._folder),
-            )
+            raise self._broken()
         content = encode(Record(self.next, header, tuple(batches)))
-        handle = self._segment()
+        size = self._size
         try:
-            self._files.append(handle, content)
+            self._files.append(self._segment(), content)
+            self._size += len(content)
+            self.next += 1
+            if sync:
+                self.sync()
         except BaseException as error:
-            self._take_back(handle, error)
+            self._take_back(size, error)
+            if isinstance(error, OSError):
+                raise self._unwritten(error) from error
             raise
-        self._size += len(content)
-        self.next += 1
-        self._unsynced = True
 
-    def _take_back(self, handle: int, error: BaseException) -> None:
+    def _take_back(self, size: int, error: BaseException) -> None:
+        """Cut off a record that could not be written or synced."""
+        if self._size > size:
+            self._size = size
+            self.next -= 1
         try:
-            self._files.truncate(handle, self._size)
+            if self._handle is not None:
+                self._files.truncate(self._handle, size)
         except BaseException:
             self._failed = error
             raise
 
+    def _unwritten(self, error: OSError) -> StateError:
+        if self._failed is not None:
+            return self._broken()
+        return StateError(
+            f"the log of the flow could not be written: {error}",
+            code="FLOW_LOG",
+            hint="nothing has changed; free space or repair the disk, then feed it again",
+            where=str(self._folder),
+        )
+
+    def _broken(self) -> StateError:
+        return StateError(
+            f"the log of the flow could not be written: {self._failed}; it takes no more ticks",
+            code="FLOW_LOG_FAILED",
+            hint="repair the disk, then open the flow again: every tick that returned is in it",
+            where=str(self._folder),
+        )
+
     def sync(self) -> None:
-        """Return when all records are on the disk. After an error nobody knows what is: the log takes no more records."""
-        if self._unsynced and self._handle is not None:
-            try:
-                self._files.sync(self._handle)
-            except BaseException as error:
-                self._failed = error
-                raise
-            self._unsynced = False
+        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records."""
+        with self._segment_lock:
+            self._sync()
+
+    def _sync(self) -> None:
+        end = self.next
+        if self._handle is None or end <= self._synced:
+            return
+        try:
+            self._files.sync(self._handle)
+        except BaseException as error:
+            self._failed = error
+            raise
+        self._synced = end
+
+    def rotate(self) -> int:
+        """Let the next record begin a segment, and return its number; `drop_before` can then drop the others."""
+        with self._segment_lock:
+            self._close()
+            if self._starts and self._starts[-1] < self.next:
+                self._begin_segment()
+        return self.next
+
+    def drop_before(self, number: int) -> None:
+        """Drop the segments all of whose records are before a number."""
+        with self._segment_lock:
+            while len(self._starts) > 1 and self._starts[1] <= number:
+                self._files.remove(self._path(self._starts[0]))
+                del self._starts[0]
+
+    def size(self) -> int:
+        """Bytes of the last segment."""
+        return self._size
+
+    def close(self) -> None:
+        """Sync and give the file back; a record that is appended later opens it again."""
+        with self._segment_lock:
+            self._close()
+
+    def _close(self) -> None:
+        self._sync()
+        if self._handle is not None:
+            self._files.close(self._handle)
+            self._handle = None
 
     def _segment(self) -> int:
-        """The handle of the last segment; the first record of a segment makes it."""
+        """The handle of the last segment; the first record of a log makes it."""
         if self._handle is None:
-            if not self._starts:
-                self._begin_segment()
-            else:
-                self._handle = self._files.create(self._path(self._starts[-1]))
+            with self._segment_lock:
+                if self._starts:
+                    self._handle = self._files.create(self._path(self._starts[-1]))
+                else:
+                    self._begin_segment()
         assert self._handle is not None
         return self._handle
 
@@ -219,31 +281,6 @@ class RecordLog:
         self._files.sync_folder(self._folder)
         self._starts.append(self.next)
         self._size = 0
-
-    def rotate(self) -> int:
-        """Let the next record begin a segment, and return its number; `drop_before` can then drop the others."""
-        self.sync()
-        if self._starts and self._starts[-1] < self.next:
-            self.close()
-            self._begin_segment()
-        return self.next
-
-    def drop_before(self, number: int) -> None:
-        """Drop the segments all of whose records are before a number."""
-        while len(self._starts) > 1 and self._starts[1] <= number:
-            self._files.remove(self._path(self._starts[0]))
-            del self._starts[0]
-
-    def size(self) -> int:
-        """Bytes of the last segment."""
-        return self._size
-
-    def close(self) -> None:
-        """Sync and give the file back."""
-        if self._handle is not None:
-            self.sync()
-            self._files.close(self._handle)
-            self._handle = None
 
     def _path(self, start: int) -> Path:
         return self._folder / f"{start:020d}{SUFFIX}"

@@ -1,0 +1,196 @@
+"""A flow directory: the log of what happens to a flow, and checkpoints that bound how much of it is replayed.
+
+    lock             locked by the process that has the flow open
+    log/             every event, synced before the call that caused it returns
+    checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
+
+A flow is its newest whole checkpoint and the events behind it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.circuit.kernel import Kernel
+from penstock.circuit.state_key import StateKey
+from penstock.engine.event import Event, decode, encode
+from penstock.errors import StateError
+from penstock.state.checkpoint import CheckpointFolder, Manifest, Staged
+from penstock.state.files import Files, LocalFiles
+from penstock.state.log import RecordLog
+from penstock.state.state import Image
+
+LOG = logging.getLogger("penstock.flow")
+CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
+KEEP = 2
+
+Images = Mapping[StateKey, Image]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The newest checkpoint of a directory."""
+
+    manifest: Manifest
+    images: Images
+
+
+class FlowDirectory:
+    """One flow on a local disk, opened by one process."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sync_ms: int | None = None,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        files: Files | None = None,
+    ) -> None:
+        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once."""
+        self.path = path
+        self._files = files or LocalFiles()
+        self._files.make_folder(path)
+        self._lock = _lock(path)
+        self._checkpoints = CheckpointFolder(path / "checkpoints", self._files)
+        self._log = RecordLog(path / "log", files=self._files)
+        self._checkpoint_every = checkpoint_every
+        self._writing: threading.Thread | None = None
+        self._sync = None if sync_ms is None else _PeriodicSync(self._log, sync_ms)
+        self.error: BaseException | None = None
+        """Why the last checkpoint could not be written."""
+
+    # Opening
+
+    def saved(self) -> Saved | None:
+        """The newest checkpoint, None when there is none; StateError when it is damaged."""
+        numbers = self._checkpoints.numbers()
+        if not numbers:
+            return None
+        manifest = self._checkpoints.read(numbers[-1])
+        images = {state_key(name): image for name, image in self._checkpoints.images(manifest).items()}
+        return Saved(manifest, images)
+
+    def continue_from(self, saved: Saved, kernel: Kernel) -> None:
+        """Let the next checkpoint write what changes from now on, in the states that were restored as they are in `saved`."""
+        restored = {state_name(key): image for key, image in kernel.save().items() if key in kernel.loaded}
+        read = {state_name(key): image for key, image in saved.images.items()}
+        self._checkpoints.continue_from(saved.manifest, read, restored)
+
+    def events(self, first: int) -> Iterator[Event]:
+        """The events from a number of the log on; then the directory takes others."""
+        for record in self._log.records(first):
+            yield decode(record.header, record.batches)
+
+    # Writing
+
+    @property
+    def position(self) -> int:
+        """The number of the next event."""
+        return self._log.next
+
+    def append(self, event: Event) -> None:
+        """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
+        header, batches = encode(event)
+        self._log.append(header, batches, sync=self._sync is None)
+
+    def is_due(self) -> bool:
+        """Whether the log has grown so much that a checkpoint should be taken."""
+        is_writing = self._writing is not None and self._writing.is_alive()
+        return self._log.size() >= self._checkpoint_every and not is_writing
+
+    def checkpoint(self, flow: Mapping[str, Any], images: Images) -> None:
+        """Take a checkpoint of the flow as it is now; called between ticks, and written while ticks go on."""
+        first = self._log.rotate()
+        named = {state_name(key): image for key, image in images.items()}
+        staged = self._checkpoints.stage({**flow, "log": first}, named)
+        self._writing = threading.Thread(target=self._write, args=(staged,), name="penstock-checkpoint")
+        self._writing.start()
+
+    def _write(self, staged: Staged) -> None:
+        self.error = None
+        try:
+            self._checkpoints.write(staged, keep=KEEP)
+            oldest = self._checkpoints.read(self._checkpoints.numbers()[0])
+            self._log.drop_before(oldest.flow["log"])
+        except BaseException as error:
+            # The log has everything: the next checkpoint is tried when it has grown again.
+            self.error = error
+            LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+
+    def wait(self) -> None:
+        """Return when the checkpoint that is being written is there, or has failed."""
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
+
+    def close(self) -> None:
+        """Finish what is being written, and let others open the directory."""
+        self.wait()
+        if self._sync is not None:
+            self._sync.close()
+        try:
+            self._log.close()
+        finally:
+            os.close(self._lock)
+
+
+class _PeriodicSync:
+    """Syncs a log every so many milliseconds."""
+
+    def __init__(self, log: RecordLog, milliseconds: int) -> None:
+        self._log = log
+        self._seconds = milliseconds / 1000
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-log-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self._log.sync()
+            except Exception:
+                # The log takes no more records, so the next tick raises.
+                LOG.warning("the log of a flow could not be synced", exc_info=True)
+                return
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def _lock(path: Path) -> int:
+    """Lock a directory for this process; StateError when another one has it."""
+    handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.read(handle, 100).decode(errors="replace").strip()
+        os.close(handle)
+        raise StateError(
+            f"the flow is open in {owner or 'another process'}",
+            code="FLOW_OPEN",
+            hint="close it there first: flow.close(), or the end of the process",
+            where=str(path),
+        ) from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def state_name(key: StateKey) -> str:
+    """The name of a state in a checkpoint."""
+    return json.dumps([key.node, key.keys, key.role], separators=(",", ":"))
+
+
+def state_key(name: str) -> StateKey:
+    """The state of a name."""
+    node, keys, role = json.loads(name)
+    return StateKey(node, None if keys is None else tuple(keys), role)

@@ -1,0 +1,124 @@
+"""Bring a flow back: its checkpoint, then the events behind it, applied as they were the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.data.delta import Delta
+from penstock.engine import definition, registration
+from penstock.engine.directory import FlowDirectory, Images
+from penstock.engine.event import (
+    ClearEvent,
+    DropEvent,
+    Event,
+    RecomputeEvent,
+    RejectEvent,
+    ResumeEvent,
+    SourceEvent,
+    TickEvent,
+    ViewEvent,
+)
+from penstock.engine.flow_state import FlowState
+from penstock.engine.graph import Fed, Graph, OnError
+from penstock.engine.quarantine import QuarantinedRows
+from penstock.engine.resume import run_resume
+from penstock.engine.session import Session
+from penstock.engine.tick import NoJournal, maintain, newest, run_tick
+from penstock.plan import node as plan
+
+OpenSession = Callable[[], Session]
+
+
+def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str | None]:
+    """The flow of a directory, as it was when it was last open, and its name."""
+    saved = directory.saved()
+    graph, name, first = Graph(), None, 1
+    if saved is not None:
+        flow = saved.manifest.flow
+        graph, name, first = (
+            rebuilt(flow, saved.images, session),
+            definition.loads(flow["definition"]).name,
+            flow["log"],
+        )
+        directory.continue_from(saved, graph.kernel)
+    for event in directory.events(first):
+        apply(graph, event, session)
+    return graph, name
+
+
+def describe(graph: Graph, name: str | None) -> dict[str, Any]:
+    """What a checkpoint says of a flow, beside the states of its kernel."""
+    return {"definition": definition.dumps(graph, name), "state": graph.state.to_dict()}
+
+
+def rebuilt(flow: Mapping[str, Any], images: Images, session: OpenSession) -> Graph:
+    """The graph of a checkpoint, with its rows."""
+    saved = definition.loads(flow["definition"])
+    graph = Graph(state=FlowState.from_dict(flow["state"]))
+    graph.kernel.load(images)
+    if graph.state.recomputing:
+        graph.kernel.recompute_always()
+    for spec in saved.sources:
+        registration.add_source(graph, spec)
+    for view in saved.views:
+        _install(graph, view, saved.on_error.get(view.name, "reject"), graph.state.micros, session)
+    graph.kernel.load({})
+    return graph
+
+
+def apply(graph: Graph, event: Event, session: OpenSession) -> None:
+    """Let an event happen again."""
+    match event:
+        case TickEvent():
+            run_tick(graph, event.fed, event.micros, NoJournal())
+        case SourceEvent():
+            registration.add_source(graph, event.spec)
+        case ViewEvent():
+            _install(graph, event.view, event.on_error, event.micros, session, dict(event.statics))
+        case DropEvent():
+            drop = registration.drop_view if event.is_view else registration.drop_source
+            drop(graph, event.name)
+        case ResumeEvent():
+            run_resume(graph, event.name, NoJournal())
+        case RejectEvent():
+            reject(graph, event.batch, event.reason)
+        case ClearEvent():
+            graph.sources[event.source].state.quarantine.clear()
+        case RecomputeEvent():
+            recompute_always(graph)
+    if isinstance(event, TickEvent | ResumeEvent | ViewEvent):
+        maintain(graph)
+
+
+def reject(graph: Graph, batch: Fed, reason: str) -> None:
+    """Quarantine a batch; its ordinal counts as done."""
+    state = graph.sources[batch.source].state
+    quarantine = state.quarantine.extended([QuarantinedRows(reason, batch.delta)])
+    ordinal = newest(state.ordinal, batch.ordinal)
+    # Assignments only, so that an interrupt cannot come in between.
+    state.quarantine, state.ordinal = quarantine, ordinal
+    state.rejected += 1
+
+
+def recompute_always(graph: Graph) -> None:
+    """From now on recompute every dirty view from all rows and diff."""
+    graph.kernel.recompute_always()
+    graph.state.recomputing = True
+
+
+def _install(
+    graph: Graph,
+    view: plan.View,
+    on_error: OnError,
+    micros: int,
+    session: OpenSession,
+    statics: Mapping[str, Delta] | None = None,
+) -> None:
+    """Register a view by its saved plan; static tables have the rows of then."""
+    names, known = registration.relations(graph), list(graph.statics)
+    prepared = registration.saved_view(session, view, names, known)
+    rows = statics or {}
+    loaded = tuple((entry, rows.get(entry.spec.name, current)) for entry, current in prepared.statics)
+    registration.install(graph, replace(prepared, statics=loaded, on_error=on_error), micros)
