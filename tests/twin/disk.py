@@ -115,6 +115,9 @@ class DyingDisk:
             raise PowerCut
         return self._files.names(path)
 
+    def size(self, path: Path) -> int:
+        return self._files.size(path)
+
 
 def reopened(**options: Any) -> DyingDisk:
     """A disk that does not die."""

@@ -10,37 +10,23 @@ A flow is its newest whole checkpoint and the events behind it.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from penstock.circuit.kernel import Kernel
-from penstock.circuit.state_key import StateKey
+from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
+from penstock.engine.graph import Graph
 from penstock.errors import StateError
-from penstock.state.checkpoint import CheckpointFolder, Manifest, Staged
+from penstock.state.checkpoint import Staged
 from penstock.state.files import Files, LocalFiles
 from penstock.state.log import RecordLog
-from penstock.state.state import Image
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
 KEEP = 2
-
-Images = Mapping[StateKey, Image]
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The newest checkpoint of a directory."""
-
-    manifest: Manifest
-    images: Images
 
 
 class FlowDirectory:
@@ -59,7 +45,7 @@ class FlowDirectory:
         self._files = files or LocalFiles()
         self._files.make_folder(path)
         self._lock = _lock(path)
-        self._checkpoints = CheckpointFolder(path / "checkpoints", self._files)
+        self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
         self._log = RecordLog(path / "log", files=self._files)
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
@@ -68,21 +54,6 @@ class FlowDirectory:
         """Why the last checkpoint could not be written."""
 
     # Opening
-
-    def saved(self) -> Saved | None:
-        """The newest checkpoint, None when there is none; StateError when it is damaged."""
-        numbers = self._checkpoints.numbers()
-        if not numbers:
-            return None
-        manifest = self._checkpoints.read(numbers[-1])
-        images = {state_key(name): image for name, image in self._checkpoints.images(manifest).items()}
-        return Saved(manifest, images)
-
-    def continue_from(self, saved: Saved, kernel: Kernel) -> None:
-        """Let the next checkpoint write what changes from now on, in the states that were restored as they are in `saved`."""
-        restored = {state_name(key): image for key, image in kernel.save().items() if key in kernel.loaded}
-        read = {state_name(key): image for key, image in saved.images.items()}
-        self._checkpoints.continue_from(saved.manifest, read, restored)
 
     def events(self, first: int) -> Iterator[Event]:
         """The events from a number of the log on; then the directory takes others."""
@@ -106,24 +77,28 @@ class FlowDirectory:
         is_writing = self._writing is not None and self._writing.is_alive()
         return self._log.size() >= self._checkpoint_every and not is_writing
 
-    def checkpoint(self, flow: Mapping[str, Any], images: Images) -> None:
+    def checkpoint(self, graph: Graph, name: str | None) -> None:
         """Take a checkpoint of the flow as it is now; called between ticks, and written while ticks go on."""
-        first = self._log.rotate()
-        named = {state_name(key): image for key, image in images.items()}
-        staged = self._checkpoints.stage({**flow, "log": first}, named)
+        staged = self.checkpoints.stage(graph, name, log=self._log.rotate())
         self._writing = threading.Thread(target=self._write, args=(staged,), name="penstock-checkpoint")
         self._writing.start()
 
     def _write(self, staged: Staged) -> None:
         self.error = None
         try:
-            self._checkpoints.write(staged, keep=KEEP)
-            oldest = self._checkpoints.read(self._checkpoints.numbers()[0])
-            self._log.drop_before(oldest.flow["log"])
+            self.checkpoints.write(staged, keep=KEEP)
+            self._log.drop_before(self.checkpoints.oldest()["log"])
         except BaseException as error:
             # The log has everything: the next checkpoint is tried when it has grown again.
             self.error = error
             LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+
+    def replace(self, graph: Graph, name: str | None) -> None:
+        """Let the directory hold another flow; on an error it holds the one of before."""
+        self.wait()
+        first = self._log.rotate()
+        self.checkpoints.write(self.checkpoints.stage(graph, name, log=first), keep=1)
+        self._log.drop_before(first)
 
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
@@ -183,14 +158,3 @@ def _lock(path: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
     return handle
-
-
-def state_name(key: StateKey) -> str:
-    """The name of a state in a checkpoint."""
-    return json.dumps([key.node, key.keys, key.role], separators=(",", ":"))
-
-
-def state_key(name: str) -> StateKey:
-    """The state of a name."""
-    node, keys, role = json.loads(name)
-    return StateKey(node, None if keys is None else tuple(keys), role)

@@ -20,6 +20,7 @@ from penstock.data.delta import concat
 from penstock.engine import definition, feed, feeder, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
+from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
@@ -89,6 +90,10 @@ class IncrementalFlow:
         self._registering = RLock()
         self._lock = RLock()
         self._session_lock = Lock()
+        self._checkpointing = RLock()  # taken before the other two
+        self._checkpoints: dict[
+            Path, FlowCheckpoints
+        ] = {}  # by the folders of checkpoints that users have asked for
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
@@ -125,6 +130,48 @@ class IncrementalFlow:
             names, statics = registration.relations(flow._graph), list(flow._graph.statics)
             prepared = registration.saved_view(lambda: flow.session, view, names, statics)
             flow._install(prepared, saved.on_error.get(view.name, "reject"))
+        return flow
+
+    def checkpoint(self, path: str | os.PathLike[str], *, keep: int = 3) -> int:
+        """Write the flow to a folder, and return the number of the checkpoint; ticks of other threads go on meanwhile.
+
+        What the last checkpoint of this flow has there, and what has not changed since, is not written again. The newest `keep` checkpoints
+        of the folder stay.
+        """
+        with self._checkpointing:
+            checkpoints = self._checkpoints_in(path)
+            with self._lock:
+                staged = checkpoints.stage(self._graph, self.name)
+            return checkpoints.write(staged, keep=keep)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Be the flow of the newest checkpoint in a folder, instead of what is here.
+
+        Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
+        """
+        with self._checkpointing, self._registering, self._lock:
+            self._refuse_ended()
+            for entry in self._graph.sources.values():
+                registration.refuse_fed(entry)
+            graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
+            if self._directory is not None:
+                self._directory.replace(graph, name)
+            self._graph, self.name, self._pending = graph, name, []
+            changelogs, self._changelogs = self._changelogs, {}
+        for changelog in changelogs.values():
+            changelog.close()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        session: Session | None = None,
+        *,
+        clock: Callable[[], int] | None = None,
+    ) -> Self:
+        """Return the flow of the newest checkpoint in a folder; views that the kernel computes start no JVM."""
+        flow = cls(session, clock=clock)
+        flow.restore(path)
         return flow
 
     # Declaring
@@ -503,6 +550,10 @@ class IncrementalFlow:
 
     # Inside
 
+    def _checkpoints_in(self, path: str | os.PathLike[str]) -> FlowCheckpoints:
+        folder = Path(path).resolve()
+        return self._checkpoints.setdefault(folder, FlowCheckpoints(folder))
+
     def _now(self) -> int:
         return max(self._clock(), self._graph.state.micros)
 
@@ -521,11 +572,8 @@ class IncrementalFlow:
             raise ticked.interrupt
         maintain(self._graph)
         if self._directory is not None and self._directory.is_due():
-            self._take_checkpoint(self._directory)
+            self._directory.checkpoint(self._graph, self.name)
         return ticked.summary
-
-    def _take_checkpoint(self, directory: FlowDirectory) -> None:
-        directory.checkpoint(replay.describe(self._graph, self.name), self._graph.kernel.save())
 
     def _publish(self, ticked: Ticked) -> None:
         for name, suspension in ticked.suspended.items():

@@ -144,9 +144,16 @@ def drop_source(graph: Graph, name: str) -> None:
 def refuse_used(graph: Graph, name: str) -> None:
     """StateError when views read a source, or a query feeds it."""
     graph.refuse_read("source", name)
-    if graph.sources[name].query is not None:
+    refuse_fed(graph.sources[name])
+
+
+def refuse_fed(entry: SourceEntry) -> None:
+    """StateError when a streaming query feeds a source."""
+    if entry.query is not None:
         raise StateError(
-            f"source '{name}' is fed by a streaming query", code="FLOW_IN_USE", hint="stop the query first"
+            f"source '{entry.name}' is fed by a streaming query",
+            code="FLOW_IN_USE",
+            hint="stop the query first",
         )
 
 

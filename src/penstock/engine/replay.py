@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
-from penstock.engine.directory import FlowDirectory, Images
+from penstock.engine.checkpoint import FlowCheckpoints, Saved
+from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import (
     ClearEvent,
     DropEvent,
@@ -33,39 +33,38 @@ OpenSession = Callable[[], Session]
 
 def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str | None]:
     """The flow of a directory, as it was when it was last open, and its name."""
-    saved = directory.saved()
+    saved = directory.checkpoints.newest()
     graph, name, first = Graph(), None, 1
     if saved is not None:
-        flow = saved.manifest.flow
-        graph, name, first = (
-            rebuilt(flow, saved.images, session),
-            definition.loads(flow["definition"]).name,
-            flow["log"],
-        )
-        directory.continue_from(saved, graph.kernel)
+        graph, name = _rebuilt(saved, session)
+        directory.checkpoints.continue_from(saved, graph.kernel)
+        first = saved.flow["log"]
     for event in directory.events(first):
         apply(graph, event, session)
     return graph, name
 
 
-def describe(graph: Graph, name: str | None) -> dict[str, Any]:
-    """What a checkpoint says of a flow, beside the states of its kernel."""
-    return {"definition": definition.dumps(graph, name), "state": graph.state.to_dict()}
+def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:
+    """The flow of the newest checkpoint, and its name; the next checkpoint there builds on it."""
+    saved = checkpoints.require()
+    graph, name = _rebuilt(saved, session)
+    checkpoints.continue_from(saved, graph.kernel)
+    return graph, name
 
 
-def rebuilt(flow: Mapping[str, Any], images: Images, session: OpenSession) -> Graph:
-    """The graph of a checkpoint, with its rows."""
-    saved = definition.loads(flow["definition"])
-    graph = Graph(state=FlowState.from_dict(flow["state"]))
-    graph.kernel.load(images)
+def _rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
+    """The graph of a checkpoint, with its rows, and the name of the flow."""
+    flow = definition.loads(saved.flow["definition"])
+    graph = Graph(state=FlowState.from_dict(saved.flow["state"]))
+    graph.kernel.load(saved.images)
     if graph.state.recomputing:
         graph.kernel.recompute_always()
-    for spec in saved.sources:
+    for spec in flow.sources:
         registration.add_source(graph, spec)
-    for view in saved.views:
-        _install(graph, view, saved.on_error.get(view.name, "reject"), graph.state.micros, session)
+    for view in flow.views:
+        _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
     graph.kernel.load({})
-    return graph
+    return graph, flow.name
 
 
 def apply(graph: Graph, event: Event, session: OpenSession) -> None:

@@ -75,7 +75,9 @@ class CheckpointFolder:
     def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`."""
         number = max(self.numbers(), default=0) + 1
-        earlier, self._written = self._written, {}
+        sparse = self._sparse_files()
+        earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
+        self._written = {}
         writer = ImageWriter(f"data-{number:06d}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
         return Staged(number, flow, states, writer)
@@ -98,6 +100,15 @@ class CheckpointFolder:
         self._written = staged.writer.written
         self._prune(keep)
         return manifest
+
+    def _sparse_files(self) -> set[str]:
+        """The data files of which less than half is still in use: what is in use of them is written again, so that they can go."""
+        used: dict[str, int] = {}
+        for written in self._written.values():
+            for extent in written.extents():
+                used[extent["file"]] = used.get(extent["file"], 0) + extent["bytes"]
+        sizes = {name: self._files.size(self.folder / name) for name in used}
+        return {name for name, size in used.items() if size * 2 < sizes[name]}
 
     def _prune(self, keep: int) -> None:
         """Take away old checkpoints, then the files that none of the others needs."""

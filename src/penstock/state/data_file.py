@@ -25,6 +25,7 @@ from penstock.state.state import Image
 
 _ALIGNED = 64
 _PIECE = 1 << 24  # bytes of an array that are written at once
+_MAPPED_FROM = 1 << 16  # bytes of a slot array from which it is mapped, and patched when it changes
 _FOLD = 2  # a slot array is written anew when its patches are one part of so many of it
 _READERS = 4
 
@@ -42,6 +43,14 @@ class WrittenArray:
     def is_of(self, array: Any) -> bool:
         """Whether this is the array that was written, and not another one under its name."""
         return self.array is not None and self.array() is array
+
+    def extents(self) -> Iterator[Json]:
+        """Where it is."""
+        return _extents(self.described)
+
+    def files(self) -> set[str]:
+        """The data files that have a part of it."""
+        return {extent["file"] for extent in self.extents()}
 
 
 class ImageWriter:
@@ -113,7 +122,10 @@ class ImageWriter:
         self, described: Json, version: Version, changed: ChangedSlots | None, earlier: Json | None
     ) -> Iterator[memoryview]:
         row = version.dtype.itemsize * int(np.prod(version.shape[1:], dtype=np.int64))
-        if earlier is not None and changed is not None:
+        if row * version.size < _MAPPED_FROM:
+            yield from self._numpy(described, version)
+            return
+        if earlier is not None and changed is not None and "slots" in earlier:
             slots = changed.slots()
             slots = slots[slots < version.size]
             patched = earlier.get("patched", 0) + len(slots) * (row + 8)
@@ -172,12 +184,16 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 def extents(described: Json) -> Iterator[Json]:
     """All extents of an image, as JSON."""
     for array in described.get("arrays", {}).values():
-        yield array
-        for patch in array.get("patches", ()):
-            yield patch["slots"]
-            yield patch["rows"]
+        yield from _extents(array)
     for part in described.get("parts", {}).values():
         yield from extents(part)
+
+
+def _extents(array: Json) -> Iterator[Json]:
+    yield array
+    for patch in array.get("patches", ()):
+        yield patch["slots"]
+        yield patch["rows"]
 
 
 def written_arrays(

@@ -49,6 +49,9 @@ class Files(Protocol):
     def names(self, path: Path) -> list[str]:
         """The names in a folder, in their order; none when there is no folder."""
 
+    def size(self, path: Path) -> int:
+        """Bytes of a file; 0 when it is not there."""
+
 
 class LocalFiles:
     """The disk of this machine."""
@@ -94,6 +97,9 @@ class LocalFiles:
 
     def names(self, path: Path) -> list[str]:
         return sorted(os.listdir(path)) if path.is_dir() else []
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size if path.exists() else 0
 
 
 @contextlib.contextmanager

@@ -1,0 +1,88 @@
+"""Checkpoints of a flow: its definition, what it remembers, and the states of its kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.circuit.kernel import Kernel
+from penstock.circuit.state_key import StateKey
+from penstock.engine import definition
+from penstock.engine.graph import Graph
+from penstock.errors import StateError
+from penstock.state.checkpoint import CheckpointFolder, Manifest, Staged
+from penstock.state.files import Files
+from penstock.state.state import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that was read: what it says of the flow, and the states by their names."""
+
+    manifest: Manifest
+    images: Mapping[StateKey, Image]
+
+    @property
+    def flow(self) -> Mapping[str, Any]:
+        return self.manifest.flow
+
+
+class FlowCheckpoints:
+    """The checkpoints of one flow in one folder."""
+
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self._folder = CheckpointFolder(folder, files)
+
+    def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
+        """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
+        flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}
+        return self._folder.stage(flow, _named(graph.kernel.save()))
+
+    def write(self, staged: Staged, *, keep: int) -> int:
+        """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay."""
+        return self._folder.write(staged, keep=keep).number
+
+    def newest(self) -> Saved | None:
+        """The newest checkpoint, None when there is none; StateError when it is damaged."""
+        numbers = self._folder.numbers()
+        if not numbers:
+            return None
+        manifest = self._folder.read(numbers[-1])
+        images = {_key(name): image for name, image in self._folder.images(manifest).items()}
+        return Saved(manifest, images)
+
+    def oldest(self) -> Mapping[str, Any]:
+        """What the oldest checkpoint that is there says of the flow."""
+        return self._folder.read(self._folder.numbers()[0]).flow
+
+    def require(self) -> Saved:
+        """The newest checkpoint; StateError when there is none."""
+        saved = self.newest()
+        if saved is None:
+            raise StateError(
+                "there is no checkpoint here",
+                code="STATE_NO_CHECKPOINT",
+                hint="give the folder that flow.checkpoint(...) was given",
+                where=str(self._folder.folder),
+            )
+        return saved
+
+    def continue_from(self, saved: Saved, kernel: Kernel) -> None:
+        """Let the next checkpoint write what changes from now on in a kernel that has just been restored from `saved`."""
+        restored = {key: image for key, image in kernel.save().items() if key in kernel.loaded}
+        self._folder.continue_from(saved.manifest, _named(saved.images), _named(restored))
+
+
+def _named(images: Mapping[StateKey, Image]) -> dict[str, Image]:
+    return {
+        json.dumps([key.node, key.keys, key.role], separators=(",", ":")): image
+        for key, image in images.items()
+    }
+
+
+def _key(name: str) -> StateKey:
+    node, keys, role = json.loads(name)
+    return StateKey(node, None if keys is None else tuple(keys), role)
