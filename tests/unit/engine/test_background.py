@@ -138,10 +138,10 @@ def test_without_run_a_failed_step_forgets_what_was_fed(flow: ps.IncrementalFlow
 
 def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[Fed]], bool]) -> None:
 
-    def run_tick(graph: Graph, fed: list[Fed], micros: int) -> Any:
+    def run_tick(graph: Graph, fed: list[Fed], micros: int, journal: tick.Journal) -> Any:
         if when(fed):
             raise ps.ConnectorError("Spark is away", code="CONNECTOR_TEST")
-        return tick.run_tick(graph, fed, micros)
+        return tick.run_tick(graph, fed, micros, journal)
 
     monkeypatch.setattr("penstock.engine.flow.run_tick", run_tick)
 
@@ -194,7 +194,7 @@ def test_rows_behind_an_error_in_the_middle_go_on_waiting(
 def test_a_tick_that_fails_without_rows_rejects_nothing(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_tick(graph: Graph, fed: list[Fed], micros: int) -> Any:
+    def run_tick(graph: Graph, fed: list[Fed], micros: int, journal: tick.Journal) -> Any:
         raise ps.DataError("the time itself divides by zero", code="DATA_TEST")
 
     with monkeypatch.context() as patch:

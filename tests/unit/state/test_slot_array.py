@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock.errors import StateError
 from penstock.state import space
-from penstock.state.slot_array import ChangedSlots, SlotArray
+from penstock.state.slot_array import ChangedSlots, MappedRows, SlotArray
 from penstock.state.state import Image
 
 
@@ -139,8 +140,7 @@ def test_changed_slots_are_those_of_committed_writes(monkeypatch: pytest.MonkeyP
     array.reserve(10)
     array.put(np.array([9]), np.array([1]))
     array.commit()
-    assert array.changed() is None
-    array.track()
+    assert array.track("one") is None
     array.put(np.array([1, 3]), np.array([1, 1]))
     array.commit()
     array.put(np.array([4, 5]), np.array([1, 1]))
@@ -149,13 +149,16 @@ def test_changed_slots_are_those_of_committed_writes(monkeypatch: pytest.MonkeyP
     array.reserve(12)
     array.append(10, np.array([1, 1]))
     array.commit()
-    changed = array.changed()
+    assert array.track("other") is None, "each checkpoint has changes of its own"
+    changed = array.track("one")
     assert changed is not None
-    assert changed.tolist() == [1, 3, 8, 10, 11]
-    array.track()
-    changed = array.changed()
-    assert changed is not None
-    assert len(changed) == 0
+    assert changed.slots().tolist() == [1, 3, 8, 10, 11]
+    array.put(np.array([2]), np.array([1]))
+    array.commit()
+    for checkpoint in ("one", "other"):
+        changed = array.track(checkpoint)
+        assert changed is not None
+        assert changed.slots().tolist() == [2]
 
 
 def test_many_changed_slots_are_kept_once() -> None:
@@ -166,6 +169,14 @@ def test_many_changed_slots_are_kept_once() -> None:
     assert changed.slots().tolist() == np.unique(slots).tolist()
 
 
+def load_file(array: SlotArray, path: Path, size: int, slots: Any, rows: Any) -> None:
+    """Let an array be the rows of a file, with some slots written over."""
+    shape = (size, *array.data.shape[1:])
+    most = max(size, int(slots.max()) + 1)
+    saved = MappedRows(path, 0, array.data.dtype, shape, most, ((slots, rows),))
+    array.load(Image(arrays={"rows": saved}))
+
+
 @pytest.mark.parametrize("size", [0, 10, 300, 5_000])
 def test_a_restored_array_is_a_private_map_of_its_file(size: int, tmp_path: Path) -> None:
     path = tmp_path / "rows"
@@ -173,7 +184,7 @@ def test_a_restored_array_is_a_private_map_of_its_file(size: int, tmp_path: Path
     saved.tofile(path)
     array = SlotArray(np.int64, 2)
     changed = np.array([size, 3])
-    array.load_file(path, size, changed, np.array([[1, 1], [2, 2]]))
+    load_file(array, path, size, changed, np.array([[1, 1], [2, 2]]))
     expected = np.zeros((max(size, 3) + 1, 2), np.int64)
     expected[:size] = saved
     expected[changed] = [[1, 1], [2, 2]]
@@ -194,7 +205,7 @@ def test_a_rollback_behind_a_load_takes_back_the_tick_alone(tmp_path: Path) -> N
     loaded, restored = SlotArray(np.int64), SlotArray(np.int64)
     loaded.load(Image(arrays={"rows": np.arange(3)}))
     (tmp_path / "rows").write_bytes(np.arange(2).tobytes())
-    restored.load_file(tmp_path / "rows", 2, np.array([2]), np.array([2]))
+    load_file(restored, tmp_path / "rows", 2, np.array([2]), np.array([2]))
     for array in (loaded, restored):
         array.put(np.array([1]), 9)
         array.reserve(4)
@@ -217,7 +228,7 @@ def test_a_rejected_tick_leaves_what_was_loaded(tmp_path: Path) -> None:
     loaded, mapped = SlotArray(np.int64), SlotArray(np.int64)
     loaded.load(saved.save())
     saved.data[:3].tofile(tmp_path / "rows")
-    mapped.load_file(tmp_path / "rows", 3, np.array([3]), np.array([7]))
+    load_file(mapped, tmp_path / "rows", 3, np.array([3]), np.array([7]))
     for array, rows in ((loaded, [4, 5, 6]), (mapped, [4, 5, 6, 7])):
         array.put(np.array([0]), np.array([9]))
         array.rollback()
