@@ -49,6 +49,24 @@ public class Front {
     }
   }
 
+  /** The rules that Spark never leaves out. */
+  public List neededRules(org.apache.spark.sql.classic.SparkSession session) {
+    return list(session.sessionState().optimizer().nonExcludableRules());
+  }
+
+  /** The values of settings, by name; those that Spark does not know are left out. */
+  public java.util.Map settings(org.apache.spark.sql.classic.SparkSession session, List names) {
+    java.util.Map values = new java.util.HashMap();
+    for (Object name : names) {
+      try {
+        values.put(name, session.sessionState().conf().getConfString((String) name));
+      } catch (java.util.NoSuchElementException unknown) {
+        continue;
+      }
+    }
+    return values;
+  }
+
   public LogicalPlan optimize(final org.apache.spark.sql.classic.SparkSession session, final LogicalPlan plan) {
     return (LogicalPlan) session.withActive(new scala.runtime.AbstractFunction0() {
       public Object apply() {

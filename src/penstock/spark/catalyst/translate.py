@@ -172,6 +172,13 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         select(_plan(context, child, None), attribute_keys(child)).node for child in children
     ]
     subqueries = _subqueries(run)
+    if any(item["c"] != "ScalarSubquery" for item in subqueries):
+        # Spark would read the relations of the flow inside it, which have no rows there.
+        raise SqlError(
+            "the view has a subquery that Spark's optimizer has not turned into a join",
+            code="SQL_SUBQUERY",
+            hint="write it as a join",
+        )
     timed = any(is_now(item) for item in subqueries)
     context.uses_time |= timed
     inputs += [single(context, item) for item in subqueries if not is_now(item)]
@@ -188,12 +195,12 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
 
 
 def _subqueries(operators: list[Json]) -> list[Json]:
-    """The scalar subqueries in the expressions of operators, each once."""
+    """The subqueries in the expressions of operators, each once."""
     by_id: dict[int, Json] = {}
     for operator in operators:
         for expression in nested(operator["a"]):
             for item in walk(expression):
-                if item["c"] == "ScalarSubquery":
+                if "plan" in item:
                     by_id.setdefault(item["id"], item)
     return list(by_id.values())
 
