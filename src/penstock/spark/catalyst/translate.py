@@ -136,6 +136,8 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             return recursion.reference(context, node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
+        case "Sample" if _takes_all(node):
+            return _plan(context, node["k"][0], needed)
         case "Sample":
             raise SqlError(
                 "the view takes a sample, which is another one every time",
@@ -146,6 +148,13 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             raise Unsupported("a correlated subquery that Catalyst could not turn into a join")
         case name:
             raise Unsupported(f"the kernel does not know the operator {name}")
+
+
+def _takes_all(node: Json) -> bool:
+    """Whether a sample is of all rows, each once, as TABLESAMPLE (100 PERCENT) is."""
+    bounds = node["a"]
+    lower, upper = float(bounds["lowerBound"]), float(bounds["upperBound"])
+    return not bounds["withReplacement"] and lower <= 0 and upper >= 1
 
 
 def _main(node: Json) -> Json:
