@@ -362,6 +362,14 @@ STATEMENTS = [
     "SET spark.sql.shuffle.partitions = 3",
     "EXPLAIN SELECT 1",
     "BEGIN SELECT 1; DROP VIEW kept; END",
+    "DROP VIEW IDENTIFIER('kept')",
+    "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('ke' || 'pt') AS SELECT 2 AS n",
+    "CREATE TABLE IDENTIFIER('made')(n INT) USING parquet",
+    "EXECUTE IMMEDIATE 'DROP VIEW kept'",
+    "EXECUTE IMMEDIATE 'CREATE TABLE ' || 'made(n INT) USING parquet'",
+    "EXECUTE IMMEDIATE 'CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER(:x) AS SELECT 2 AS n' USING 'kept' AS x",
+    "EXECUTE IMMEDIATE 'EXECUTE IMMEDIATE ''DROP VIEW kept'''",
+    "EXECUTE IMMEDIATE 'SELECT 2' INTO x",
 ]
 
 
@@ -373,3 +381,4 @@ def test_a_statement_is_no_view_and_does_not_run(
     error = refusal(flow, statement)
     assert error.code in {"SQL_NOT_A_QUERY", "SQL_SYNTAX"}
     assert session.sql("SELECT n FROM kept").collect()[0][0] == 1
+    assert not session.spark.catalog.tableExists("made")

@@ -69,7 +69,8 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
     values = numbers(value, length)
     with np.errstate(invalid="ignore"):
         # As Java compares: rounded towards the range on both sides, so that 127.9 is a tinyint and NaN is nothing.
-        outside = ~((np.floor(values) <= high) & (np.ceil(values) >= low))
+        # A float is compared as a double, in which the bounds of INT are exact.
+        outside = ~((np.floor(values, dtype=np.float64) <= high) & (np.ceil(values, dtype=np.float64) >= low))
         if call.type == "bigint":
             # 2^63 as a double equals the bound after rounding; Java compares in double too and saturates.
             integers = np.where(values >= 2.0**63, 2**63 - 1, np.where(outside, 0, values).astype(np.int64))

@@ -49,6 +49,24 @@ public class Front {
     }
   }
 
+  /** The rules that Spark never leaves out. */
+  public List neededRules(org.apache.spark.sql.classic.SparkSession session) {
+    return list(session.sessionState().optimizer().nonExcludableRules());
+  }
+
+  /** The values of settings, by name; those that Spark does not know are left out. */
+  public java.util.Map settings(org.apache.spark.sql.classic.SparkSession session, List names) {
+    java.util.Map values = new java.util.HashMap();
+    for (Object name : names) {
+      try {
+        values.put(name, session.sessionState().conf().getConfString((String) name));
+      } catch (java.util.NoSuchElementException unknown) {
+        continue;
+      }
+    }
+    return values;
+  }
+
   public LogicalPlan optimize(final org.apache.spark.sql.classic.SparkSession session, final LogicalPlan plan) {
     return (LogicalPlan) session.withActive(new scala.runtime.AbstractFunction0() {
       public Object apply() {
@@ -105,13 +123,51 @@ public class Front {
 
   /** Whether a text is a statement that does something, and no query. */
   public boolean isStatement(org.apache.spark.sql.classic.SparkSession session, String text) throws Exception {
-    return isStatement(session.sessionState().sqlParser().parsePlan(text));
+    return isStatement(session, session.sessionState().sqlParser().parsePlan(text));
   }
 
-  private static boolean isStatement(LogicalPlan plan) {
+  private static boolean isStatement(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) throws Exception {
     if (plan instanceof Command || plan instanceof ParsedStatement || plan instanceof CompoundPlanStatement) return true;
-    for (Object child : list(plan.children())) if (isStatement((LogicalPlan) child)) return true;
+    if (plan instanceof org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier) {
+      return isStatement(session, withSomeName((org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier) plan));
+    }
+    if (plan instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate) {
+      return executesStatement(session, (org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate) plan);
+    }
+    for (Object child : list(plan.children())) if (isStatement(session, (LogicalPlan) child)) return true;
     return false;
+  }
+
+  /** What a plan around IDENTIFIER(...) becomes when the name is known. */
+  private static LogicalPlan withSomeName(org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier plan) {
+    List name = new ArrayList();
+    name.add("some_name");
+    return (LogicalPlan) plan.planBuilder().apply(seq(name), plan.children());
+  }
+
+  /** Whether EXECUTE IMMEDIATE sets variables or has the text of a statement. Spark runs it when it is asked to analyze it. */
+  private static boolean executesStatement(
+      org.apache.spark.sql.classic.SparkSession session,
+      org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate execute) throws Exception {
+    if (!execute.targetVariables().isEmpty()) return true;
+    List columns = new ArrayList();
+    columns.add(alias((Expression) execute.sqlStmtStr(), "text", NamedExpression$.MODULE$.newExprId()));
+    Object text;
+    try {
+      LogicalPlan selected = org.apache.spark.sql.classic.Dataset.ofRows(session, new Project(seq(columns), new OneRowRelation()))
+          .queryExecution().analyzed();
+      text = ((Expression) ((Expression) selected.expressions().apply(0)).children().apply(0)).eval(null);
+    } catch (Exception error) {
+      return false; // Spark refuses the text, and says why when it analyzes the query
+    }
+    if (!(text instanceof org.apache.spark.unsafe.types.UTF8String)) return false;
+    try {
+      return isStatement(session, (LogicalPlan) session.sessionState().sqlParser().parsePlan(text.toString()));
+    } catch (org.apache.spark.sql.catalyst.parser.ParseException error) {
+      // Parameters may stand where only their values are understood.
+      return !execute.args().isEmpty() && !text.toString().toUpperCase(java.util.Locale.ROOT)
+          .matches("(?s)[(\\s]*(SELECT|WITH|VALUES|FROM|TABLE)\\b.*");
+    }
   }
 
   private static LogicalPlan named(LogicalPlan plan, final java.util.Map relations) {

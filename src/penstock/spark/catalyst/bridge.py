@@ -71,12 +71,24 @@ def planning_session(spark: SparkSession) -> Any:
     return session
 
 
-def exclude_rules(session: Any, *, sessions: bool) -> None:
+def exclude_rules(session: Any, front: Any, *, sessions: bool) -> None:
     """Have a planning session leave out rules, besides those that the user leaves out; `sessions`: for a plan with session windows."""
     conf = session.conf()
-    wanted = [rule for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule]
+    wanted = [rule.strip() for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule.strip()]
+    if wanted:  # without some rules plans are not whole, and Spark keeps these whatever the user says
+        needed = set(front.neededRules(session))
+        wanted = [rule for rule in wanted if rule not in needed]
     rules = [rule for rule in EXCLUDED_RULES if not (sessions and rule in SESSION_RULES)]
     conf.set(_EXCLUDED, ",".join([*wanted, *rules]))
+
+
+def settings(spark: SparkSession, front: Any, session: Any, names: Iterable[str]) -> dict[str, str]:
+    """Return the values that settings have in a session; one that this Spark does not know is left out."""
+    jvm: Any = spark._jvm
+    listed = jvm.java.util.ArrayList()
+    for name in names:
+        listed.add(name)
+    return dict(front.settings(session, listed))
 
 
 def ddl(fields: Iterable[tuple[str, str, bool]]) -> str:

@@ -11,7 +11,7 @@ from penstock.errors import SqlError, suggest
 from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge
+from penstock.spark.catalyst import bridge, legacy
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -106,13 +106,15 @@ def _optimize(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
-    bridge.exclude_rules(session, sessions=front.holdsSessions(analyzed))
+    bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
     rules = _zone_rules(front, text)
     for zone, flat in rules:
         zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text), _settings(session))
+    described = bridge.described(text)
+    legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
+    translated = translate_plan(described, _settings(session))
     view = plan.View(
         name,
         query if isinstance(query, str) else "",

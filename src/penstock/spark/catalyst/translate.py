@@ -136,6 +136,8 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             return recursion.reference(context, node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
+        case "Sample" if _takes_all(node):
+            return _plan(context, node["k"][0], needed)
         case "Sample":
             raise SqlError(
                 "the view takes a sample, which is another one every time",
@@ -146,6 +148,13 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             raise Unsupported("a correlated subquery that Catalyst could not turn into a join")
         case name:
             raise Unsupported(f"the kernel does not know the operator {name}")
+
+
+def _takes_all(node: Json) -> bool:
+    """Whether a sample is of all rows, each once, as TABLESAMPLE (100 PERCENT) is."""
+    bounds = node["a"]
+    lower, upper = float(bounds["lowerBound"]), float(bounds["upperBound"])
+    return not bounds["withReplacement"] and lower <= 0 and upper >= 1
 
 
 def _main(node: Json) -> Json:
@@ -172,6 +181,13 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         select(_plan(context, child, None), attribute_keys(child)).node for child in children
     ]
     subqueries = _subqueries(run)
+    if any(item["c"] != "ScalarSubquery" for item in subqueries):
+        # Spark would read the relations of the flow inside it, which have no rows there.
+        raise SqlError(
+            "the view has a subquery that Spark's optimizer has not turned into a join",
+            code="SQL_SUBQUERY",
+            hint="write it as a join",
+        )
     timed = any(is_now(item) for item in subqueries)
     context.uses_time |= timed
     inputs += [single(context, item) for item in subqueries if not is_now(item)]
@@ -188,12 +204,12 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
 
 
 def _subqueries(operators: list[Json]) -> list[Json]:
-    """The scalar subqueries in the expressions of operators, each once."""
+    """The subqueries in the expressions of operators, each once."""
     by_id: dict[int, Json] = {}
     for operator in operators:
         for expression in nested(operator["a"]):
             for item in walk(expression):
-                if item["c"] == "ScalarSubquery":
+                if "plan" in item:
                     by_id.setdefault(item["id"], item)
     return list(by_id.values())
 
