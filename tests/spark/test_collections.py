@@ -276,6 +276,10 @@ FAMILIES: dict[str, tuple[Table, list[str]]] = {
 }
 
 
+FAMILIES["pairs in a text"] = (
+    {"s": ("string", [None, "", "a:1,b:2", "a", "a:1:2,b", ",", "a:1,a:2", ":x,y:", "ä:😀,b: 1", "a;b=c;d"])},
+    ["str_to_map(s)", "str_to_map(s, ',', ':')", "str_to_map(s, ';', '=')", "str_to_map(s, 'a:', '1')"],
+)
 DAYS = [None, *map(date.fromisoformat, ("2024-01-31", "2024-03-01", "2023-12-25", "2024-11-03"))]
 MOMENTS = [
     None,

@@ -152,6 +152,9 @@ SORTED = [
     "array_sort(p, (l, r) -> if(l.v < r.v, 1, if(l.v > r.v, -1, 0)))",
     "array_sort(a, (l, r) -> l - r)",
     "array_sort(a, (l, r) -> coalesce(r, 0) - coalesce(l, 0))",
+    "array_sort(filter(a, x -> x < 1000), (l, r) -> r - l)",
+    "array_sort(s, (l, r) -> length(l) - length(r))",
+    "array_sort(filter(s, x -> x IS NOT NULL), (l, r) -> length(r) - length(l))",
     "array_sort(a, (l, r) -> CASE WHEN l % 2 = r % 2 THEN 0 WHEN l % 2 = 0 THEN -1 ELSE 1 END)",
     "array_sort(a, (l, r) -> CAST(10 div l - 10 div r AS INT))",
     "array_sort(a, (l, r) -> if(b > 1, coalesce(l, 0) - coalesce(r, 0), coalesce(r, 0) - coalesce(l, 0)))",
@@ -210,7 +213,7 @@ def test_comparators_are_asked_as_java_does(spark: SparkSession) -> None:
         spark,
         {"a": ("array<int>", lists)},
         [
-            "array_sort(a, (l, r) -> l - r)",
+            "array_sort(a, (l, r) -> l - r + 0)",
             "array_sort(a, (l, r) -> (l * 7 + r * 3) % 5 - 2)",
             "array_sort(a, (l, r) -> if(abs(l - r) < 5, 0, l - r))",
             "array_sort(a, (l, r) -> if((l + r) % 3 = 0, 1, -1))",

@@ -24,9 +24,10 @@ NULL_INTOLERANT = frozenset(
     MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass
     Round BRound RoundFloor RoundCeil Floor Ceil Sqrt Rint Signum
     BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight ShiftRightUnsigned
-    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries
+    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
     ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect ArrayExcept ArraysOverlap Slice Flatten
     SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
+    ToDegrees ToRadians
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.

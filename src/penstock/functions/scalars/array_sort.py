@@ -18,7 +18,15 @@ from penstock.data.arrays import Positions
 from penstock.data.ordering import exact_words
 from penstock.data.types import kernel_type
 from penstock.functions.argument_order import may_raise
-from penstock.functions.scalars.base import AnsiError, Columns, Datum, TickLike, ansi_error, array
+from penstock.functions.scalars.base import (
+    AnsiError,
+    Columns,
+    Datum,
+    TickLike,
+    ansi_error,
+    array,
+    eval_mode,
+)
 from penstock.functions.scalars.elements import Body, Elements, elements_of, made
 from penstock.functions.tim_sort import Contradiction, sorted_positions
 from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter, walk
@@ -39,6 +47,15 @@ class KeyOrder:
     key: Expression  # over the first parameter of the comparator
     descending: bool
     nulls_first: bool | None
+    difference: bool = False  # it subtracts keys, and means an order where no difference is too large
+
+    def holds(self, keys: pa.Array) -> bool:
+        """Whether the comparator orders these keys."""
+        if self.difference and len(keys):
+            ends = pc.min_max(keys)
+            if ends["max"].is_valid and ends["max"].as_py() - ends["min"].as_py() > 2**31 - 1:
+                return False
+        return keys.null_count == 0 or self.nulls_first is not None
 
 
 def sorted_elements(
@@ -64,6 +81,9 @@ def key_order(comparator: Lambda) -> KeyOrder | None:
     """
     one, two = comparator.parameters
     keys: set[Expression] = set()
+    subtracted = _subtracted(comparator.body, (one, two))
+    if subtracted is not None:
+        return subtracted
     plain = _over_numbers(comparator.body, (one, two), keys)
     if plain is None or len(keys) != 1:
         return None
@@ -76,6 +96,23 @@ def key_order(comparator: Lambda) -> KeyOrder | None:
         return None
     ordered = both == 0 and first is not None and last is not None and first != 0 and first + last == 0
     return KeyOrder(key, less > 0, (first or 0) < 0 if ordered else None)
+
+
+def _subtracted(body: Expression, parameters: tuple[Parameter, Parameter]) -> KeyOrder | None:
+    """The order of a comparator that subtracts a key of one element from that of the other, as whole numbers."""
+    if (
+        not isinstance(body, Call)
+        or body.name != "Subtract"
+        or body.type != "int"
+        or eval_mode(body) != "ANSI"
+    ):
+        return None
+    keys: set[Expression] = set()
+    sides = [_number(item, parameters, keys) for item in body.args]
+    places = [item.index for item in sides if isinstance(item, Column)]
+    if sorted(places) != [0, 1] or len(keys) != 1 or may_raise(next(iter(keys))):
+        return None
+    return KeyOrder(keys.pop(), places == [1, 0], None, difference=True)
 
 
 def _over_numbers(
@@ -194,7 +231,7 @@ def array_sort(
         positions = None
         if order is not None and key_of is not None:
             keys = key_of.over(columns, split.rows, (split.columns[0], split.columns[0]), tick)
-            if keys.null_count == 0 or order.nulls_first is not None:
+            if order.holds(keys):
                 positions = sorted_elements(
                     split, keys, descending=order.descending, nulls_first=bool(order.nulls_first)
                 )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.data.equality import equal_rows
 from penstock.data.types import kernel_type, parse
 from penstock.functions.scalars.arrays import is_element, of_values
-from penstock.functions.scalars.base import AnsiError, Datum, Scalar, array, bad_row_error, only, typed
+from penstock.functions.scalars.base import (
+    AnsiError,
+    Datum,
+    Scalar,
+    array,
+    bad_row_error,
+    constant,
+    only,
+    typed,
+)
 from penstock.functions.scalars.elements import built_map, elements_of, joint_validity, made
-from penstock.plan.expression import Call
+from penstock.plan.expression import Call, Literal
 
+_SPECIAL = re.compile(r"[\\\[\]{}()*+?.^$|]")  # in regular expressions
 LENGTHS_DIFFER = "SQL_SPARK"
 
 
@@ -103,6 +116,30 @@ def _concat(call: Call, values: list[Datum], length: int) -> pa.Array:
     return built_map(call, counts, keys, items, valid, normal=True)
 
 
+def _from_text(call: Call, values: list[Datum], length: int) -> pa.Array:
+    """Pairs of a text; one without a second delimiter has the value NULL."""
+    pair, between = str(constant(call, 1)), str(constant(call, 2))
+    text = array(values[0], length)
+    pairs = elements_of(pc.split_pattern(text, pair).cast(pa.large_list(pa.large_string())))
+    parts = elements_of(
+        pc.split_pattern(pairs.columns[0], between, max_splits=1).cast(pa.large_list(pa.large_string()))
+    )
+    (inside,) = parts.columns
+    alone = parts.counts < 2
+    keys = inside.take(pa.array(parts.starts))
+    items = inside.take(pa.array(np.where(alone, 0, parts.starts + 1), mask=alone))
+    return built_map(call, pairs.counts, keys, items, pairs.valid, normal=True)
+
+
+def _from_text_check(call: Call) -> str | None:
+    for position in (1, 2):
+        delimiter = call.args[position]
+        plain = isinstance(delimiter, Literal) and delimiter.value and not _SPECIAL.search(delimiter.value)
+        if not plain:
+            return "STR_TO_MAP with a delimiter that is no plain constant"
+    return _makes(call)
+
+
 def _entries(call: Call, values: list[Datum], length: int) -> pa.Array:
     kind = kernel_type(call.type)
     split = elements_of(array(values[0], length))
@@ -129,5 +166,6 @@ FUNCTIONS: dict[str, Scalar] = {
     "CreateMap": Scalar(of_values(_create), _makes),
     "MapFromArrays": Scalar(of_values(_from_arrays), _makes),
     "MapFromEntries": Scalar(of_values(_from_entries), _makes),
+    "StringToMap": Scalar(of_values(_from_text), _from_text_check),
     "MapConcat": Scalar(of_values(_concat), _makes),
 }
