@@ -25,6 +25,7 @@ from penstock.functions.scalars import (
     logic,
     maps,
     math,
+    powers,
     sequence,
     strings,
 )
@@ -43,6 +44,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **arrays.FUNCTIONS,
     **maps.FUNCTIONS,
     **sequence.FUNCTIONS,
+    **powers.FUNCTIONS,
     **lambdas.FUNCTIONS,
 }
 
