@@ -64,7 +64,16 @@ FAMILIES: dict[str, tuple[Table, list[str]]] = {
             d=("smallint", [None, -2, 300]),
             p=("int", [None, 0, 7, 8, 63, 64]),
         ),
-        ["bit_count(a)", "bit_count(b)", "bit_count(c)", "bit_count(d)", "bit_get(a, p)", "bit_get(b, p)"],
+        [
+            "bit_count(a)",
+            "bit_count(b)",
+            "bit_count(c)",
+            "bit_count(d)",
+            "bit_get(a, p)",
+            "bit_get(b, p)",
+            "bin(b)",
+            "bin(a)",
+        ],
     ),
     "buckets": (
         grid(

@@ -27,7 +27,7 @@ NULL_INTOLERANT = frozenset(
     GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
     ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect ArrayExcept ArraysOverlap Slice Flatten
     SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
-    ToDegrees ToRadians
+    ToDegrees ToRadians Bin
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.

@@ -40,6 +40,7 @@ from penstock.functions.scalars.base import (
     valid_mask,
 )
 from penstock.functions.scalars.elements import Elements, elements_of, joint_validity, made
+from penstock.functions.scalars.logic import is_comparable
 from penstock.plan.expression import Call
 
 PARAMETER = "DATA_INVALID_PARAMETER_VALUE"
@@ -67,17 +68,9 @@ def all_valid(length: int, *values: Datum) -> Bools | None:
     return None if valid.all() else valid
 
 
-def is_element(kind: str) -> bool:
-    """Whether values of a type can be compared: everything but maps and what has maps, collations and intervals of three numbers."""
-    parsed = parse(kind)
-    if parsed.kind in ("map", "interval", "variant") or "collate" in kind:
-        return False
-    return all(is_element(inner) for inner in parsed.inner)
-
-
 def _comparable(call: Call) -> str | None:
     parsed = parse(call.args[0].type)
-    if parsed.kind == "array" and is_element(parsed.inner[0]):
+    if parsed.kind == "array" and is_comparable(parsed.inner[0]):
         return None
     return f"{call.name} over {call.args[0].type}"
 

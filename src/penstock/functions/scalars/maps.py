@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.data.equality import equal_rows
 from penstock.data.types import kernel_type, parse
-from penstock.functions.scalars.arrays import is_element, of_values
+from penstock.functions.scalars.arrays import of_values
 from penstock.functions.scalars.base import (
     AnsiError,
     Datum,
@@ -22,6 +22,7 @@ from penstock.functions.scalars.base import (
     typed,
 )
 from penstock.functions.scalars.elements import built_map, elements_of, joint_validity, made
+from penstock.functions.scalars.logic import is_comparable
 from penstock.plan.expression import Call, Literal
 
 _SPECIAL = re.compile(r"[\\\[\]{}()*+?.^$|]")  # in regular expressions
@@ -43,7 +44,7 @@ def map_value(call: Call, values: list[Datum], length: int) -> pa.Array:
 def map_value_check(call: Call) -> str | None:
     """A map whose keys the kernel compares."""
     parsed = parse(call.args[0].type)
-    known = parsed.kind == "map" and is_element(parsed.inner[0]) and call.args[1].type == parsed.inner[0]
+    known = parsed.kind == "map" and is_comparable(parsed.inner[0]) and call.args[1].type == parsed.inner[0]
     return None if known else f"{call.name} over {call.args[0].type}"
 
 
@@ -51,7 +52,7 @@ def _makes(call: Call) -> str | None:
     key = parse(call.type).inner[0]
     if call.option("rawKeys", False):
         return f"{call.name} without normal keys"
-    return None if is_element(key) else f"{call.name} to {call.type}"
+    return None if is_comparable(key) else f"{call.name} to {call.type}"
 
 
 def _create(call: Call, values: list[Datum], length: int) -> pa.Array:

@@ -25,6 +25,7 @@ from penstock.functions.scalars.base import (
     from_numbers,
     numbers,
     only,
+    row_wise,
     valid_mask,
 )
 from penstock.plan.expression import Call
@@ -119,6 +120,11 @@ def _width_bucket(call: Call, values: list[Datum], length: int) -> pa.Array:
     return from_numbers(bucket, valid, pa.int64())
 
 
+def _binary_digits(number: int) -> str:
+    """The digits of a 64-bit number, a negative one as its complement."""
+    return format(number & 0xFFFFFFFFFFFFFFFF, "b")
+
+
 def _bucket_check(call: Call) -> str | None:
     kinds = [argument.type for argument in call.args]
     return None if kinds == ["double", "double", "double", "bigint"] else f"WIDTH_BUCKET of {kinds[0]}"
@@ -135,6 +141,7 @@ FUNCTIONS: dict[str, Scalar] = {
     "ToRadians": _plain(lambda x: x * 0.017453292519943295),
     "Factorial": Scalar(of_values(_factorial), only("int")),
     "BitwiseCount": Scalar(of_values(_bit_count), only(*INTEGRAL, "boolean")),
+    "Bin": Scalar(row_wise(_binary_digits), only("bigint")),
     "BitwiseGet": Scalar(of_values(_bit_get), only(*INTEGRAL)),
     "WidthBucket": Scalar(of_values(_width_bucket), _bucket_check),
 }
