@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -52,7 +53,7 @@ class Judge:
         places = {name: index for index, name in enumerate(table)}
         ddl = bridge.ddl((f"c{index}", kind, True) for index, (kind, _) in enumerate(table.values()))
         self.compiled: dict[int, Any] = {}
-        self.projections = []
+        self._makers: list[Any] = []
         for item in described["a"]["projectList"]:
             expression = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
             assert spark._jvm is not None
@@ -63,7 +64,8 @@ class Judge:
                     pairs.add(leaf["at"])
                     pairs.add(places[leaf["name"]])
             all_pairs.add(pairs)
-            self.projections.append(front.projection(planned.session, one, all_pairs, ddl))
+            self._makers.append(partial(front.projection, planned.session, one, all_pairs, ddl))
+        self.projections = [make() for make in self._makers]
         self.batch = pa.record_batch(
             [array.cast(spark_type(array.type)) for array in self.arrays],
             [f"c{i}" for i in range(len(places))],
@@ -81,9 +83,15 @@ class Judge:
         message = batch.serialize().to_pybytes()
         kind = kernel_type(self.root.fields[index].type)
         schema = pa.schema([("c", spark_type(kind))])
+        try:
+            batches = self.projections[index].run(message)
+        except Exception:
+            # Makers of maps are left half-way by an error, and would refuse the next row.
+            self.projections[index] = self._makers[index]()
+            raise
         parts = [
             pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema).column(0).cast(kind)
-            for part in self.projections[index].run(message)
+            for part in batches
         ]
         return [exact(value) for part in parts for value in part.to_pylist()]
 

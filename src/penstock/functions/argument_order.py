@@ -24,17 +24,30 @@ NULL_INTOLERANT = frozenset(
     MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass
     Round BRound RoundFloor RoundCeil Floor Ceil Sqrt Rint Signum
     BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight ShiftRightUnsigned
-    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues
+    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
+    ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect ArrayExcept ArraysOverlap Slice Flatten
+    SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
+    ToDegrees ToRadians Bin
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
+# The same, although the last argument may be NULL, or although Catalyst does not call them so.
+UNTIL_NULL = frozenset({"ArrayInsert", "ArraysZip", "MapConcat", "Sequence"})
 # Every argument is evaluated on every row.
 EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
+    CreateMap ArrayRepeat
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.
 DIVISIONS = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
+# Functions of lambdas: their other arguments count as those of the first table; a lambda is evaluated for each element.
+HIGHER_ORDER = frozenset(
+    """
+    ArrayTransform ArrayFilter ArrayExists ArrayForAll ArrayAggregate ArraySort ZipWith
+    MapFilter TransformKeys TransformValues MapZipWith
+    """.split()  # noqa: SIM905  # a line for every name says no more
+)
 CONDITIONAL = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl", "In"})
 # The argument of an aggregate and its FILTER: the value where the condition is TRUE; nobody reads it elsewhere.
 FILTER_ARGUMENT = "FilterArgument"
@@ -48,9 +61,11 @@ NEVER_RAISE = frozenset(
     Coalesce NaNvl Least Greatest NormalizeNaNAndZero Upper Lower Substring Length OctetLength BitLength Concat ConcatWs Like RLike
     StartsWith EndsWith Contains StringTrim StringTrimLeft StringTrimRight StringReplace StringInstr StringLocate Reverse
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second CreateArray CreateNamedStruct
-    GetStructField Size CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
-    Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Log Sin Cos Tan Atan2
-    ArrayExists ArrayForAll ArrayFilter ArrayTransform LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
+    GetStructField GetArrayStructFields Size ArrayContains ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect
+    ArrayExcept ArraysOverlap Flatten SortArray ArraysZip MapKeys MapValues MapEntries GetMapValue CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
+    Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount WidthBucket Sin Cos Tan Atan2
+    ArrayExists ArrayForAll ArrayFilter ArrayTransform ArrayAggregate ZipWith MapFilter TransformValues MapZipWith
+    LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 
@@ -67,6 +82,6 @@ def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:
         return [index > 0 for index in range(count)]
     if name in DIVISIONS:
         return [True, False]
-    if name in NULL_INTOLERANT:
+    if name in NULL_INTOLERANT or name in UNTIL_NULL or name in HIGHER_ORDER:
         return [any(nullable[:index]) for index in range(count)]
     return [False] * count

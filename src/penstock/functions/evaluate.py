@@ -15,9 +15,23 @@ from penstock.data.types import kernel_type
 from penstock.errors import DataError, InternalError, SqlError
 from penstock.functions import short_circuit
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
-from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
+from penstock.functions.scalars import (
+    arithmetic,
+    arrays,
+    cast,
+    collections,
+    datetimes,
+    lambdas,
+    logic,
+    maps,
+    math,
+    powers,
+    sequence,
+    strings,
+)
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
-from penstock.plan.expression import Call, Column, Expression, Literal, walk
+from penstock.functions.scalars.elements import parameter_place
+from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter, walk
 
 FUNCTIONS: dict[str, Scalar] = {
     **arithmetic.FUNCTIONS,
@@ -27,6 +41,11 @@ FUNCTIONS: dict[str, Scalar] = {
     **datetimes.FUNCTIONS,
     **math.FUNCTIONS,
     **collections.FUNCTIONS,
+    **arrays.FUNCTIONS,
+    **maps.FUNCTIONS,
+    **sequence.FUNCTIONS,
+    **powers.FUNCTIONS,
+    **lambdas.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
@@ -111,6 +130,11 @@ def _compile(expression: Expression) -> Compiled:
         case Literal():
             value = literal(expression)
             return lambda columns, length, tick: value
+        case Parameter():
+            place = parameter_place(expression)
+            return lambda columns, length, tick: columns[place]
+        case Lambda():
+            return _compile(expression.body)
         case Call() if expression.name == "CurrentTimestamp":
             return _now
         case Call() if expression.name in (FILTER_ARGUMENT, FILTER_CONDITION):

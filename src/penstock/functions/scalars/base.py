@@ -57,14 +57,15 @@ def only(*kinds: str, first: int | None = None) -> Check:
 
     def check(call: Call) -> str | None:
         for argument in call.args[:first]:
-            if not any(_is_kind(argument.type, kind) for kind in kinds):
+            if not any(is_kind(argument.type, kind) for kind in kinds):
                 return f"{call.name} over {argument.type}"
         return None
 
     return check
 
 
-def _is_kind(name: str, kind: str) -> bool:
+def is_kind(name: str, kind: str) -> bool:
+    """Whether a type is of a kind: the type itself, or all decimals, arrays, intervals and so on."""
     return (
         name == kind
         or name.startswith((kind + "(", kind + "<"))

@@ -36,6 +36,7 @@ from penstock.functions.scalars.base import (
     typed,
     valid_mask,
 )
+from penstock.functions.scalars.elements import without_negative_zeros
 from penstock.plan.expression import Call
 
 Convert = Callable[[Call, Datum, int], Datum]
@@ -490,15 +491,9 @@ def _normalise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     (one,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
-        # Adding zero turns -0.0 into 0.0 and leaves every other number, NaN and NULL as they are.
-        return pc.add(value, pa.scalar(0.0, value.type))
+        return without_negative_zeros(array(one(columns, length, tick), length))
 
     return run
-
-
-def _normalise_check(call: Call) -> str | None:
-    return None if call.type in FLOATING else f"floating numbers inside {call.type} as a key"
 
 
 def _unscaled(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -542,7 +537,7 @@ def _check_overflow_check(call: Call) -> str | None:
 
 FUNCTIONS: dict[str, Scalar] = {
     "Cast": Scalar(_build, _check),
-    "NormalizeNaNAndZero": Scalar(_normalise, _normalise_check),
+    "NormalizeNaNAndZero": Scalar(_normalise, lambda call: None),
     "UnscaledValue": Scalar(_unscaled, lambda call: None),
     "MakeDecimal": Scalar(_make_decimal, lambda call: None),
     "CheckOverflow": Scalar(_check_overflow, _check_overflow_check),

@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.catalog.TempVariableManager;
 import org.apache.spark.sql.catalyst.catalog.VariableDefinition;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -781,6 +782,11 @@ public class Front {
     } else if (node instanceof scala.Product && !(node instanceof Alias)) {
       out.append(",\"a\":");
       arguments(out, (scala.Product) node, children);
+      if (makesMap(node)) mapSettings(out);
+      if (node instanceof SortArray && !((ArrayType) ((SortArray) node).base().dataType()).containsNull()) {
+        setting(out, "noNulls");
+      }
+      if (node instanceof ArrayAggregate && losesNulls((ArrayAggregate) node)) setting(out, "losesNulls");
     }
     out.append(",\"sql\":");
     String sql;
@@ -791,6 +797,64 @@ public class Front {
     }
     text(out, sql.length() > 300 ? sql.substring(0, 300) : sql);
     out.append('}');
+  }
+
+  /** Whether a map is made of keys that may be NULL or occur twice: settings of the session say what happens then. */
+  private static boolean makesMap(Expression node) {
+    return node instanceof CreateMap || node instanceof MapFromArrays || node instanceof MapFromEntries
+        || node instanceof MapConcat || node instanceof StringToMap || node instanceof TransformKeys;
+  }
+
+  /**
+   * Whether an aggregate of an array may be given NULLs inside of a state that is declared without them. Spark writes such a state as if they
+   * were not there; fields of structs it reads as they are.
+   */
+  private static boolean losesNulls(ArrayAggregate aggregate) {
+    DataType zero = aggregate.zero().dataType();
+    DataType merged = aggregate.merge().dataType();
+    if (zero.equals(merged)) return false;
+    DataType result = aggregate.dataType();
+    boolean nested = result instanceof StructType || result instanceof ArrayType || result instanceof MapType;
+    return nested || !sameElements(zero, merged);
+  }
+
+  /** Whether arrays and maps inside of two types agree on having NULLs. */
+  private static boolean sameElements(DataType one, DataType two) {
+    if (one instanceof ArrayType && two instanceof ArrayType) {
+      return ((ArrayType) one).containsNull() == ((ArrayType) two).containsNull()
+          && sameElements(((ArrayType) one).elementType(), ((ArrayType) two).elementType());
+    }
+    if (one instanceof MapType && two instanceof MapType) {
+      return ((MapType) one).valueContainsNull() == ((MapType) two).valueContainsNull()
+          && sameElements(((MapType) one).valueType(), ((MapType) two).valueType());
+    }
+    if (one instanceof StructType && two instanceof StructType) {
+      StructField[] fields = ((StructType) one).fields();
+      StructField[] others = ((StructType) two).fields();
+      for (int i = 0; i < fields.length; i++) {
+        if (!sameElements(fields[i].dataType(), others[i].dataType())) return false;
+      }
+    }
+    return true;
+  }
+
+  /** Adds a setting that is true to the arguments that were written last. */
+  private static void setting(StringBuilder out, String name) {
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    text(out, name);
+    out.append(":true}");
+  }
+
+  /** Adds the settings of makers of maps to the arguments that were written last. */
+  private static void mapSettings(StringBuilder out) {
+    org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    out.append("\"mapKeyDedupPolicy\":");
+    text(out, conf.getConfString("spark.sql.mapKeyDedupPolicy"));
+    out.append('}');
+    if (conf.getConfString("spark.sql.legacy.disableMapKeyNormalization").equals("true")) setting(out, "rawKeys");
   }
 
   /** Whether Spark's physical plan merges the values when it groups by them. */
@@ -816,9 +880,24 @@ public class Front {
       first = false;
       text(out, product.productElementName(i));
       out.append(':');
-      argument(out, value, children, 0);
+      if (product instanceof PivotFirst && product.productElementName(i).equals("pivotColumnValues")) {
+        pivotValues(out, (PivotFirst) product);
+      } else {
+        argument(out, value, children, 0);
+      }
     }
     out.append('}');
+  }
+
+  /** The constants of a PIVOT: {"values": [...]}, which Catalyst has as values without a type. */
+  private void pivotValues(StringBuilder out, PivotFirst pivot) {
+    out.append("{\"values\":[");
+    List values = list(pivot.pivotColumnValues());
+    for (int i = 0; i < values.size(); i++) {
+      if (i > 0) out.append(',');
+      value(out, values.get(i), pivot.pivotColumn().dataType());
+    }
+    out.append("]}");
   }
 
   private static boolean isChild(Object value, List children) {

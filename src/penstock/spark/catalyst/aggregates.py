@@ -10,6 +10,7 @@ from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
 from penstock.spark.catalyst import sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
+from penstock.spark.catalyst.literals import decode
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
@@ -245,6 +246,10 @@ def arguments(
     call_options = {
         key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS
     }
+    if function["c"] == "PivotFirst":
+        kind = function["k"][0]["t"]
+        listed = function["a"]["pivotColumnValues"]["values"]
+        call_options["pivotColumnValues"] = tuple(Literal(decode(value, kind), kind) for value in listed)
     named = constants(function)
     taken: list[Expression] = []
     order: list[tuple[int, bool, bool]] = []

@@ -9,7 +9,7 @@ from penstock.errors import SqlError
 from penstock.functions import evaluate
 from penstock.functions.argument_order import conditional_arguments
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Expression
+from penstock.plan.expression import Call, Column, Expression, Lambda
 from penstock.spark.catalyst.expressions import Json, Scope, is_now, translate, walk
 
 Key = tuple[str, int]
@@ -164,14 +164,18 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list
         return
     expression = translate(item, scope)
     if isinstance(expression, Call):
-        why = evaluate.reason(expression)
+        # A lambda is evaluated where its elements are: what it lacks, the function around it lacks.
+        bodies = (argument for argument in expression.args if isinstance(argument, Lambda))
+        reasons = (evaluate.reason(expression), *map(evaluate.unsupported, bodies))
+        why = next((why for why in reasons if why is not None), None)
         if why is not None:
             unsupported.append((lazy_root or item, why))
             return
     children: list[Json] = item.get("k", [])
     conditional = conditional_arguments(item["c"], [child.get("n", True) for child in children])
     for child, is_conditional in zip(children, conditional, strict=True):
-        _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
+        if child["c"] != "LambdaFunction":
+            _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
 
 
 def refuse_collated(keys: Iterable[Json], what: str) -> None:
