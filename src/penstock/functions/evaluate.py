@@ -15,7 +15,17 @@ from penstock.data.types import kernel_type
 from penstock.errors import DataError, InternalError, SqlError
 from penstock.functions import short_circuit
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
-from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
+from penstock.functions.scalars import (
+    arithmetic,
+    cast,
+    collections,
+    datetimes,
+    digests,
+    encodings,
+    logic,
+    math,
+    strings,
+)
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
 
@@ -27,6 +37,8 @@ FUNCTIONS: dict[str, Scalar] = {
     **datetimes.FUNCTIONS,
     **math.FUNCTIONS,
     **collections.FUNCTIONS,
+    **digests.FUNCTIONS,
+    **encodings.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
