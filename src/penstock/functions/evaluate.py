@@ -24,7 +24,9 @@ from penstock.functions.scalars import (
     encodings,
     logic,
     math,
+    regexes,
     strings,
+    text_functions,
 )
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
@@ -39,6 +41,8 @@ FUNCTIONS: dict[str, Scalar] = {
     **collections.FUNCTIONS,
     **digests.FUNCTIONS,
     **encodings.FUNCTIONS,
+    **regexes.FUNCTIONS,
+    **text_functions.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
