@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.plan.expression import Call, Expression, walk
+from penstock.plan.expression import Call, Expression, Literal, walk
 
 # NULL when an argument is; the arguments behind the first NULL are not evaluated.
 NULL_INTOLERANT = frozenset(
@@ -16,7 +16,7 @@ NULL_INTOLERANT = frozenset(
     EqualTo LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNaN Not
     Cast NormalizeNaNAndZero UnscaledValue MakeDecimal CheckOverflow
     Upper Lower Substring Length OctetLength BitLength Concat Like RLike StartsWith EndsWith Contains
-    StringTrim StringTrimLeft StringTrimRight StringReplace StringLPad StringRPad StringInstr StringLocate Reverse
+    StringTrim StringTrimLeft StringTrimRight StringReplace StringLPad StringRPad StringInstr Reverse
     StringRepeat StringSpace StringSplitSQL StringTranslate SubstringIndex Ascii Hex
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second SecondWithFraction
     DateAdd DateSub DateDiff AddMonths LastDay TruncDate TruncTimestamp MakeDate DateAddYMInterval TimestampAddYMInterval
@@ -27,7 +27,10 @@ NULL_INTOLERANT = frozenset(
     GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
     ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect ArrayExcept ArraysOverlap Slice Flatten
     SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
-    ToDegrees ToRadians Bin
+    ToDegrees ToRadians
+    JsonToStructs Md5 Sha1 Sha2 Crc32 Unhex UnBase64 Bin Conv StringSplit RegExpReplace RegExpExtract RegExpExtractAll RegExpInStr
+    LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber
+    StructsToJsonEvaluator.evaluate JsonExpressionUtils.lengthOfJsonArray JsonExpressionUtils.jsonObjectKeys Base64.encode
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.
@@ -37,6 +40,7 @@ EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
     CreateMap ArrayRepeat
+    GetJsonObject Murmur3Hash XxHash64 Mask StringLocate FormatString Elt Levenshtein ArrayJoin
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.
@@ -72,7 +76,14 @@ NEVER_RAISE = frozenset(
 
 def may_raise(expression: Expression) -> bool:
     """Whether there may be a row for which an expression raises."""
-    return any(isinstance(item, Call) and item.name not in NEVER_RAISE for item in walk(expression))
+    return any(isinstance(item, Call) and _raises(item) for item in walk(expression))
+
+
+def _raises(call: Call) -> bool:
+    if call.name == "Like":
+        # A constant pattern was looked at when the view was planned.
+        return not isinstance(call.args[1], Literal)
+    return call.name not in NEVER_RAISE
 
 
 def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:

@@ -21,13 +21,18 @@ from penstock.functions.scalars import (
     cast,
     collections,
     datetimes,
+    digests,
+    encodings,
+    json,
     lambdas,
     logic,
     maps,
     math,
     powers,
+    regexes,
     sequence,
     strings,
+    text_functions,
 )
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.functions.scalars.elements import parameter_place
@@ -46,6 +51,11 @@ FUNCTIONS: dict[str, Scalar] = {
     **sequence.FUNCTIONS,
     **powers.FUNCTIONS,
     **lambdas.FUNCTIONS,
+    **json.FUNCTIONS,
+    **digests.FUNCTIONS,
+    **encodings.FUNCTIONS,
+    **regexes.FUNCTIONS,
+    **text_functions.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})

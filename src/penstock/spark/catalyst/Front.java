@@ -6,6 +6,8 @@ import org.apache.spark.sql.catalyst.catalog.TempVariableManager;
 import org.apache.spark.sql.catalyst.catalog.VariableDefinition;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -738,7 +740,7 @@ public class Front {
     out.append("{\"at\":").append(met.size());
     met.add(node);
     out.append(",\"c\":");
-    text(out, node.getClass().getSimpleName());
+    text(out, nameOf(node));
     if (node.resolved()) {
       String type;
       try {
@@ -768,7 +770,7 @@ public class Front {
         return;
       }
     }
-    List children = list(node.children());
+    List children = called(node) == null ? list(node.children()) : list(((Invoke) node).arguments());
     out.append(",\"k\":[");
     for (int i = 0; i < children.size(); i++) {
       if (i > 0) out.append(',');
@@ -781,7 +783,8 @@ public class Front {
       plan(out, (LogicalPlan) ((SubqueryExpression) node).plan());
     } else if (node instanceof scala.Product && !(node instanceof Alias)) {
       out.append(",\"a\":");
-      arguments(out, (scala.Product) node, children);
+      arguments(out, called(node) == null ? (scala.Product) node : called(node), children);
+      jsonSettings(out, node);
       if (makesMap(node)) mapSettings(out);
       if (node instanceof SortArray && !((ArrayType) ((SortArray) node).base().dataType()).containsNull()) {
         setting(out, "noNulls");
@@ -855,6 +858,45 @@ public class Front {
     text(out, conf.getConfString("spark.sql.mapKeyDedupPolicy"));
     out.append('}');
     if (conf.getConfString("spark.sql.legacy.disableMapKeyNormalization").equals("true")) setting(out, "rawKeys");
+  }
+
+  /** The name of an expression's class; of a call of a method the name of its class and its own. */
+  private static String nameOf(Expression node) {
+    if (node instanceof StaticInvoke) {
+      String name = ((StaticInvoke) node).objectName();
+      return name.substring(name.lastIndexOf('.') + 1) + "." + ((StaticInvoke) node).functionName();
+    }
+    if (called(node) != null) return called(node).productPrefix() + "." + ((Invoke) node).functionName();
+    return node.getClass().getSimpleName();
+  }
+
+  /** The evaluator whose method an expression calls, with the options of a function as its fields; null for other expressions. */
+  private static scala.Product called(Expression node) {
+    if (!(node instanceof Invoke) || !(((Invoke) node).targetObject() instanceof Literal)) return null;
+    Object target = ((Literal) ((Invoke) node).targetObject()).value();
+    return target instanceof scala.Product ? (scala.Product) target : null;
+  }
+
+  /** Adds what JSON depends on beside its options to the arguments that were written last: settings, and how this Java writes doubles. */
+  private static void jsonSettings(StringBuilder out, Expression node) {
+    boolean json = node instanceof JsonToStructs || node instanceof GetJsonObject || node instanceof JsonTuple || called(node) != null;
+    if (!json && !(node instanceof FormatNumber)) return;
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+    out.append("\"java\":").append(Runtime.version().feature());
+    String[] settings = {
+        "spark.sql.columnNameOfCorruptRecord", "spark.sql.json.enablePartialResults", "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.legacy.json.allowEmptyString.enabled", "spark.sql.legacy.json.enableDateTimeParsingFallback",
+        "spark.sql.jsonGenerator.ignoreNullFields"};
+    for (int i = 0; json && i < settings.length; i++) {
+      out.append(',');
+      text(out, settings[i].substring(settings[i].lastIndexOf('.') + 1));
+      out.append(':');
+      String value = conf.getConfString(settings[i]);
+      text(out, value == null ? "" : value);
+    }
+    out.append('}');
   }
 
   /** Whether Spark's physical plan merges the values when it groups by them. */
@@ -939,6 +981,19 @@ public class Front {
       for (int i = 0; i < items.size(); i++) {
         if (i > 0) out.append(',');
         argument(out, items.get(i), children, depth + 1);
+      }
+      out.append(']');
+    } else if (value instanceof scala.collection.Map) {
+      // The options of a function: name, value, name, value, ...
+      java.util.Map options = scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Map) value);
+      out.append('[');
+      boolean first = true;
+      for (Object name : new java.util.TreeSet(options.keySet())) {
+        if (!first) out.append(',');
+        first = false;
+        text(out, name.toString());
+        out.append(',');
+        text(out, String.valueOf(options.get(name)));
       }
       out.append(']');
     } else if (value instanceof DataType) {
