@@ -53,7 +53,7 @@ class Fragments:
             return self._evaluated(node, pairs, arguments, names, kinds)
         except Exception as error:
             failure = self._translated(error, node)
-            if isinstance(failure, DataError):
+            if isinstance(failure, DataError) and used:
                 bad = self._first_bad(node, pairs, arguments, names, kinds)
                 shown = ", ".join(f"{fields[index].name}={columns[index][bad].as_py()!r}" for index in used)
                 failure.message += f" for the row ({shown})"
