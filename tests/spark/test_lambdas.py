@@ -299,7 +299,7 @@ class Writer:
 def test_random_lambdas(spark: SparkSession) -> None:
     chosen = random.Random(seed.SEED)
     expressions: list[str] = []
-    while len(expressions) < 120:
+    while len(expressions) < 80:
         writer = Writer(chosen)
         made: Any = chosen.choice([writer.numbers, writer.truth, writer.number])
         text = made((), 3)
