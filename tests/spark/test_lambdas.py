@@ -358,4 +358,4 @@ def _row(chance: random.Random) -> tuple[Any, ...]:
 
 
 def test_lambdas_in_every_place_of_a_query(session: ps.Session) -> None:
-    ticking.check(session, {"t": "k INT, b INT, a ARRAY<INT>"}, PLACES, _row, ticks=4)
+    ticking.check(session, {"t": "k INT, b INT, a ARRAY<INT>"}, PLACES, _row, ticks=3)

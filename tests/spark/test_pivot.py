@@ -70,7 +70,7 @@ def _row(chance: Random) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("queries", [PIVOTS, UNPIVOTS], ids=["pivot", "unpivot"])
 def test_views_are_right_after_every_tick(session: ps.Session, queries: list[str]) -> None:
-    ticking.check(session, TABLES, queries, _row)
+    ticking.check(session, TABLES, queries, _row, ticks=3)
 
 
 def test_pivot_of_a_dataframe(session: ps.Session) -> None:
