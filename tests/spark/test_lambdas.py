@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 import seed
+from golden import ticking
 from twin.judge import Judge, Table
 
 ARRAYS = [
@@ -298,7 +299,7 @@ class Writer:
 def test_random_lambdas(spark: SparkSession) -> None:
     chosen = random.Random(seed.SEED)
     expressions: list[str] = []
-    while len(expressions) < 120:
+    while len(expressions) < 80:
         writer = Writer(chosen)
         made: Any = chosen.choice([writer.numbers, writer.truth, writer.number])
         text = made((), 3)
@@ -328,3 +329,33 @@ def test_lambdas_of_dataframes_in_a_restored_flow(session: ps.Session) -> None:
             {"t": None, "s": None, "m": None, "o": None},
             {"t": [11, 22], "s": 3, "m": [("y", 2)], "o": [2, 1]},
         ]
+
+
+PLACES = [
+    "SELECT k FROM t WHERE exists(a, x -> x > k)",
+    "SELECT l.k, r.b FROM t l JOIN t r ON l.k = r.k AND exists(l.a, x -> x = r.b)",
+    "SELECT l.k FROM t l LEFT ANTI JOIN t r ON l.k = r.b AND forall(r.a, x -> x < l.k)",
+    "SELECT transform(a, x -> x % 10) AS g, count(*) AS c FROM t GROUP BY transform(a, y -> y % 10)",
+    "SELECT k, transform(array_sort(collect_list(b)), x -> x + max(k)) AS g FROM t GROUP BY k",
+    "SELECT k, sum(aggregate(a, 0L, (u, x) -> u + coalesce(x, 0))) AS s FROM t GROUP BY k HAVING exists(array(max(b)), x -> x > 0)",
+    "SELECT k, count(*) FILTER (WHERE exists(a, x -> 10 div x > 1)) AS c FROM (SELECT k, filter(a, x -> x <> 0) AS a FROM t) GROUP BY k",
+    "SELECT k, e FROM t LATERAL VIEW explode(transform(a, x -> x * 2)) AS e",
+    "SELECT k, p, e FROM t LATERAL VIEW OUTER posexplode(filter(a, (x, i) -> i < 2)) AS p, e",
+    "SELECT k, a FROM t ORDER BY array_sort(a) DESC, k LIMIT 3",
+    "SELECT DISTINCT array_sort(array_distinct(a)) AS d FROM t",
+    "SELECT k, size(filter(collect_list(b) OVER (PARTITION BY k), x -> x > 0)) AS n FROM t",
+    "SELECT named_struct('d', CAST(b AS DOUBLE) * 0) AS s, count(*) AS c FROM t GROUP BY named_struct('d', CAST(b AS DOUBLE) * 0)",
+]
+
+
+def _row(chance: random.Random) -> tuple[Any, ...]:
+    elements = [chance.choice((0, 1, 2, 5, 11, None)) for _ in range(chance.randint(0, 4))]
+    return (
+        chance.choice((0, 1, 2, None)),
+        chance.choice((0, 1, 2, -3, None)),
+        chance.choice((elements, elements, elements, None)),
+    )
+
+
+def test_lambdas_in_every_place_of_a_query(session: ps.Session) -> None:
+    ticking.check(session, {"t": "k INT, b INT, a ARRAY<INT>"}, PLACES, _row, ticks=3)

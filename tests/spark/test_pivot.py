@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from golden import canonical, drive
-from golden.case import Area, Case, Tick
-from golden.spark_answer import ask_all, settings
-from seed import SEED
+from golden import ticking
 
 TABLES = {
     "t": "k INT, c STRING, q INT, d DOUBLE, n DECIMAL(30,2), b BOOLEAN, e DATE, x BIGINT, f FLOAT, y BINARY"
@@ -71,44 +68,9 @@ def _row(chance: Random) -> tuple[Any, ...]:
     )
 
 
-def _ticks(chance: Random, count: int) -> tuple[Tick, ...]:
-    """Inserts and deletes of rows that are there; all rows go now and then."""
-    held: list[tuple[Any, ...]] = []
-    steps = []
-    for _ in range(count):
-        leaving = len(held) if chance.random() < 0.15 else min(len(held), chance.randint(0, 6))
-        changes = [(-1, held.pop(chance.randrange(len(held)))) for _ in range(leaving)]
-        for _ in range(chance.randint(0, 12)):
-            row = _row(chance)
-            held.append(row)
-            changes.append((1, row))
-        steps.append({"t": tuple(changes)})
-    return tuple(steps)
-
-
 @pytest.mark.parametrize("queries", [PIVOTS, UNPIVOTS], ids=["pivot", "unpivot"])
 def test_views_are_right_after_every_tick(session: ps.Session, queries: list[str]) -> None:
-    chance = Random(SEED)
-    steps = _ticks(chance, 5)
-    cases = [Case("pivot", f"v{number}", text, steps) for number, text in enumerate(queries)]
-    area = Area("pivot", TABLES, {}, tuple(cases))
-    with settings(session.spark, area.conf):
-        expected = ask_all(session.spark, area)
-        flow = drive.open_flow(session, area.tables)
-        for case in cases:
-            tiers = drive.register(flow, case)[case.name]
-            assert all(tier.endswith(": kernel") for tier in tiers), (case.sql, tiers)
-        watched = {case.name: drive.Watched(flow, case.name) for case in cases}
-        schemas = {"t": area.schema("t")}
-        for number in range(len(steps) + 1):
-            if number:
-                summary = drive.step(flow, steps[number - 1], schemas)
-                for view in watched.values():
-                    view.check(summary)
-            for case in cases:
-                rows = canonical.rows(flow.snapshot(case.name))
-                wanted = list(expected[case.name].ticks[number].rows)
-                assert rows == wanted, f"seed {SEED}, after tick {number}: {case.sql}"
+    ticking.check(session, TABLES, queries, _row, ticks=3)
 
 
 def test_pivot_of_a_dataframe(session: ps.Session) -> None:

@@ -5,7 +5,7 @@ Elements are equal as Spark orders them: NaN equals itself, -0.0 equals 0.0, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,13 @@ from penstock.functions.scalars.base import (
     typed,
     valid_mask,
 )
-from penstock.functions.scalars.elements import Elements, elements_of, joint_validity, made
+from penstock.functions.scalars.elements import (
+    Elements,
+    elements_of,
+    joint_validity,
+    made,
+    without_negative_zeros,
+)
 from penstock.functions.scalars.logic import is_comparable
 from penstock.plan.expression import Call
 
@@ -76,14 +82,16 @@ def _comparable(call: Call) -> str | None:
 
 
 def _same_elements(call: Call) -> str | None:
-    """Both arguments have elements of one type, and hold no floats: Spark's hash sets tell zeros apart, or not, by their place."""
+    """All arguments have elements of one type."""
     kinds = {argument.type for argument in call.args}
-    if len(kinds) > 1:
-        return f"{call.name} over {' and '.join(sorted(kinds))}"
-    inner = parse(call.args[0].type).inner
-    if inner and inner[0] in FLOATING:
-        return f"{call.name} over {call.args[0].type}, in which Spark may tell -0.0 and 0.0 apart"
-    return _comparable(call)
+    return f"{call.name} over {' and '.join(sorted(kinds))}" if len(kinds) > 1 else _comparable(call)
+
+
+def _without_floats(call: Call) -> str | None:
+    """No floating numbers, of which Spark finds -0.0 in a set of 0.0 or not, by the type around them."""
+    if any(kind in call.args[0].type for kind in FLOATING):
+        return f"{call.name} over {call.args[0].type}"
+    return _same_elements(call)
 
 
 # ------------------------------------------------------------------ search
@@ -160,8 +168,14 @@ def _extreme(descending: bool) -> Work:
 # ------------------------------------------------------------------ sets
 
 
-def _distinct_positions(columns: Sequence[pa.Array]) -> tuple[Positions, Positions]:
-    """For rows: the first row that each equals, and the first rows in ascending order."""
+def _set_of(value: Datum, length: int) -> Elements:
+    """The elements of a set, in which -0.0 is shown as 0.0."""
+    return elements_of(without_negative_zeros(array(value, length)))
+
+
+def _distinct_positions(rows: Positions, elements: pa.Array) -> tuple[Positions, Positions]:
+    """For elements of rows: the first one that each equals, and the first ones in ascending order."""
+    columns = [pa.array(rows), elements]
     order, starts = group_rows(hash_rows(columns), columns)
     leader = np.empty(len(order), np.int64)
     leader[order] = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
@@ -169,8 +183,8 @@ def _distinct_positions(columns: Sequence[pa.Array]) -> tuple[Positions, Positio
 
 
 def _distinct(call: Call, values: list[Datum], length: int) -> pa.Array:
-    split = elements_of(array(values[0], length))
-    _, first = _distinct_positions([pa.array(split.rows), split.columns[0]])
+    split = _set_of(values[0], length)
+    _, first = _distinct_positions(split.rows, split.columns[0])
     chosen = np.zeros(len(split.columns[0]), np.bool_)
     chosen[first] = True
     return _filtered(call, split, chosen, split.valid)
@@ -178,10 +192,9 @@ def _distinct(call: Call, values: list[Datum], length: int) -> pa.Array:
 
 def _both_sides(values: list[Datum], length: int) -> tuple[Elements, Elements, Positions, Positions]:
     """Two arrays per row, the first element equal to each of all of them, and which of these lead."""
-    one, two = (elements_of(array(value, length)) for value in values)
-    rows = pa.array(np.concatenate([one.rows, two.rows]))
+    one, two = (_set_of(value, length) for value in values)
     inside = pa.concat_arrays([one.columns[0], typed(two.columns[0], one.columns[0].type)])
-    leader, first = _distinct_positions([rows, inside])
+    leader, first = _distinct_positions(np.concatenate([one.rows, two.rows]), inside)
     return one, two, leader, first
 
 
@@ -408,7 +421,7 @@ FUNCTIONS: dict[str, Scalar] = {
     "ArrayUnion": Scalar(of_values(_union), _same_elements),
     "ArrayIntersect": Scalar(of_values(_chosen_by_other(True)), _same_elements),
     "ArrayExcept": Scalar(of_values(_chosen_by_other(False)), _same_elements),
-    "ArraysOverlap": Scalar(of_values(_overlap), _same_elements),
+    "ArraysOverlap": Scalar(of_values(_overlap), _without_floats),
     "Slice": Scalar(of_values(_slice), _ARRAY_FIRST),
     "Flatten": Scalar(of_values(_flatten), _ARRAY_FIRST),
     "ArrayRepeat": Scalar(of_values(_repeat), lambda call: None),
