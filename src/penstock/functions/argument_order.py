@@ -31,6 +31,7 @@ NULL_INTOLERANT = frozenset(
     JsonToStructs Md5 Sha1 Sha2 Crc32 Unhex UnBase64 Bin Conv StringSplit RegExpReplace RegExpExtract RegExpExtractAll RegExpInStr
     LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber
     StructsToJsonEvaluator.evaluate JsonExpressionUtils.lengthOfJsonArray JsonExpressionUtils.jsonObjectKeys Base64.encode
+    StringDecode.decode Encode.encode ExpressionImplUtils.isLuhnNumber UrlCodec.encode UrlCodec.decode InitCap
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.

@@ -22,7 +22,7 @@ def double_text(value: float, java: int) -> str:
     """The text of a double.
 
     >>> double_text(1e7, 17), double_text(0.001, 17), double_text(2.0**-44, 17), double_text(2.0**-44, 21)
-    ('1.0E7', '0.001', '5.684341886080802E-14', '5.6843418860808E-14')
+    ('1.0E7', '0.001', '5.6843418860808015E-14', '5.684341886080802E-14')
     """
     special = _special(value)
     if special is not None:

@@ -12,7 +12,9 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 START_OBJECT, END_OBJECT, START_ARRAY, END_ARRAY = "{", "}", "[", "]"
 FIELD_NAME, STRING, INT, FLOAT = "name", "string", "int", "float"
@@ -79,7 +81,7 @@ def joined(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-def deeper(function: Callable[..., Any], *arguments: Any) -> Any:
+def deeper(function: Callable[..., _T], *arguments: Any) -> _T:
     """Call a function again that was nested too deep for Python, though not for Jackson."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 20 * MAX_DEPTH)

@@ -22,7 +22,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(constant)
 
 
-_SCAN = json.JSONDecoder(object_pairs_hook=tuple, parse_float=FloatText, parse_constant=_refuse).scan_once
+_DECODER = json.JSONDecoder(object_pairs_hook=tuple, parse_float=FloatText, parse_constant=_refuse)
 _BEGIN = re.compile(r"[ \t\n\r]*(?=[{\[])")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONG_NUMBER = re.compile(rf"[-+.0-9eE]{{{MAX_NUMBER},}}")
@@ -40,6 +40,6 @@ def parse(text: str) -> Any:
     ):
         raise NotOrdinary
     try:
-        return _SCAN(text, begin.end())[0]
-    except (ValueError, StopIteration, RecursionError):
+        return _DECODER.raw_decode(text, begin.end())[0]
+    except (ValueError, RecursionError):
         raise NotOrdinary from None

@@ -40,7 +40,7 @@ def hashed(algorithm: Algorithm, columns: Sequence[pa.Array], seed: int, length:
 
 def _mixed(algorithm: Algorithm, column: pa.Array, seeds: Words) -> Words:
     """The seeds with the values of a column mixed in; NULL leaves its seed."""
-    if column.null_count == len(column) and len(column):
+    if column.null_count == len(column):
         return seeds
     kind = column.type
     if pa.types.is_struct(kind):
