@@ -15,7 +15,17 @@ from penstock.data.types import kernel_type
 from penstock.errors import DataError, InternalError, SqlError
 from penstock.functions import short_circuit
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
-from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
+from penstock.functions.scalars import (
+    arithmetic,
+    cast,
+    collections,
+    datetimes,
+    logic,
+    math,
+    moments,
+    patterned,
+    strings,
+)
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.plan.expression import Call, Column, Expression, Literal, walk
 
@@ -25,6 +35,8 @@ FUNCTIONS: dict[str, Scalar] = {
     **cast.FUNCTIONS,
     **strings.FUNCTIONS,
     **datetimes.FUNCTIONS,
+    **moments.FUNCTIONS,
+    **patterned.FUNCTIONS,
     **math.FUNCTIONS,
     **collections.FUNCTIONS,
 }
