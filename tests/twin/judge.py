@@ -93,7 +93,7 @@ class Judge:
             pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema).column(0).cast(kind)
             for part in batches
         ]
-        return [exact(value) for part in parts for value in part.to_pylist()]
+        return [exact(value) for part in parts for value in listed(part)]
 
     def kernel(self, index: int, start: int, count: int) -> list[Any]:
         """The kernel's values for some rows; raises PenstockError."""
@@ -105,7 +105,7 @@ class Judge:
             self.compiled[index] = evaluate.compile(self.root.expressions[index])
         found = self.compiled[index](columns, count, Tick())
         assert found.type == kernel_type(self.root.fields[index].type)
-        return [exact(value) for value in found.to_pylist()]
+        return [exact(value) for value in listed(found)]
 
     def differences(self, index: int) -> list[str]:
         """What differs between the two answers for one expression."""
@@ -145,7 +145,16 @@ class Judge:
         return values
 
     def _row(self, row: int) -> str:
-        return f"({', '.join(repr(array[row].as_py()) for array in self.arrays)})"
+        return f"({', '.join(repr(listed(array.slice(row, 1))[0]) for array in self.arrays)})"
+
+
+def listed(column: pa.Array) -> list[Any]:
+    """The values of a column in Python; moments as numbers, because Python has only the years from 1 to 9999."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    return list(column.to_pylist())
 
 
 def exact(value: Any) -> Any:

@@ -21,7 +21,8 @@ NULL_INTOLERANT = frozenset(
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second SecondWithFraction
     DateAdd DateSub DateDiff AddMonths LastDay TruncDate TruncTimestamp MakeDate DateAddYMInterval TimestampAddYMInterval
     PreciseTimestampConversion TimestampAddInterval TimeAdd SubtractDates SubtractTimestamps UnixDate DateFromUnixDate UnixSeconds UnixMillis UnixMicros
-    MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass
+    MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass FromUnixTime GetTimestamp UnixTimestamp ToUnixTimestamp
+    FromUTCTimestamp ToUTCTimestamp ConvertTimezone TimestampAdd TimestampDiff MonthsBetween NextDay DayName MonthName MakeTimestamp
     Round BRound RoundFloor RoundCeil Floor Ceil Sqrt Rint Signum
     BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight ShiftRightUnsigned
     GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
@@ -65,7 +66,8 @@ NEVER_RAISE = frozenset(
     EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNaN IsNull IsNotNull Not In And Or If CaseWhen
     Coalesce NaNvl Least Greatest NormalizeNaNAndZero Upper Lower Substring Length OctetLength BitLength Concat ConcatWs Like RLike
     StartsWith EndsWith Contains StringTrim StringTrimLeft StringTrimRight StringReplace StringInstr StringLocate Reverse
-    Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second CreateArray CreateNamedStruct
+    Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second DayName MonthName MonthsBetween
+    CreateArray CreateNamedStruct
     GetStructField GetArrayStructFields Size ArrayContains ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect
     ArrayExcept ArraysOverlap Flatten SortArray ArraysZip MapKeys MapValues MapEntries GetMapValue CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
     Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount WidthBucket Sin Cos Tan Atan2

@@ -378,6 +378,8 @@ class View:
     variables: tuple[Variable, ...] = ()  # bound when the view was registered
     # Catalyst's metadata of each column, as JSON, in the order of the fields; nothing when there is none.
     metadata: tuple[str, ...] = ()
+    # The rules of all time zones, when rows may name any: `functions.scalars.zone_ids.learn_table`.
+    zone_table: str = ""
 
     @property
     def fields(self) -> Fields:

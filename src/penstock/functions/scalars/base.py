@@ -230,8 +230,16 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
 
 def bad_row_error(call: Call, values: Sequence[Datum], position: int, error: AnsiError) -> DataError:
     """The error for the row at a position that ANSI mode refuses."""
-    row = [value.as_py() if isinstance(value, pa.Scalar) else value[position].as_py() for value in values]
+    row = [_in_python(value if isinstance(value, pa.Scalar) else value[position]) for value in values]
     return ansi_error(call, error, row)
+
+
+def _in_python(value: pa.Scalar) -> Any:
+    """A value to show; moments beyond the years that Python has as numbers."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.cast(pa.int64()).as_py()
 
 
 def valid_mask(value: Datum, length: int) -> npt.NDArray[np.bool_]:

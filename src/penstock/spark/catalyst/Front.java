@@ -465,6 +465,57 @@ public class Front {
     return flat;
   }
 
+  /** Whether Spark takes a text for the name of a zone. */
+  public boolean isZone(String name) {
+    try {
+      return org.apache.spark.sql.catalyst.util.DateTimeUtils$.MODULE$.getZoneId(name) != null;
+    } catch (Exception none) {
+      return false;
+    }
+  }
+
+  /**
+   * All zones, one line for those of the same rules: their names, the first offset, steps to each change with the offset after it, and
+   * the yearly rules behind the last change; and the names that stand for another.
+   */
+  public String zoneTable() {
+    java.util.Map groups = new java.util.LinkedHashMap();
+    for (Object name : new java.util.TreeSet(java.time.ZoneId.getAvailableZoneIds())) {
+      java.time.zone.ZoneRules rules = java.time.ZoneId.of((String) name).getRules();
+      String names = (String) groups.get(rules);
+      groups.put(rules, names == null ? name : names + "," + name);
+    }
+    StringBuilder out = new StringBuilder();
+    for (Object rules : groups.keySet()) {
+      out.append(groups.get(rules)).append(' ');
+      zone(out, (java.time.zone.ZoneRules) rules);
+      out.append('\n');
+    }
+    for (Object name : java.time.ZoneId.SHORT_IDS.keySet()) {
+      out.append(name).append(" =").append(java.time.ZoneId.SHORT_IDS.get(name)).append('\n');
+    }
+    return out.toString();
+  }
+
+  private static void zone(StringBuilder out, java.time.zone.ZoneRules rules) {
+    out.append(rules.getOffset(java.time.Instant.MIN).getTotalSeconds()).append(';');
+    long last = 0;
+    for (Object item : rules.getTransitions()) {
+      java.time.zone.ZoneOffsetTransition change = (java.time.zone.ZoneOffsetTransition) item;
+      out.append(change.toEpochSecond() - last).append(' ').append(change.getOffsetAfter().getTotalSeconds()).append(' ');
+      last = change.toEpochSecond();
+    }
+    out.append(';');
+    for (Object item : rules.getTransitionRules()) {
+      java.time.zone.ZoneOffsetTransitionRule rule = (java.time.zone.ZoneOffsetTransitionRule) item;
+      out.append(rule.getMonth().getValue()).append(',').append(rule.getDayOfMonthIndicator()).append(',');
+      out.append(rule.getDayOfWeek() == null ? 0 : rule.getDayOfWeek().getValue()).append(',');
+      out.append(rule.isMidnightEndOfDay() ? 86400 : rule.getLocalTime().toSecondOfDay()).append(',');
+      out.append(rule.getTimeDefinition().ordinal()).append(',').append(rule.getStandardOffset().getTotalSeconds()).append(',');
+      out.append(rule.getOffsetBefore().getTotalSeconds()).append(',').append(rule.getOffsetAfter().getTotalSeconds()).append(' ');
+    }
+  }
+
   // ---------------------------------------------------------------- running a part of a plan
 
   private static boolean isNow(Object node) {
@@ -784,6 +835,7 @@ public class Front {
     } else if (node instanceof scala.Product && !(node instanceof Alias)) {
       out.append(",\"a\":");
       arguments(out, called(node) == null ? (scala.Product) node : called(node), children);
+      surroundings(out, node);
       jsonSettings(out, node);
       if (makesMap(node)) mapSettings(out);
       if (node instanceof SortArray && !((ArrayType) ((SortArray) node).base().dataType()).containsNull()) {
@@ -910,6 +962,23 @@ public class Front {
     for (Object child : list(plan.children())) if (holdsSessions((LogicalPlan) child)) return true;
     for (Object child : list(plan.subqueries())) if (holdsSessions((LogicalPlan) child)) return true;
     return false;
+  }
+
+  /** What the value of a node depends on beside its arguments: it goes into the arguments that were written last. */
+  private static void surroundings(StringBuilder out, Expression node) {
+    if (node instanceof TimestampFormatterHelper) {
+      String policy = org.apache.spark.sql.internal.SQLConf$.MODULE$.get().legacyTimeParserPolicy().toString();
+      out.setLength(out.length() - 1);
+      if (!policy.equals("CORRECTED")) out.append(",\"timeParserPolicy\":\"").append(policy).append('"');
+      out.append(",\"java\":").append(Runtime.version().feature()).append('}');
+    } else if (node instanceof Cast && ((Cast) node).child().resolved() && isFloating(((Cast) node).child().dataType())) {
+      out.setLength(out.length() - 1);
+      out.append(",\"java\":").append(Runtime.version().feature()).append('}');
+    }
+  }
+
+  private static boolean isFloating(DataType type) {
+    return type.sameType(DataTypes.DoubleType) || type.sameType(DataTypes.FloatType);
   }
 
   private void arguments(StringBuilder out, scala.Product product, List children) {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SqlError, suggest
-from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge, legacy
+from penstock.spark.catalyst import bridge, legacy, zone_rules
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -109,10 +107,8 @@ def _optimize(
     bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
-    rules = _zone_rules(front, text)
-    for zone, flat in rules:
-        zones.learn(zone, flat)
     described = bridge.described(text)
+    rules, table = zone_rules.needed(front, text, described)
     legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
     translated = translate_plan(described, _settings(session))
     view = plan.View(
@@ -126,6 +122,7 @@ def _optimize(
         translated.visible,
         variables,
         _metadata(front, analyzed),
+        table,
     )
     return Planned(view, statics, session, optimized)
 
@@ -137,13 +134,6 @@ def _settings(session: Any) -> Settings:
         int(conf.get("spark.sql.cteRecursionLevelLimit")),
         int(conf.get("spark.sql.cteRecursionRowLimit")),
     )
-
-
-def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The rules of the zones that a plan names, as its JVM has them."""
-    names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
-    moving = [name for name in names if zones.fixed_offset(name) is None]
-    return tuple((name, tuple(int(number) for number in front.zoneRules(name))) for name in moving)
 
 
 def _empty(front: Any, session: Any, relation: Relation) -> Any:
