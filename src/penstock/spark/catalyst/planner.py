@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SqlError, suggest
@@ -112,7 +112,8 @@ def _optimize(
     rules = _zone_rules(front, text)
     for zone, flat in rules:
         zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text), _settings(session))
+    settings = replace(_settings(session), has_code=not isinstance(query, str))
+    translated = translate_plan(bridge.described(text), settings)
     view = plan.View(
         name,
         query if isinstance(query, str) else "",
