@@ -111,7 +111,7 @@ def test_what_users_get_can_be_fed_again(kind: str) -> None:
 def test_values_go_out_and_in_at_any_depth() -> None:
     kind = "struct<a:array<interval year to month>,m:map<string,variant>>"
     part = {"value": b"\x00", "metadata": b"\x01"}
-    rows = [{"a": [14, None], "m": [("k", part), ("n", None)]}, None, {"a": None, "m": []}]
+    rows: list[Any] = [{"a": [14, None], "m": [("k", part), ("n", None)]}, None, {"a": None, "m": []}]
     column = pa.array(rows, kernel_type(kind))
     shown = to_user(column, kind)
     assert shown[0].as_py()["a"] == [pa.MonthDayNano([14, 0, 0]), None]

@@ -69,7 +69,8 @@ class _IntegerSum:
         valid = self._count.at(slots) > 0
         interval = self._is_interval
         if self._kind == pa.int32():
-            values, wide = in_months(values, wide)
+            months, wide = in_months(values, wide)
+            return Numbers(months, tolerate(wide, valid, self._call, "SUM", interval=True), self._kind)
         # Without ANSI a BIGINT wraps around, which is what its words do.
         if interval or eval_mode(self._call) != "LEGACY":
             valid = tolerate(wide, valid, self._call, "SUM", interval=interval)
