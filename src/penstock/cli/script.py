@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.output import Format, Written, write_batches
 from penstock.cli.progress import progress
+from penstock.spark.arrow import to_arrow
 from penstock.spark.errors import analyzed, translate
 from penstock.spark.estimate import expected_bytes
 
@@ -90,7 +91,7 @@ def _result(
         if limit is None and expected_bytes(frame) > COLLECTED_BYTES:
             operation = session.submit(frame)
             return operation.schema, _by_ticket(operation)
-        table = (frame if limit is None else frame.limit(limit + 1)).toArrow()
+        table = to_arrow(frame if limit is None else frame.limit(limit + 1))
     except Exception as error:
         raise translate(error, sql=statement, spark=session.spark, plan=analyzed(frame)) from error
     return table.schema, iter(table.to_batches())

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.circuit.compile import Fragment
 from penstock.circuit.kernel import StaticRows
-from penstock.data.conform import conform
+from penstock.data.conform import conform_to
 from penstock.data.delta import Delta
 from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
@@ -151,8 +151,8 @@ def load(frame: DataFrame, spec: SourceSpec) -> Delta:
     """All rows of a table of the session, for a static side."""
     where = f"static table '{spec.name}'"
     table = read_table(frame, [field.name for field in spec.fields], where=where)
-    fields = [(field.name, kind, field.nullable) for field, kind in zip(spec.fields, spec.types, strict=True)]
-    return Delta(conform(table, fields, where=where), np.ones(table.num_rows, np.int64))
+    fields = [(field.name, field.type, field.nullable) for field in spec.fields]
+    return Delta(conform_to(table, fields, where=where), np.ones(table.num_rows, np.int64))
 
 
 def reload(session: Session, entry: StaticEntry) -> Delta:

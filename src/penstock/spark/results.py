@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
+from penstock.spark import arrow
 from penstock.spark.run import TaggedRun, cancel_tag
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ class PersistedResult:
 
     def __init__(self, frame: DataFrame, *, tag: str, released: Callable[[], None] = lambda: None) -> None:
         from pyspark import StorageLevel
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         self._spark = frame.sparkSession
         self._tag = tag
@@ -35,8 +35,10 @@ class PersistedResult:
         self._rdd.persist(context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
         self.partitions: int = self._rdd.getNumPartitions()
         self.rdd_id: int = self._rdd.id()
-        large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-        self.schema: pa.Schema = to_arrow_schema(frame.schema, prefers_large_types=large)
+        self._wire = arrow.wire_schema(frame)
+        self.schema: pa.Schema = (
+            arrow.user_schema(frame.schema) if arrow.is_beyond_pyspark(frame.schema) else self._wire
+        )
 
     def materialise(self) -> None:
         """Run the last stage; its batches stay where they are."""
@@ -44,17 +46,9 @@ class PersistedResult:
 
     def read(self, partitions: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the batches of some partitions, in their order; the job that reads them carries the result's tag."""
-        import pyarrow as pa
-        from pyspark.core.context import SparkContext
-        from pyspark.serializers import NoOpSerializer
-        from pyspark.util import _load_from_socket
-
-        context = self._spark.sparkContext
         with tagged(self._spark, self._tag):
-            jvm: Any = SparkContext._jvm
-            socket = jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, list(partitions))
-        batches = _load_from_socket(socket, NoOpSerializer())
-        return [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in batches]
+            batches = arrow.read_batches(self._spark, self._rdd, partitions, self._wire)
+        return [arrow.as_shown(batch, self.schema) for batch in batches]
 
     def release(self) -> None:
         """Let Spark forget the partitions; a Spark that has ended has forgotten them."""

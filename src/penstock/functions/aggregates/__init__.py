@@ -70,7 +70,7 @@ READ_GROUPS = frozenset(
         "PercentileDisc",
     }
 )
-_NUMERIC_ONLY = frozenset({"Sum", "Average", "Percentile", "PercentileCont", "PercentileDisc", "Median"})
+_NUMERIC_ONLY = frozenset({"Percentile", "PercentileCont", "PercentileDisc", "Median"})
 
 
 def unsupported(call: AggregateCall) -> str | None:

@@ -53,7 +53,7 @@ def accept(call: Call) -> str | None:
 
 
 def only(*kinds: str, first: int | None = None) -> Check:
-    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of their kind."""
+    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of their kind, "interval" for all that can be compared."""
 
     def check(call: Call) -> str | None:
         for argument in call.args[:first]:
@@ -65,12 +65,10 @@ def only(*kinds: str, first: int | None = None) -> Check:
 
 
 def is_kind(name: str, kind: str) -> bool:
-    """Whether a type is of a kind: the type itself, or all decimals, arrays, intervals and so on."""
-    return (
-        name == kind
-        or name.startswith((kind + "(", kind + "<"))
-        or (kind == "interval" and name.startswith("interval"))
-    )
+    """Whether a type is of a kind: the type itself, or all decimals, arrays, year-month and day-time intervals and so on."""
+    if kind == "interval":
+        return name.startswith("interval ")
+    return name == kind or name.startswith((kind + "(", kind + "<"))
 
 
 def both(*checks: Check) -> Check:

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.types import decimal_parts, kernel_type
+from penstock.data.interval import cut, cut_months
+from penstock.data.time_of_day import to_nanos
+from penstock.data.types import decimal_parts, is_year_month, kernel_type
 from penstock.functions.scalars import decimals, floats, text_cast, zone_ids, zones
 from penstock.functions.scalars.arithmetic import unscaled_rows
 from penstock.functions.scalars.base import (
@@ -295,6 +297,16 @@ def _nothing(call: Call, value: Datum, length: int) -> Datum:
     return pa.scalar(None, kernel_type(call.type))
 
 
+def _in_whole_units(call: Call, value: Datum, length: int) -> Datum:
+    """An interval with other fields, or a time with fewer digits: parts below its last unit are cut off."""
+    column = array(value, length if not isinstance(value, pa.Scalar) else 1)
+    if call.type.startswith("time("):
+        result = to_nanos(column, call.type, name="", where="")
+    else:
+        result = (cut_months if is_year_month(call.type) else cut)(column, call.type)
+    return result[0] if isinstance(value, pa.Scalar) else result
+
+
 def _family(kind: str) -> str:
     if kind in INTEGRAL:
         return "integral"
@@ -302,7 +314,11 @@ def _family(kind: str) -> str:
         return "floating"
     if is_decimal(kind):
         return "decimal"
-    return "interval" if kind.startswith("interval ") else kind
+    if kind.startswith("time("):
+        return "time"
+    if kind.startswith("interval "):
+        return "months" if is_year_month(kind) else "duration"
+    return kind
 
 
 _CASTS: dict[tuple[str, str], Convert] = {
@@ -332,6 +348,9 @@ _CASTS: dict[tuple[str, str], Convert] = {
     ("timestamp", "floating"): _timestamp_to_floating,
     ("timestamp", "decimal"): _timestamp_to_decimal,
     ("integral", "timestamp"): _integral_to_timestamp,
+    ("months", "months"): _in_whole_units,
+    ("duration", "duration"): _in_whole_units,
+    ("time", "time"): _in_whole_units,
 }
 
 

@@ -46,6 +46,7 @@ COMPARABLE = (
     "date",
     "timestamp",
     "timestamp_ntz",
+    "time",
     "interval",
 )
 _TRUE, _FALSE = pa.scalar(True), pa.scalar(False)

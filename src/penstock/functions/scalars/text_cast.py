@@ -285,5 +285,6 @@ CONVERSIONS: dict[tuple[str, str], Convert] = {
     ("timestamp", "string"): _from_moment,
     ("timestamp_ntz", "string"): _from_moment,
     ("binary", "string"): _from_binary,
-    ("interval", "string"): _from_interval,
+    ("months", "string"): _from_interval,
+    ("duration", "string"): _from_interval,
 }

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils$;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.LogicalRDD;
@@ -411,18 +412,13 @@ public class Front {
   /** The same with the metadata of its columns, as columnMetadata gives it; none, or one per column. */
   public org.apache.spark.sql.classic.Dataset relation(
       org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List columnMetadata) {
-    StructField[] fields = StructType.fromDDL(ddl).fields();
+    // As a table's own columns: CHAR and VARCHAR are text whose declared length the comparison rules read from the metadata.
+    StructField[] fields = CharVarcharUtils$.MODULE$.replaceCharVarcharWithStringInSchema(StructType.fromDDL(ddl)).fields();
     for (int i = 0; i < fields.length; i++) {
-      MetadataBuilder metadata = new MetadataBuilder();
+      MetadataBuilder metadata = new MetadataBuilder().withMetadata(fields[i].metadata());
       if (!columnMetadata.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) columnMetadata.get(i)));
       metadata.putString(RELATION, name).putLong(POSITION, (long) i);
-      DataType type = fields[i].dataType();
-      if (type instanceof CharType || type instanceof VarcharType) {
-        // As a table's own columns: text whose declared length the comparison rules read from here.
-        metadata.putString("__CHAR_VARCHAR_TYPE_STRING", type.catalogString());
-        type = DataTypes.StringType;
-      }
-      fields[i] = new StructField(fields[i].name(), type, fields[i].nullable(), metadata.build());
+      fields[i] = new StructField(fields[i].name(), fields[i].dataType(), fields[i].nullable(), metadata.build());
     }
     return empty(session, new StructType(fields));
   }
@@ -1130,6 +1126,13 @@ public class Front {
       org.apache.spark.unsafe.types.CalendarInterval interval = (org.apache.spark.unsafe.types.CalendarInterval) value;
       out.append('[').append(interval.months).append(',').append(interval.days).append(',')
           .append(interval.microseconds).append(']');
+    } else if (value instanceof org.apache.spark.unsafe.types.VariantVal) {
+      org.apache.spark.unsafe.types.VariantVal variant = (org.apache.spark.unsafe.types.VariantVal) value;
+      out.append('[');
+      value(out, variant.getValue(), DataTypes.BinaryType);
+      out.append(',');
+      value(out, variant.getMetadata(), DataTypes.BinaryType);
+      out.append(']');
     } else if (value instanceof Float) {
       text(out, value.toString());
     } else if (value instanceof Double || value instanceof Decimal) {

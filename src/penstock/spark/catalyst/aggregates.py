@@ -8,7 +8,7 @@ from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
-from penstock.spark.catalyst import sessions
+from penstock.spark.catalyst import meaning, sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
 from penstock.spark.catalyst.literals import decode
 from penstock.spark.catalyst.placed import (
@@ -159,6 +159,7 @@ def _with_foreign(
         "Aggregate",
         stateless=False,
         reason=f"the aggregate {', '.join(names)}",
+        meaning=meaning.of_operators([node], foreign, code=context.has_code),
     )
     if len(groups.fields) == keys:
         slots.update({call["at"]: keys + index for index, call in enumerate(foreign)})

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.data.types import parse
 from penstock.spark.boot import janino
 
 if TYPE_CHECKING:
@@ -94,9 +95,24 @@ def settings(spark: SparkSession, front: Any, session: Any, names: Iterable[str]
 def ddl(fields: Iterable[tuple[str, str, bool]]) -> str:
     """Return Spark's DDL for columns given by name, type and nullability."""
     return ", ".join(
-        f"`{name.replace('`', '``')}` {kind}{'' if nullable else ' NOT NULL'}"
+        f"{_quoted(name)} {_quoted_type(kind)}{'' if nullable else ' NOT NULL'}"
         for name, kind, nullable in fields
     )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _quoted_type(kind: str) -> str:
+    """A type whose fields may have any name."""
+    parsed = parse(kind)
+    if not parsed.inner:
+        return kind
+    inner = [_quoted_type(part) for part in parsed.inner]
+    if parsed.kind == "struct":
+        inner = [f"{_quoted(name)}:{part}" for name, part in zip(parsed.names, inner, strict=True)]
+    return f"{parsed.kind}<{','.join(inner)}>"
 
 
 def scala_list(seq: Any) -> list[Any]:

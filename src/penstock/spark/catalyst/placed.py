@@ -10,6 +10,7 @@ from penstock.functions import evaluate
 from penstock.functions.argument_order import conditional_arguments
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Lambda
+from penstock.spark.catalyst import meaning
 from penstock.spark.catalyst.expressions import Json, Scope, is_now, translate, walk
 
 Key = tuple[str, int]
@@ -59,6 +60,7 @@ class Context:
     most_levels: int | None = None  # of a recursion
     most_rows: int | None = None
     limits: Mapping[int, int] = field(default_factory=dict)  # place of a recursion -> the LIMIT that ends it
+    has_code: bool = False  # the query is a DataFrame, whose functions in Python have no names of their own
     uses_time: bool = False
     shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
     loops: dict[int, int] = field(default_factory=dict)  # recursion id -> its number in this view
@@ -132,7 +134,7 @@ def prepare(
     for expression, guard in zip(wanted, where or [None] * len(wanted), strict=True):
         _unknown(expression, placed.scope, None, hoisted)
         guards += [guard] * (len(hoisted) - len(guards))
-    return _with_spark(placed, hoisted, guards) if hoisted else placed
+    return _with_spark(context, placed, hoisted, guards) if hoisted else placed
 
 
 def single(context: Context, item: Json) -> plan.Single:
@@ -205,7 +207,9 @@ def refuse_random(item: Json) -> None:
     )
 
 
-def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]) -> Placed:
+def _with_spark(
+    context: Context, placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]
+) -> Placed:
     unique: dict[int, tuple[Json, str]] = {item["at"]: (item, why) for item, why in hoisted}
     where = {item["at"]: guard for (item, _), guard in zip(hoisted, guards, strict=True)}
     fields = list(placed.node.fields)
@@ -223,6 +227,9 @@ def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]], guards: list[in
         reason="; ".join(reasons),
         bindings=tuple(bindings),
         where=tuple(where.values()) if any(guard is not None for guard in guards) else (),
+        meaning=meaning.of_expressions(
+            [item for item, _ in unique.values()], bindings, code=context.has_code
+        ),
     )
     return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
 

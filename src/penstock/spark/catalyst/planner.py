@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SqlError, suggest
@@ -110,7 +110,8 @@ def _optimize(
     described = bridge.described(text)
     rules, table = zone_rules.needed(front, text, described)
     legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
-    translated = translate_plan(described, _settings(session))
+    settings = replace(_settings(session), has_code=not isinstance(query, str))
+    translated = translate_plan(described, settings)
     view = plan.View(
         name,
         query if isinstance(query, str) else "",

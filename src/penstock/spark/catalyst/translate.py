@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import SqlError
 from penstock.plan import node as plan
-from penstock.spark.catalyst import aggregates, filters, joins, order, recursion, relations, windows
+from penstock.spark.catalyst import aggregates, filters, joins, meaning, order, recursion, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -56,6 +56,7 @@ class Settings:
     zone: str = "UTC"
     most_levels: int | None = None  # of a recursion
     most_rows: int | None = None
+    has_code: bool = False  # the query is a DataFrame
 
 
 DEFAULTS = Settings()
@@ -69,6 +70,7 @@ def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
         settings.most_levels,
         settings.most_rows,
         recursion.pushed_limits(root),
+        settings.has_code,
     )
     placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
     query = _main(root) if root["c"] == "WithCTE" else root
@@ -199,6 +201,7 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         stateless=node["c"] == "Generate" and not _is_table_function(node) and not timed,
         reason=reason,
         cut=tuple(child["at"] for child in children) if len(run) > 1 else (),
+        meaning=meaning.of_operators(run, (), code=context.has_code),
     )
     return Placed(recomputed, attribute_keys(node))
 
