@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.schema import declared_type, to_arrow_field, to_arrow_schema
+from penstock.spark import arrow_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,26 +30,22 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
     if not is_beyond_pyspark(frame.schema):
         return frame.toArrow()
-    spark: Any = frame.sparkSession
-    rdd = frame._jdf.toArrowBatchRdd().toJavaRDD()
     wire, shown = wire_schema(frame), user_schema(frame.schema)
-    batches = read_batches(spark, rdd, range(rdd.getNumPartitions()), wire)
-    return pa.Table.from_batches((as_shown(batch, shown) for batch in batches), shown)
+    _, batches = arrow_stream.collect_messages(frame)
+    return pa.Table.from_batches(
+        (as_shown(pa.ipc.read_record_batch(batch, wire), shown) for batch in batches), shown
+    )
 
 
-def read_batches(
-    spark: SparkSession, rdd: Any, partitions: Sequence[int], wire: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Run a job that reads some partitions of Arrow batches, and give them in their order."""
+def stream(frame: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Run a query and return its columns and its rows in their order, while they arrive; the whole is never in memory."""
     import pyarrow as pa
-    from pyspark.core.context import SparkContext
-    from pyspark.serializers import NoOpSerializer
-    from pyspark.util import _load_from_socket
 
-    jvm: Any = SparkContext._jvm
-    socket = jvm.PythonRDD.runJob(spark.sparkContext._jsc.sc(), rdd, list(partitions))
-    batches = _load_from_socket(socket, NoOpSerializer())
-    return (pa.ipc.read_record_batch(pa.py_buffer(batch), wire) for batch in batches)
+    if not is_beyond_pyspark(frame.schema):
+        return arrow_stream.stream(frame)
+    wire, shown = wire_schema(frame), user_schema(frame.schema)
+    _, batches = arrow_stream.stream_messages(frame)
+    return shown, (as_shown(pa.ipc.read_record_batch(batch, wire), shown) for batch in batches)
 
 
 def is_beyond_pyspark(schema: StructType) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.spark import arrow
+from penstock.spark import arrow, arrow_stream
 from penstock.spark.run import TaggedRun, cancel_tag
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PersistedResult:
         self._released = released
         context = self._spark.sparkContext
         # With adaptive execution this call runs all stages but the last: only then is the number of partitions known.
-        self._rdd: Any = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        self._rdd: Any = arrow_stream.server(self._spark).batches(frame._jdf)
         self._rdd.persist(context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
         self.partitions: int = self._rdd.getNumPartitions()
         self.rdd_id: int = self._rdd.id()
@@ -46,9 +46,11 @@ class PersistedResult:
 
     def read(self, partitions: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the batches of some partitions, in their order; the job that reads them carries the result's tag."""
+        import pyarrow as pa
+
         with tagged(self._spark, self._tag):
-            batches = arrow.read_batches(self._spark, self._rdd, partitions, self._wire)
-        return [arrow.as_shown(batch, self.schema) for batch in batches]
+            batches = arrow_stream.of_partitions(self._spark, self._rdd, partitions)
+        return [arrow.as_shown(pa.ipc.read_record_batch(batch, self._wire), self.schema) for batch in batches]
 
     def release(self) -> None:
         """Let Spark forget the partitions; a Spark that has ended has forgotten them."""
