@@ -133,6 +133,7 @@ def prepare(
     guards: list[int | None] = []
     for expression, guard in zip(wanted, where or [None] * len(wanted), strict=True):
         _unknown(expression, placed.scope, None, hoisted)
+        hoisted = _with_bytes_as_text(expression, hoisted)
         guards += [guard] * (len(hoisted) - len(guards))
     return _with_spark(context, placed, hoisted, guards) if hoisted else placed
 
@@ -180,6 +181,27 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list
             _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
 
 
+def _with_bytes_as_text(expression: Json, hoisted: list[tuple[Json, str]]) -> list[tuple[Json, str]]:
+    """Leave to Spark the whole of an expression that reads bytes as text: its functions take bytes that are no UTF-8, Arrow's do not."""
+    inside = {item["at"] for item in walk(expression)}
+    reason = next(
+        (why for item, why in hoisted if item["at"] in inside and any(map(_is_bytes_as_text, walk(item)))),
+        None,
+    )
+    if reason is None:
+        return hoisted
+    whole = expression["k"][0] if expression["c"] == "Alias" else expression
+    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (whole, reason)]
+
+
+def _is_bytes_as_text(item: Json) -> bool:
+    return (
+        item["c"] == "Cast"
+        and str(item.get("t", "")).startswith("string")
+        and item["k"][0].get("t") == "binary"
+    )
+
+
 def refuse_collated(keys: Iterable[Json], what: str) -> None:
     """Leave to Spark what compares text by a collation, which the kernel would compare by its bytes."""
     for key in keys:
@@ -189,6 +211,7 @@ def refuse_collated(keys: Iterable[Json], what: str) -> None:
 
 def refuse_random(item: Json) -> None:
     """Refuse a function that gives another answer each time it is asked."""
+    _refuse_random_vector(item)
     if not item.get("random") or any(child.get("random") for child in item.get("k", ())):
         return
     if item["c"] in ORDERED_AGGREGATES:
@@ -204,6 +227,22 @@ def refuse_random(item: Json) -> None:
         f"the view uses {shown}, which gives another answer every time; a view must give the same rows for the same input",
         code="SQL_NONDETERMINISTIC",
         hint="compute it before feeding, or use a column; now() and current_date are allowed, they are the tick's time",
+    )
+
+
+def _refuse_random_vector(item: Json) -> None:
+    """Refuse aes_encrypt with an initialization vector that Spark draws for each row, although Catalyst calls it deterministic."""
+    if item["c"] != "ExpressionImplUtils.aesEncrypt":
+        return
+    mode, vector = item["k"][2], item["k"][4]
+    without_vector = mode["c"] == "Literal" and str(mode["v"]).upper() == "ECB"
+    if without_vector or (vector["c"] == "Literal" and vector["v"]):
+        return
+    raise SqlError(
+        "the view uses aes_encrypt with a random initialization vector, which gives another answer every time; "
+        "a view must give the same rows for the same input",
+        code="SQL_NONDETERMINISTIC",
+        hint="encrypt before feeding, give a constant vector (the fifth argument), or use the mode 'ECB'",
     )
 
 
