@@ -188,7 +188,7 @@ def test_views_over_a_type_give_the_answers_of_spark(session: ps.Session, kind: 
             tables.drop()
 
 
-COMPARED = [kind for kind in KINDS if kind.shown == "{}" and kind.name not in ("variant", "char")]
+COMPARED = [kind for kind in KINDS if "COLLATE" not in kind.ddl and kind.name not in ("variant", "char")]
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in COMPARED])
@@ -256,7 +256,13 @@ def test_rows_are_replaced_and_found_by_a_collated_key(session: ps.Session, reta
 
 
 def test_small_letters_are_those_of_spark(session: ps.Session) -> None:
-    letters = [chr(code) for code in range(1, 0x20000) if not 0xD800 <= code < 0xE000]
+    # Letters with a case, and the blocks in which newer ones may be.
+    blocks = (range(0x1C80, 0x1D00), range(0xA700, 0xA800), range(0x10D40, 0x10D90))
+    letters = [chr(code) for block in blocks for code in block]
+    cased = (chr(code) for code in range(1, 0x20000) if chr(code).lower() != chr(code).upper())
+    letters = sorted(
+        {form for letter in cased for form in (letter, letter.lower(), letter.upper())} | set(letters)
+    )
     normalise = normaliser("string collate UTF8_LCASE")
     assert normalise is not None
     column = pa.array(letters, pa.large_string())
