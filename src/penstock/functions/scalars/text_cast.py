@@ -263,13 +263,6 @@ def _to_binary(call: Call, value: Datum, length: int) -> Datum:
     return pc.cast(value, pa.large_binary())
 
 
-def _from_binary(call: Call, value: Datum, length: int) -> Datum:
-    """The bytes as they are, as Spark takes them: also those that are no UTF-8."""
-    constant = isinstance(value, pa.Scalar)
-    text = pc.cast(array(value, 1 if constant else length), pa.large_string(), safe=False)
-    return text[0] if constant else text
-
-
 CONVERSIONS: dict[tuple[str, str], Convert] = {
     ("string", "integral"): _to_integral,
     ("string", "floating"): _to_floating,
@@ -284,7 +277,6 @@ CONVERSIONS: dict[tuple[str, str], Convert] = {
     ("date", "string"): _from_date,
     ("timestamp", "string"): _from_moment,
     ("timestamp_ntz", "string"): _from_moment,
-    ("binary", "string"): _from_binary,
     ("months", "string"): _from_interval,
     ("duration", "string"): _from_interval,
 }
