@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -345,6 +346,9 @@ ROWS = [
 ]
 
 
+KINDS = {"id": pa.int64(), "j": pa.string(), "w": pa.string()}
+
+
 def test_views_follow_their_rows_and_need_no_jvm(session: ps.Session) -> None:
     flow = ps.IncrementalFlow(session, name="json")
     flow.register_source("t", "id BIGINT, j STRING, w STRING")
@@ -369,7 +373,9 @@ def test_views_follow_their_rows_and_need_no_jvm(session: ps.Session) -> None:
             )
         counts.update(dict(tick))
         rows = [row for row, count in counts.items() for _ in range(count)]
-        session.spark.createDataFrame(rows, "id BIGINT, j STRING, w STRING").createOrReplaceTempView("t")
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        table = pa.table({name: pa.array(values, KINDS[name]) for name, values in columns.items()})
+        session.spark.createDataFrame(table).createOrReplaceTempView("t")
         for name, query in VIEWS.items():
             wanted = Counter(map(tuple, session.spark.sql(query).collect()))
             for each in (flow, rebuilt):
