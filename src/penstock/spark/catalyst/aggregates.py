@@ -48,6 +48,9 @@ def aggregate(context: Context, node: Json) -> Placed:
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
     source = context.plan(node["k"][0], None if foreign else below)
     session = sessions.session_key(grouping)
+    if session is not None and any(call["k"][0]["c"] == "PivotFirst" for call in calls):
+        # Sessions of several pivot values are merged again, and then one of several rows counts.
+        raise Unsupported("PIVOT of session windows")
     merged = source
     if session is not None and _reads_merged(grouping[session], [*calls, *foreign]):
         merged, session = _with_merged(prepare(context, source, grouping), grouping, session), None
