@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -84,7 +84,7 @@ def setting(session: ps.Session, request: pytest.FixtureRequest) -> Iterator[Non
         session.spark.conf.set(name, before)
 
 
-def _table(rows: list[tuple[object, ...]]) -> pa.Table:
+def _table(rows: Sequence[tuple[object, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True))
     dates = [
         pa.array(columns[4]).cast(pa.date32()),

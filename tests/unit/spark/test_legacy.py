@@ -9,8 +9,10 @@ import pytest
 from penstock.spark.catalyst.legacy import SETTINGS, leave_to_spark
 
 
-def _call(name: str, child: str = "string", kind: str = "string", **arguments: Any) -> dict[str, Any]:
-    return {"c": name, "t": kind, "k": [{"c": "AttributeReference", "t": child}], "a": arguments}
+def _call(
+    name: str, child: str = "string", kind: str = "string", arguments: dict[str, bool] | None = None
+) -> dict[str, Any]:
+    return {"c": name, "t": kind, "k": [{"c": "AttributeReference", "t": child}], "a": arguments or {}}
 
 
 def _named(item: dict[str, Any], values: dict[str, str]) -> str:
@@ -44,6 +46,6 @@ def test_a_cast_that_the_setting_does_not_concern_stays_in_the_kernel() -> None:
     ],
 )
 def test_a_flag_that_the_kernel_does_not_have(function: str, flag: str, known: bool) -> None:
-    assert _named(_call(function, **{flag: known}), {}) == function
+    assert _named(_call(function, arguments={flag: known}), {}) == function
     assert _named(_call(function), {}) == function
-    assert _named(_call(function, **{flag: not known}), {}) == f"{function} with {flag}"
+    assert _named(_call(function, arguments={flag: not known}), {}) == f"{function} with {flag}"
