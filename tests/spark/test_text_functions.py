@@ -325,7 +325,7 @@ def _regex(rng: random.Random, depth: int) -> str:
 def test_random_regular_expressions(spark: SparkSession) -> None:
     print(f"seed {SEED}")
     rng = random.Random(SEED)
-    regexes = []
+    regexes: list[str] = []
     while len(regexes) < 40:
         regex = rng.choice(["", "", "", "(?i)"]) + _regex(rng, 3)
         if patterns.python_regex(regex) is not None:

@@ -16,10 +16,10 @@ from penstock.data.types import kernel_type
 from penstock.errors import PenstockError
 from penstock.functions import evaluate
 from penstock.plan import node
+from penstock.spark.arrow import spark_type
 from penstock.spark.catalyst import Relation, bridge, plan_view
 from penstock.spark.catalyst.expressions import walk
 from penstock.spark.errors import translate
-from penstock.spark.fragment import spark_type
 
 Table = Mapping[str, tuple[str, Sequence[Any]]]  # column -> Spark type, values
 

@@ -55,9 +55,7 @@ def collect_messages(frame: DataFrame) -> tuple[pa.Buffer, list[pa.Buffer]]:
     sent = next(frames).content
     batches, attempts = _gathered(frames)
     return sent, [
-        batch
-        for partition in sorted(attempts)
-        for batch in batches.get((partition, attempts[partition]), ())
+        batch for partition in sorted(attempts) for batch in batches.get((partition, attempts[partition]), ())
     ]
 
 

@@ -41,14 +41,14 @@ def test_rows_come_in_the_order_of_their_partitions_from_the_attempt_that_counts
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(arrow_stream, "SPOOLED_BYTES", limit)
-    batches = _in_order(iter(FRAMES), SCHEMA)
+    batches = [pa.ipc.read_record_batch(batch, SCHEMA) for batch in _in_order(iter(FRAMES))]
     assert [n for rows in batches for n in rows["n"].to_pylist()] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_partition_is_given_as_soon_as_it_counts() -> None:
     frames = iter(FRAMES)
-    batches = _in_order(frames, SCHEMA)
-    assert next(batches)["n"].to_pylist() == [1, 2]
+    batches = _in_order(frames)
+    assert pa.ipc.read_record_batch(next(batches), SCHEMA)["n"].to_pylist() == [1, 2]
     assert list(frames) == FRAMES[8:]
 
 
