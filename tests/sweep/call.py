@@ -16,8 +16,8 @@ from sweep.template import Slot, Template
 
 CALLS = Path(__file__).parent / "calls.json"
 GROUPS = 7
-# Functions whose answer is as long as a number says.
-_LENGTHS = frozenset({"array_repeat", "lpad", "randstr", "repeat", "rpad", "sequence", "space"})
+# Functions whose answer is as long as a number says, and element_at, whose least index ends the JVM in Spark.
+_LENGTHS = frozenset({"array_repeat", "element_at", "lpad", "randstr", "repeat", "rpad", "sequence", "space"})
 _LONGEST = 1000
 
 
