@@ -45,7 +45,8 @@ def _valid(length: int, *values: Datum) -> Bools:
 
 def _plain(function: Callable[..., Floats]) -> Scalar:
     def work(call: Call, values: list[Datum], length: int) -> pa.Array:
-        results = function(*(_doubles(value, length) for value in values))
+        with np.errstate(all="ignore"):
+            results = function(*(_doubles(value, length) for value in values))
         return from_numbers(results, _valid(length, *values), pa.float64())
 
     return Scalar(of_values(work), only("double"))
