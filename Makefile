@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.dev-installed
 COMPILE := $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 
-.PHONY: help demo test unit check lint types docs reference soak bench golden tiers lock clean
+.PHONY: help demo test unit check lint types docs reference soak bench golden tiers functions lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -49,6 +49,9 @@ bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (long)
 
 golden: $(DEV_STAMP) ## Check that the recorded answers to the golden cases are still Spark's; RECORD=1 records them again
 	@PYTHONPATH=tests $(BIN)/python -m golden.record $(if $(RECORD),,--check)
+
+functions: $(DEV_STAMP) ## Compare every function of Spark in views with batch queries, and write the reference page of them
+	@$(BIN)/python tools/sweep_functions.py
 
 tiers: $(DEV_STAMP) ## Record the tiers of the views of the golden cases and of TPC-H again
 	@PYTHONPATH=tests $(BIN)/python -m golden.record_tiers

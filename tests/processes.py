@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import psutil
 
+from waiting import wait_for
+
 
 def children(pid: int) -> list[psutil.Process]:
     """The children of a process."""
@@ -27,6 +29,17 @@ def descendants(pid: int) -> list[psutil.Process]:
         family += young
         parents += [process.pid for process in young]
     return family
+
+
+def wait_for_work(process: psutil.Process, seconds: float = 1.0) -> None:
+    """Wait until a process has computed for so long, by its own clock: a busy machine only takes longer."""
+    before = _computed(process)
+    wait_for(lambda: _computed(process) >= before + seconds, "work", seconds=120)
+
+
+def _computed(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def is_java(process: psutil.Process) -> bool:

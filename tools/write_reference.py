@@ -15,9 +15,9 @@ from types import ModuleType
 
 from penstock import operators
 from penstock.functions import aggregates, evaluate, scalars, windows
+from penstock.functions.generate import GENERATORS
 from penstock.operators.base import Operator
 from penstock.plan.node import AggregateCall
-from penstock.spark.catalyst.relations import GENERATORS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "kernel.md"
 # Operators that stand outside the folder of operators, and who runs them.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from contract.backend import OTHER, BackendContract, code_of, until
+from contract.backend import OTHER, BackendContract, Beats, code_of, until
 from penstock.backend import Heartbeat, Job, open_backend, this_process
 from penstock.errors import PenstockError, StateError
 from servers.postgres import Postgres
@@ -21,11 +19,16 @@ class TestPostgres(BackendContract):
 @pytest.mark.smoke
 def test_a_long_fenced_transaction_does_not_hold_up_the_heartbeat(postgres: Postgres) -> None:
     with open_backend(postgres.new_database()) as backend:
-        lease = backend.leases.acquire("orders", this_process(), ttl_ms=1_000)
+        lease = backend.leases.acquire("orders", this_process(), ttl_ms=60_000)
+        backend.jobs.record(Job("orders"), lease)
         lost: list[StateError] = []
-        with Heartbeat(backend, lease, on_lost=lost.append), backend.transaction() as connection:
+        beats = Beats()
+        with (
+            Heartbeat(backend, lease, on_lost=lost.append, progress=beats, every=0.02),
+            backend.transaction() as connection,
+        ):
             backend.epochs.commit(lease, 0, connection=connection)
-            time.sleep(2.0)
+            beats.await_more(3)
             assert lost == []
             assert code_of(lambda: backend.leases.acquire("orders", OTHER)) == "STATE_LEASE_HELD"
 
@@ -77,9 +80,7 @@ def test_a_heartbeat_ends_when_the_server_stays_away() -> None:
         lost: list[StateError] = []
         with Heartbeat(backend, lease, on_lost=lost.append):
             server.kill()
-            begun = time.monotonic()
             until(lambda: lost)
-            assert time.monotonic() - begun < 20  # the lease has one second; a busy machine adds some
         assert "could not be renewed in time" in lost[0].message
         with pytest.raises(PenstockError) as caught:
             backend.jobs.list()

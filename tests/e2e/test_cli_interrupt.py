@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from processes import descendants, is_java
+from processes import descendants, is_java, wait_for_work
 
 ENDLESS = "SELECT count(*) FROM range(1000000000000) a CROSS JOIN range(1000000)"
 # What waits for the query waits for ever. This is no measurement: a busy machine needs many times what one at rest does.
@@ -68,7 +68,7 @@ def test_a_signal_ends_a_running_query(number: int, code: int) -> None:
         while process.stdout.readline().strip() != "ready":
             assert process.poll() is None
         java = wait_for_java(process)
-        time.sleep(1)
+        wait_for_work(java[0])
         got, seconds = end(process, number)
         assert got == code
         assert seconds < SECONDS

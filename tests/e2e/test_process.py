@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,18 +110,22 @@ with ps.Session.embedded(master="local[1]") as session:
 
 def test_a_killed_python_leaves_no_jvm(python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     program = """
+import threading
 import time
 import penstock as ps
 session = ps.Session.embedded(master="local[1]")
-print("up", flush=True)
+def tell():
+    while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.01)
+    print("running", flush=True)
+threading.Thread(target=tell, daemon=True).start()
 session.sql("SELECT count(*) FROM range(1000000000000)").collect()
 """
     process = python(program)
-    assert line_of(process) == "up"
+    assert line_of(process) == "running"
     jvm = jvm_of(process)
-    time.sleep(1)
     process.kill()
-    assert gone_within(jvm, 10)
+    assert gone_within(jvm, 60)
     # What it left behind is swept by the next start.
     python(
         "import penstock.spark.boot.scratch as s, pathlib, os; s.sweep(pathlib.Path(os.environ['TMPDIR']))"
@@ -145,7 +148,7 @@ print("done", flush=True)
     process = python(program)
     assert line_of(process) == "done"
     jvm = jvm_of(process)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert err == ""
     assert not jvm.is_running()
     assert list(tmp_path.glob("penstock-*")) == []
@@ -156,30 +159,33 @@ def test_ctrl_c_ends_the_query_and_leaves_the_session_usable(
     python: Callable[..., subprocess.Popen[str]], action: str
 ) -> None:
     program = f"""
+import threading
 import time
 import penstock as ps
 session = ps.Session.embedded(master="local[1]")
+def tell():
+    while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
+        time.sleep(0.01)
+    print("running", flush=True)
+threading.Thread(target=tell, daemon=True).start()
 spark = session.spark
-print("up", flush=True)
 try:
     session.sql("SELECT sum(sqrt(id) * sin(id)) FROM range(1000000000000)").{action}()
 except KeyboardInterrupt:
     began = time.monotonic()
     assert session.sql("SELECT 1 AS one").collect()[0].one == 1
     while spark.sparkContext.statusTracker().getActiveJobsIds():
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         time.sleep(0.05)
     print("interrupted", flush=True)
 """
     process = python(program)
-    assert line_of(process) == "up"
+    assert line_of(process) == "running"
     jvm = jvm_of(process)
-    time.sleep(3)
     process.send_signal(signal.SIGINT)
-    sent = time.monotonic()
+    # The query would run for hours: only the interrupt ends it, however busy the machine is.
     assert line_of(process) == "interrupted"
-    assert time.monotonic() - sent < 20
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert process.returncode == 0
     assert not jvm.is_running()
@@ -196,7 +202,7 @@ input()
     assert line_of(process) == "up"
     assert os.getpgid(jvm_of(process).pid) != os.getpgid(process.pid)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode != 0
 
 

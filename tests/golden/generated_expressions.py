@@ -113,9 +113,9 @@ SPARK = {
         "bit_length(md5({s})) + {i}",
         "cast(to_number({s}, '9') AS INT)",
         "try_add(cast(to_number({s}, '9') AS INT), {i})",
-        "factorial({i} % 30)",
+        "cast(cosh({i} % 30) AS BIGINT)",
     ],
-    "double": ["exp({d})", "cast({s} AS DOUBLE)", "cast(try_to_number({s}, '9') AS DOUBLE)"],
+    "double": ["sinh({d})", "cast({s} AS DOUBLE)", "cast(try_to_number({s}, '9') AS DOUBLE)"],
     "boolean": ["({s} RLIKE {s})", "(elt({i}, {s}, 'x') = 'x')"],
     "string": ["elt({i}, {s}, {s})", "initcap({s})", "decode({i}, 0, {s}, {s})", "hex(encode({s}, 'utf-8'))"],
 }

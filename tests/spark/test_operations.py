@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -105,14 +106,27 @@ def test_cancel_ends_the_jobs(session: ps.Session) -> None:
     assert session.submit("SELECT 1 AS x").result(timeout=120).to_pylist() == [{"x": 1}]
 
 
+def _functions(thread: int) -> set[str]:
+    """The functions that a thread is in."""
+    frame, names = sys._current_frames().get(thread), set()
+    while frame is not None:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
 def test_ctrl_c_while_waiting_cancels(session: ps.Session) -> None:
     op = session.submit(ENDLESS)
     tag = f"penstock-op-{op.id}"
     wait_for(lambda: active_jobs(session.spark, tag), "running job")
-    main = threading.main_thread()
+    main = threading.main_thread().ident or 0
+
+    def interrupt() -> None:
+        wait_for(lambda: "wait_for" in _functions(main), "wait of the main thread")
+        signal.pthread_kill(main, signal.SIGINT)
 
     # The query would run for hours: only the interrupt ends the wait, however busy the machine is.
-    threading.Timer(0.3, lambda: signal.pthread_kill(main.ident or 0, signal.SIGINT)).start()
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         op.result()
     assert op.state == "CANCELLED"

@@ -353,6 +353,38 @@ def test_a_view_of_a_dataframe_has_the_line_of_the_program(flow: ps.IncrementalF
     assert "test_planning_errors.py:" in str(error.where)
 
 
+@pytest.mark.parametrize(
+    ("sql", "code", "place"),
+    [
+        (
+            "EXECUTE IMMEDIATE 'SELECT id, 1 / 0 AS x FROM src'",
+            "DATA_DIVIDE_BY_ZERO",
+            "line 1, column 31\n    EXECUTE IMMEDIATE 'SELECT id, 1 / 0 AS x FROM src'\n"
+            + " " * 34
+            + "^^^^^",
+        ),
+        ("EXECUTE IMMEDIATE 'SELECT id,\n1 / 0 ' || 'AS x FROM src'", "DATA_DIVIDE_BY_ZERO", "1 / 0"),
+        (
+            "EXECUTE IMMEDIATE 'SELECT 1,\n 2 FORM src x'",
+            "SQL_SYNTAX",
+            "line 2, column 9\n     2 FORM src x\n",
+        ),
+        ("EXECUTE IMMEDIATE 5", "SQL_INVALID_EXPR_TYPE_FOR_QUERY_EXECUTE_IMMEDIATE", "EXECUTE IMMEDIATE 5"),
+        (
+            "SELECT id AS `ä`, '🙂' AS smile, CAST('🙂' AS INT) AS x FROM src",
+            "DATA_CAST",
+            "CAST('🙂' AS INT)",
+        ),
+    ],
+)
+def test_the_place_is_in_the_text_that_failed(
+    flow: ps.IncrementalFlow, sql: str, code: str, place: str
+) -> None:
+    error = refusal(flow, sql)
+    assert error.code == code
+    assert place in str(error.where), error
+
+
 STATEMENTS = [
     "DROP VIEW kept",
     "CREATE OR REPLACE TEMPORARY VIEW kept AS SELECT 2 AS n",
@@ -362,6 +394,14 @@ STATEMENTS = [
     "SET spark.sql.shuffle.partitions = 3",
     "EXPLAIN SELECT 1",
     "BEGIN SELECT 1; DROP VIEW kept; END",
+    "DROP VIEW IDENTIFIER('kept')",
+    "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('ke' || 'pt') AS SELECT 2 AS n",
+    "CREATE TABLE IDENTIFIER('made')(n INT) USING parquet",
+    "EXECUTE IMMEDIATE 'DROP VIEW kept'",
+    "EXECUTE IMMEDIATE 'CREATE TABLE ' || 'made(n INT) USING parquet'",
+    "EXECUTE IMMEDIATE 'CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER(:x) AS SELECT 2 AS n' USING 'kept' AS x",
+    "EXECUTE IMMEDIATE 'EXECUTE IMMEDIATE ''DROP VIEW kept'''",
+    "EXECUTE IMMEDIATE 'SELECT 2' INTO x",
 ]
 
 
@@ -373,3 +413,4 @@ def test_a_statement_is_no_view_and_does_not_run(
     error = refusal(flow, statement)
     assert error.code in {"SQL_NOT_A_QUERY", "SQL_SYNTAX"}
     assert session.sql("SELECT n FROM kept").collect()[0][0] == 1
+    assert not session.spark.catalog.tableExists("made")

@@ -119,7 +119,7 @@ def ticks(seed: int) -> Iterator[tuple[list[dict[str, int]], list[dict[str, int]
     """Inserted rows, deleted rows, and what is there then."""
     chance = random.Random(seed)
     edges: Counter[tuple[int, int]] = Counter()
-    for _ in range(5):
+    for _ in range(3):
         new = [(chance.randrange(4), chance.randrange(4)) for _ in range(3)]
         old = chance.sample(sorted(edges.elements()), min(2, edges.total()))
         edges.update(new)

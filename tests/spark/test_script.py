@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cli import script
 from penstock.cli.output import Format
 from penstock.cli.script import Printing, run_statement
+from penstock.spark import arrow_stream
 
 
 def test_rows_are_printed_and_statements_without_rows_are_silent(
@@ -27,10 +27,10 @@ def test_rows_are_printed_and_statements_without_rows_are_silent(
     assert err == ""
 
 
-def test_a_large_result_is_fetched_in_parts(
+def test_a_large_result_is_printed_while_it_arrives(
     session: ps.Session, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "COLLECTED_BYTES", 1000)
+    monkeypatch.setattr(arrow_stream, "SPOOLED_BYTES", 1000)
     run_statement(session, "SELECT id FROM range(0, 5000, 1, 3) ORDER BY id", Printing(Format.JSON))
     out, _ = capsys.readouterr()
     assert [json.loads(line)["id"] for line in out.splitlines()] == list(range(5000))

@@ -14,7 +14,7 @@ from seed import SEED
 
 
 def test_views_are_right_after_every_tick(session: ps.Session) -> None:
-    _check(session, Random(SEED), queries=40, ticks=6)
+    _check(session, Random(SEED), queries=16, ticks=5)
 
 
 @pytest.mark.soak

@@ -126,11 +126,9 @@ def test_a_receiver_that_says_when_is_not_asked_before(spark: SparkSession, rece
     assert datetime.now(UTC) >= until.replace(microsecond=0)
     assert status.retries == 2
     receiver.after, receiver.answers = "3600", [503, 503, 503]
-    began = time.monotonic()
     hurried = _sink(receiver, spark, retry_for="1 second")
     with pytest.raises(ps.ConnectorError, match="gave up after"):
         hurried.write(Epoch(1, spark.range(3)))
-    assert time.monotonic() - began < 20
     sink.close()
     hurried.close()
 
@@ -139,12 +137,10 @@ def test_a_refusal_fails_at_once_with_the_answer(spark: SparkSession, receiver: 
     status = QueryStatus()
     sink = _sink(receiver, spark, status)
     receiver.answers = [404]
-    began = time.monotonic()
     with pytest.raises(ps.ConnectorError, match="404 Not Found: no such hook here") as refused:
         sink.write(Epoch(0, spark.range(3)))
     sink.close()
     assert not refused.value.retryable
-    assert time.monotonic() - began < 30
     assert status.retries == 0
     receiver.answers = [503] * 100
     patient = _sink(receiver, spark, retry_for="500 ms")

@@ -416,10 +416,9 @@ def test_stop_with_a_limit_cuts_a_batch_short(session: ps.Session, orders: Path,
 
     query = session.read_stream.parquet(orders).write_stream.foreach_batch(endless).start()
     assert inside.wait(60)
-    time.sleep(1)
-    began = time.monotonic()
+    wait_for(lambda: session.spark.sparkContext.statusTracker().getActiveJobsIds(), "running job")
+    # The batch would run for hours: only the limit ends it, however busy the machine is.
     query.stop(timeout=1)
-    assert time.monotonic() - began < 30
     assert query.status.state is ps.QueryState.STOPPED
     assert session.spark.range(3).count() == 3
 

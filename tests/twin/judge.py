@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,10 +16,10 @@ from penstock.data.types import kernel_type
 from penstock.errors import PenstockError
 from penstock.functions import evaluate
 from penstock.plan import node
+from penstock.spark.arrow import spark_type
 from penstock.spark.catalyst import Relation, bridge, plan_view
 from penstock.spark.catalyst.expressions import walk
 from penstock.spark.errors import translate
-from penstock.spark.fragment import spark_type
 
 Table = Mapping[str, tuple[str, Sequence[Any]]]  # column -> Spark type, values
 
@@ -52,7 +53,7 @@ class Judge:
         places = {name: index for index, name in enumerate(table)}
         ddl = bridge.ddl((f"c{index}", kind, True) for index, (kind, _) in enumerate(table.values()))
         self.compiled: dict[int, Any] = {}
-        self.projections = []
+        self._makers: list[Any] = []
         for item in described["a"]["projectList"]:
             expression = item["e"]["k"][0] if item["e"]["c"] == "Alias" else item["e"]
             assert spark._jvm is not None
@@ -63,7 +64,8 @@ class Judge:
                     pairs.add(leaf["at"])
                     pairs.add(places[leaf["name"]])
             all_pairs.add(pairs)
-            self.projections.append(front.projection(planned.session, one, all_pairs, ddl))
+            self._makers.append(partial(front.projection, planned.session, one, all_pairs, ddl))
+        self.projections = [make() for make in self._makers]
         self.batch = pa.record_batch(
             [array.cast(spark_type(array.type)) for array in self.arrays],
             [f"c{i}" for i in range(len(places))],
@@ -81,11 +83,17 @@ class Judge:
         message = batch.serialize().to_pybytes()
         kind = kernel_type(self.root.fields[index].type)
         schema = pa.schema([("c", spark_type(kind))])
+        try:
+            batches = self.projections[index].run(message)
+        except Exception:
+            # Makers of maps are left half-way by an error, and would refuse the next row.
+            self.projections[index] = self._makers[index]()
+            raise
         parts = [
             pa.ipc.read_record_batch(pa.py_buffer(bytes(part)), schema).column(0).cast(kind)
-            for part in self.projections[index].run(message)
+            for part in batches
         ]
-        return [exact(value) for part in parts for value in part.to_pylist()]
+        return [exact(value) for part in parts for value in listed(part)]
 
     def kernel(self, index: int, start: int, count: int) -> list[Any]:
         """The kernel's values for some rows; raises PenstockError."""
@@ -97,7 +105,7 @@ class Judge:
             self.compiled[index] = evaluate.compile(self.root.expressions[index])
         found = self.compiled[index](columns, count, Tick())
         assert found.type == kernel_type(self.root.fields[index].type)
-        return [exact(value) for value in found.to_pylist()]
+        return [exact(value) for value in listed(found)]
 
     def differences(self, index: int) -> list[str]:
         """What differs between the two answers for one expression."""
@@ -137,7 +145,16 @@ class Judge:
         return values
 
     def _row(self, row: int) -> str:
-        return f"({', '.join(repr(array[row].as_py()) for array in self.arrays)})"
+        return f"({', '.join(repr(listed(array.slice(row, 1))[0]) for array in self.arrays)})"
+
+
+def listed(column: pa.Array) -> list[Any]:
+    """The values of a column in Python; moments as numbers, because Python has only the years from 1 to 9999."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    return list(column.to_pylist())
 
 
 def exact(value: Any) -> Any:

@@ -11,6 +11,7 @@ from penstock.circuit.circuit import Circuit
 from penstock.circuit.compile import types_of
 from penstock.circuit.kernel import KernelSource
 from penstock.circuit.state_key import Meaning
+from penstock.data.collation import normaliser
 from penstock.errors import StateError
 from penstock.operators.source import Source
 from penstock.plan import node as plan
@@ -90,6 +91,11 @@ def _operator(source: KernelSource, retained: tuple[int, ...] | None) -> Source:
         primary_key=source.primary_key or None,
         on_missing=source.on_missing,
         retained=retained,
+        normalise={
+            column: of_text
+            for column in source.primary_key
+            if (of_text := normaliser(source.fields[column].type)) is not None
+        },
     )
 
 

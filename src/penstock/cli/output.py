@@ -18,8 +18,9 @@ import typer
 
 from penstock import config
 from penstock.cli import table
-from penstock.cli.value import csv_text, json_text
+from penstock.cli.value import JsonText, csv_text, json_text
 from penstock.errors import ConfigError
+from penstock.spark.variant import holds_variants, variants_as_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,6 +189,8 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> list[Any]:
+    if holds_variants(column.type):
+        return [variants_as_text(value.as_py(), column.type, JsonText) for value in column]
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (ValueError, OverflowError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -10,17 +11,15 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.output import Format, Written, write_batches
 from penstock.cli.progress import progress
+from penstock.errors import PenstockError
+from penstock.spark import arrow
 from penstock.spark.errors import analyzed, translate
-from penstock.spark.estimate import expected_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
-    from penstock.engine.operation import Operation
     from penstock.engine.session import Session
-
-COLLECTED_BYTES = 64 << 20
-"""Results that may be larger are fetched partition by partition, so that neither Spark's driver nor we hold them."""
 
 TERMINAL_ROWS = 100
 """How many rows of a table a terminal shows by default."""
@@ -86,19 +85,30 @@ def _result(
     frame = session.sql(statement)
     if not frame.columns:
         return None
+    with _translated(session, statement, frame):
+        schema, batches = arrow.stream(frame if limit is None else frame.limit(limit + 1))
+    return schema, _guarded(batches, session, statement, frame)
+
+
+def _guarded(
+    batches: Iterator[pa.RecordBatch], session: Session, statement: str, frame: DataFrame
+) -> Iterator[pa.RecordBatch]:
+    while True:
+        with _translated(session, statement, frame):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+@contextlib.contextmanager
+def _translated(session: Session, statement: str, frame: DataFrame) -> Iterator[None]:
     try:
-        if limit is None and expected_bytes(frame) > COLLECTED_BYTES:
-            operation = session.submit(frame)
-            return operation.schema, _by_ticket(operation)
-        table = (frame if limit is None else frame.limit(limit + 1)).toArrow()
+        yield
+    except PenstockError:
+        raise
     except Exception as error:
         raise translate(error, sql=statement, spark=session.spark, plan=analyzed(frame)) from error
-    return table.schema, iter(table.to_batches())
-
-
-def _by_ticket(operation: Operation) -> Iterator[pa.RecordBatch]:
-    for ticket in operation.tickets:
-        yield from operation.fetch(ticket)
 
 
 def _chain(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,8 @@
 """One value as text: for a table, for CSV and for JSON, exactly and the same for every command.
 
 Integers and decimals keep every digit, timestamps are ISO 8601, NaN and the infinities are the strings that Spark's
-own JSON uses, binary is base64 (hexadecimal in tables), and a nested value is JSON in all three.
+own JSON uses, binary is base64 (hexadecimal in tables), intervals are ISO 8601 durations, and a nested value or a VARIANT is JSON in
+all three.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x
 _CONTROL |= {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
 
 
+class JsonText(str):
+    """Text that is JSON already, as that of a VARIANT."""
+
+
 def json_text(value: Any) -> str:
     """The value as JSON.
 
@@ -28,6 +33,8 @@ def json_text(value: Any) -> str:
     """
     if value is None:
         return "null"
+    if isinstance(value, JsonText):
+        return value
     if isinstance(value, str):
         return _escape_string(value)
     if isinstance(value, bool):
@@ -42,7 +49,7 @@ def json_text(value: Any) -> str:
     if isinstance(value, Mapping):
         inside = (f"{_escape_string(_plain(key))}: {json_text(item)}" for key, item in value.items())
         return "{" + ", ".join(inside) + "}"
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields") and not _is_interval(value):
         return "[" + ", ".join(map(json_text, value)) + "]"
     return _escape_string(_plain(value))
 
@@ -99,6 +106,31 @@ def duration_text(value: dt.timedelta) -> str:
     return f"P{days}{'T' if time else ''}{time}" if days or time else "PT0S"
 
 
+def interval_text(months: int, days: int, nanoseconds: int) -> str:
+    """An interval of months, days and parts of a day as an ISO 8601 duration, in which each part has its own sign.
+
+    >>> interval_text(14, -3, 500_000_000)
+    'P1Y2M-3DT0.5S'
+    """
+    years, months = int(months / 12), months - 12 * int(months / 12)
+    dates = "".join(f"{part}{unit}" for part, unit in ((years, "Y"), (months, "M"), (days, "D")) if part)
+    sign, micros = ("-" if nanoseconds < 0 else ""), abs(nanoseconds) // 1000
+    minutes, seconds = divmod(micros, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{seconds / 1_000_000:.6f}".rstrip("0").rstrip(".")
+    times = "".join(
+        sign + part + unit
+        for part, unit in ((str(hours), "H"), (str(minutes), "M"), (text, "S"))
+        if part != "0"
+    )
+    return f"P{dates}{'T' if times else ''}{times}" if dates or times else "PT0S"
+
+
+def _is_interval(value: Any) -> bool:
+    """Whether a value is Arrow's tuple of months, days and nanoseconds."""
+    return isinstance(value, tuple) and hasattr(value, "nanoseconds")
+
+
 def _plain(value: Any) -> str:
     """A value's text where no quotes are needed around it."""
     if isinstance(value, str):
@@ -109,6 +141,8 @@ def _plain(value: Any) -> str:
         return duration_text(value)
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
+    if _is_interval(value):
+        return interval_text(*value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if value is None or isinstance(value, bool | int | Decimal | Mapping | list | tuple):

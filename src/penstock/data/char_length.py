@@ -12,6 +12,11 @@ from penstock.errors import DataError
 _SIZED = re.compile(r"(char|varchar)\((\d+)\)")
 
 
+def is_sized(kind: str) -> bool:
+    """Say whether a type is CHAR or VARCHAR."""
+    return _SIZED.fullmatch(kind) is not None
+
+
 def fit_length(column: pa.Array, kind: str, *, name: str, where: str) -> pa.Array:
     """Return a text column as the Spark type `kind` holds it; other types are returned as they are.
 

@@ -6,20 +6,42 @@ timestamp, because JSON and YAML have no other way to write one. Anything else i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.data.types import kernel_type
+from penstock.data.user_types import from_user
 from penstock.errors import DataError, suggest
 
 
-def conform(
-    table: pa.Table, fields: Sequence[tuple[str, pa.DataType, bool]], *, where: str
+def conform_to(
+    table: pa.Table, fields: Sequence[tuple[str, str, bool]], *, where: str
 ) -> tuple[pa.Array, ...]:
-    """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type."""
+    """Return the columns named by `fields` (name, Spark's type, nullable), as the kernel holds them."""
+    kinds = {name: kind for name, kind, _ in fields}
+
+    def convert(column: pa.Array, name: str) -> pa.Array:
+        return from_user(column, kinds[name], name=name, where=where)
+
+    wanted = [(name, kernel_type(kind), nullable) for name, kind, nullable in fields]
+    return conform(table, wanted, where=where, convert=convert)
+
+
+def conform(
+    table: pa.Table,
+    fields: Sequence[tuple[str, pa.DataType, bool]],
+    *,
+    where: str,
+    convert: Callable[[pa.Array, str], pa.Array] | None = None,
+) -> tuple[pa.Array, ...]:
+    """Return the columns named by `fields` (name, type, nullable), in that order, contiguous and of that type.
+
+    `convert` is asked first, for what Arrow does not cast.
+    """
     names = [name for name, _, _ in fields]
     table = _as_declared(table, names)
     actual = table.schema.names
@@ -41,6 +63,7 @@ def conform(
                 hint=f"the rows have {', '.join(actual) or 'no columns'}; needed are {', '.join(names)}",
             )
         column = _contiguous(table.column(name))
+        column = column if convert is None else convert(column, name)
         columns.append(_cast(column, kind, name, where) if column.type != kind else column)
         if not nullable and column.null_count:
             raise DataError(
@@ -137,6 +160,8 @@ def _compatible(actual: pa.DataType, wanted: pa.DataType) -> bool:
         return _is_bytes(actual)
     if kinds.is_duration(wanted):
         return bool(kinds.is_duration(actual))
+    if kinds.is_time(wanted):
+        return bool(kinds.is_time(actual))
     return False
 
 

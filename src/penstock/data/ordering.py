@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from penstock.data.arrays import Bools, Floats, Numbers, Positions, Words
 from penstock.data.column_view import PAIR
+from penstock.data.hashing import elements, expand
 from penstock.data.sorting import order_words
 
 _SIGN = np.uint64(1 << 63)
 _NAN_BITS = np.uint64(0x7FF8000000000000)
 _MOST_WORDS = 3  # of a prefix
 _CHUNK = 32_768  # values encoded at a time, so that intermediate words stay in the cache
+_MOST_CELLS = 4_000_000  # of a table with a row for each place of the longest list
 _LEAST_ROOM = 16  # bits of a second column beside the first one, below which packing does not pay
 
 
@@ -293,7 +295,39 @@ def exact_words(column: pa.Array) -> tuple[Words, ...]:
         return (ranks.to_numpy(zero_copy_only=False),)
     if pa.types.is_null(kind):
         return (np.zeros(len(column), np.uint64),)
+    if pa.types.is_struct(kind):
+        return (_dense([word for field in column.flatten() for word in _null_first(field)], len(column)),)
+    if pa.types.is_large_list(kind):
+        return (_rank_lists(column),)
     return (_rank_slowly(column),)
+
+
+def _null_first(column: pa.Array) -> list[Words]:
+    """The words of values inside of others, where NULL comes first."""
+    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return [valid.astype(np.uint64), *(np.where(valid, word, np.uint64(0)) for word in exact_words(column))]
+
+
+def _dense(words: Sequence[Words], count: int) -> Words:
+    """The rank of every row of words; equal rows have the same one."""
+    ranks = np.zeros(count, np.uint64)
+    if words:
+        order = np.lexsort(tuple(reversed(words)))
+        ranks[order] = np.cumsum(is_start(*(word[order] for word in words))) - 1
+    return ranks
+
+
+def _rank_lists(column: pa.Array) -> Words:
+    """Ranks of lists, element by element, of which one that ends comes before one that goes on."""
+    bounds, items = elements(column)
+    counts = bounds[1:] - bounds[:-1]
+    longest = int(counts.max(initial=0))
+    if longest * len(column) > _MOST_CELLS:
+        return _rank_slowly(column)
+    places, _ = expand(counts)
+    table = np.zeros((longest, len(column)), np.uint64)
+    table[places, np.repeat(np.arange(len(column)), counts)] = _dense(_null_first(items), len(items)) + 1
+    return _dense(list(table), len(column))
 
 
 def _directed(column: pa.Array, *, descending: bool, nulls_first: bool) -> list[Words]:

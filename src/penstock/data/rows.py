@@ -123,6 +123,7 @@ def _from_dicts(rows: list[Mapping[str, Any]], wanted: pa.Schema | None) -> pa.T
 def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     import pyarrow as pa
 
+    values = _without_variants(values)
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -137,6 +138,16 @@ def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     raise DataError(
         f"column '{name}' cannot be read{expected}: {first}", code="DATA_TYPE", where=_first_bad(values, kind)
     ) from first
+
+
+def _without_variants(values: list[Any]) -> list[Any]:
+    """PySpark's VariantVal as the struct that Arrow has for it."""
+    if not any(type(value).__name__ == "VariantVal" for value in values):
+        return values
+    return [
+        {"value": value.value, "metadata": value.metadata} if type(value).__name__ == "VariantVal" else value
+        for value in values
+    ]
 
 
 def _cast(values: Any, kind: pa.DataType) -> Any:

@@ -1,16 +1,20 @@
 """Schemas as users write them (Arrow, PySpark, DDL text) as one thing: a `pyarrow.Schema`.
 
 DDL is parsed here, without a JVM, with the type names of Spark or of Arrow. Spark's types have these Arrow types:
-TIMESTAMP is `timestamp[us, UTC]`, TIMESTAMP_NTZ is `timestamp[us]`, CHAR and VARCHAR are `string`, a day-time interval is
-`duration[us]`, and every other interval is `month_day_nano_interval`. Spark has no unsigned integers: Arrow's become the
-next wider signed type.
+TIMESTAMP is `timestamp[us, UTC]`, TIMESTAMP_NTZ is `timestamp[us]`, TIME is `time64[ns]`, CHAR, VARCHAR and text with a collation
+are `string`, a day-time interval is `duration[us]`, every other interval is `month_day_nano_interval`, and VARIANT is the struct
+of two binaries that PySpark gives. What an Arrow type does not say of Spark's (the length, the collation, the fields of an
+interval) is in the metadata of the column, under `spark`. Spark has no unsigned integers: Arrow's become the next wider
+signed type.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError, suggest
 
@@ -34,6 +38,7 @@ _PLAIN: dict[str, tuple[str, tuple[Any, ...]]] = {
     **dict.fromkeys(("date", "date32"), ("date32", ())),
     **dict.fromkeys(("timestamp", "timestamp_ltz"), ("timestamp", ("us", UTC))),
     "timestamp_ntz": ("timestamp", ("us",)),
+    **dict.fromkeys(("time32", "time64"), ("time64", ("ns",))),
     "duration": ("duration", ("us",)),
     "month_day_nano_interval": ("month_day_nano_interval", ()),
     **dict.fromkeys(("void", "null"), ("null", ())),
@@ -41,11 +46,20 @@ _PLAIN: dict[str, tuple[str, tuple[Any, ...]]] = {
 _DECIMAL = ("decimal", "dec", "numeric", "decimal128")
 _SIZED = ("varchar", "char", "character")
 _NESTED = ("array", "list", "map", "struct")
-_DECLARED = b"spark"  # metadata of a text column: its declared type, when that is more than STRING
-TYPE_NAMES = (*_PLAIN, *_DECIMAL, *_SIZED, *_NESTED, "interval")
+_DECLARED = b"spark"  # metadata of a column: its declared type, when Arrow's type does not say all of it
+_VARIANT = {b"variant": b"true"}  # metadata by which Spark and PySpark know the struct of a VARIANT
+_MOST_DIGITS = 6  # of the seconds of a TIME
+TYPE_NAMES = (*_PLAIN, *_DECIMAL, *_SIZED, *_NESTED, "interval", "time", "variant")
 
-_YEAR_MONTH = {"year", "month"}
-_DAY_TIME = {"day", "hour", "minute", "second"}
+_YEAR_MONTH = ("year", "month")
+_DAY_TIME = ("day", "hour", "minute", "second")
+
+
+class _Type(NamedTuple):
+    """A type that was read: Arrow's, and Spark's name for it."""
+
+    arrow: pa.DataType
+    spark: str
 
 
 def to_arrow_schema(schema: Any) -> pa.Schema:
@@ -69,9 +83,20 @@ def to_arrow_schema(schema: Any) -> pa.Schema:
     )
 
 
+@lru_cache(maxsize=4096)
 def to_arrow_type(name: str) -> pa.DataType:
     """Return the Arrow type of a type name of Spark or of Arrow, as in `decimal(10,2)` or `int64`."""
-    return _Ddl(name).single_type()
+    return _Ddl(name).single_type().arrow
+
+
+@lru_cache(maxsize=4096)
+def to_arrow_field(name: str, kind: str, nullable: bool = True) -> pa.Field:
+    """Return a column of a type of Spark; `declared_type` gives the type back."""
+    import pyarrow as pa
+
+    arrow = to_arrow_type(kind)
+    metadata = None if kind == _spark_type(arrow, name) else {_DECLARED: kind}
+    return pa.field(name, arrow, nullable, metadata)
 
 
 def to_ddl(schema: pa.Schema) -> str:
@@ -84,27 +109,52 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def declared_type(field: pa.Field) -> str:
-    """Return Spark's type of a column, with the length or collation of its text, which Arrow's type does not say.
+    """Return Spark's type of a column, with what Arrow's type does not say: the length of its text, its collation, and so on.
 
     >>> [declared_type(field) for field in to_arrow_schema("code CHAR(4), name STRING COLLATE UTF8_LCASE, n INT")]
     ['char(4)', 'string collate UTF8_LCASE', 'int']
     """
+    return _field_type(field, field.name)
+
+
+def _field_type(field: pa.Field, column: str) -> str:
     declared = (field.metadata or {}).get(_DECLARED)
-    return declared.decode() if declared else _spark_type(field.type, field.name)
+    return declared.decode() if declared else _spark_type(field.type, column)
 
 
 def _spark_type(kind: pa.DataType, column: str) -> str:
     """Spark's own spelling: type names in small letters, names of fields as they are."""
     import pyarrow.types as t
 
-    if t.is_struct(kind):
+    if t.is_struct(kind) and not is_variant(kind):
         fields = (kind.field(index) for index in range(kind.num_fields))
-        return f"struct<{','.join(f'{field.name}:{_spark_type(field.type, column)}' for field in fields)}>"
+        return f"struct<{','.join(f'{field.name}:{_field_type(field, column)}' for field in fields)}>"
     if t.is_map(kind):
-        return f"map<{_spark_type(kind.key_type, column)},{_spark_type(kind.item_type, column)}>"
+        return f"map<{_field_type(kind.key_field, column)},{_field_type(kind.item_field, column)}>"
     if t.is_list(kind) or t.is_large_list(kind):
-        return f"array<{_spark_type(kind.value_type, column)}>"
+        return f"array<{_field_type(kind.value_field, column)}>"
     return type_to_ddl(kind, column=column).lower()
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Say whether a type is the struct in which Spark and PySpark write a VARIANT."""
+    import pyarrow.types as t
+
+    if not t.is_struct(kind):
+        return False
+    fields = {field.name: field for field in kind}
+    return (
+        fields.keys() == {"value", "metadata"}
+        and _VARIANT.items() <= (fields["metadata"].metadata or {}).items()
+    )
+
+
+def _variant_type() -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.struct(
+        [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, _VARIANT)]
+    )
 
 
 def type_to_ddl(kind: pa.DataType, *, column: str = "value") -> str:
@@ -124,8 +174,12 @@ def type_to_ddl(kind: pa.DataType, *, column: str = "value") -> str:
         key, item = (type_to_ddl(part, column=column) for part in (kind.key_type, kind.item_type))
         return f"MAP<{key}, {item}>"
     if t.is_struct(kind):
+        if is_variant(kind):
+            return "VARIANT"
         fields = (kind.field(index) for index in range(kind.num_fields))
         return f"STRUCT<{', '.join(_column(field, colon=True) for field in fields)}>"
+    if t.is_time(kind):
+        return f"TIME({_MOST_DIGITS})"
     if hasattr(kind, "value_type"):
         return f"ARRAY<{type_to_ddl(kind.value_type, column=column)}>"
     raise ConfigError(
@@ -170,13 +224,22 @@ def _column(field: pa.Field, *, colon: bool = False) -> str:
     return "".join(
         (
             f"{name}:" if colon else name,
-            f" {type_to_ddl(field.type, column=field.name)}",
+            f" {_column_type(field)}",
             "" if field.nullable else " NOT NULL",
             " COMMENT '{}'".format(comment.decode().replace("\\", "\\\\").replace("'", "\\'"))
             if comment
             else "",
         )
     )
+
+
+def _column_type(field: pa.Field) -> str:
+    """The type of a column in DDL. Spark's readers refuse CHAR and VARCHAR, which are STRING here."""
+    declared = (field.metadata or {}).get(_DECLARED, b"").decode()
+    plain = re.sub(r"\b(?:var)?char\(\d+\)", "string", declared)
+    if plain in ("", "string"):
+        return type_to_ddl(field.type, column=field.name)
+    return plain if "<" in plain else plain.upper()
 
 
 def _field_of_json(field: dict[str, Any]) -> pa.Field:
@@ -186,14 +249,31 @@ def _field_of_json(field: dict[str, Any]) -> pa.Field:
     metadata: dict[bytes | str, str] = (
         {"comment": str(spark_metadata["comment"])} if spark_metadata.get("comment") else {}
     )
-    collation = (spark_metadata.get("__COLLATIONS") or {}).get(field["name"])
-    if collation:
-        metadata[_DECLARED] = f"string collate {collation.rpartition('.')[2]}"
-    elif isinstance(field["type"], str) and field["type"].startswith(
-        ("char(", "varchar(", "string collate ")
-    ):
-        metadata[_DECLARED] = field["type"]
-    return pa.field(field["name"], _type_of_json(field["type"]), field["nullable"], metadata or None)
+    name = _name_of_json(field["type"], spark_metadata.get("__COLLATIONS") or {}, field["name"])
+    kind = _type_of_json(field["type"])
+    if name != _spark_type(kind, field["name"]):
+        metadata[_DECLARED] = name
+    return pa.field(field["name"], kind, field["nullable"], metadata or None)
+
+
+def _name_of_json(kind: Any, collations: Mapping[str, str], path: str) -> str:
+    """Spark's name of a type of a column; `collations` has that of the text at each path, as `tags.element`."""
+    if isinstance(kind, str):
+        collation = collations.get(path)
+        return (
+            _Ddl(f"string collate {collation.rpartition('.')[2]}" if collation else kind).single_type().spark
+        )
+    match kind["type"]:
+        case "array":
+            return f"array<{_name_of_json(kind['elementType'], collations, path + '.element')}>"
+        case "map":
+            key = _name_of_json(kind["keyType"], collations, path + ".key")
+            return f"map<{key},{_name_of_json(kind['valueType'], collations, path + '.value')}>"
+        case "udt":
+            return _name_of_json(kind["sqlType"], collations, path)
+        case _:
+            fields = [_field_of_json(field) for field in kind["fields"]]
+            return f"struct<{','.join(f'{field.name}:{declared_type(field)}' for field in fields)}>"
 
 
 def _type_of_json(kind: Any) -> pa.DataType:
@@ -239,13 +319,12 @@ class _Ddl:
             self.tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
         self.next = 0
-        self.declared = ""  # of the type read last, when it is text with a length or a collation
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
         if self._peek().lower() == "struct" and self._peek(1) == "<":
-            fields = list(self.single_type())
+            fields = list(self.single_type().arrow)
         elif not self.tokens:
             fields = []
         else:
@@ -257,7 +336,7 @@ class _Ddl:
             names.add(field.name)
         return pa.schema(fields)
 
-    def single_type(self) -> pa.DataType:
+    def single_type(self) -> _Type:
         kind = self._type()
         if self.next < len(self.tokens):
             raise self._unexpected("the end")
@@ -276,10 +355,9 @@ class _Ddl:
 
         name = self._name()
         self._take(":")
-        self.declared = ""
-        kind = self._type()
+        kind, declared = self._type()
         nullable = True
-        metadata = {_DECLARED: self.declared} if self.declared and kind == pa.string() else {}
+        metadata = {} if declared == _spark_type(kind, name) else {_DECLARED: declared}
         while True:
             if self._words("not", "null"):
                 nullable = False
@@ -306,7 +384,7 @@ class _Ddl:
             raise self._unexpected("a comment in quotes")
         return re.sub(r"\\(.)", r"\1", value[1:-1])
 
-    def _type(self) -> pa.DataType:
+    def _type(self) -> _Type:
         import pyarrow as pa
 
         token, word, at = self._token("a type")
@@ -315,22 +393,16 @@ class _Ddl:
             raise self._unexpected("a type")
         name = word.lower()
         if name in _DECIMAL:
-            return self._decimal(at)
+            return self._named(self._decimal(at))
         if name in _SIZED:
             if name == "character":
                 name = "varchar" if self._words("varying") else "char"
             self._expect("(")
-            self.declared = f"{name}({self._number('a length')})"
+            length = self._number("a length")
             self._expect(")")
-            return pa.string()
-        if name in ("array", "list"):
-            return self._array()
-        if name == "map":
-            return self._map()
-        if name == "struct":
-            return self._struct()
-        if name == "interval":
-            return self._interval()
+            return _Type(pa.string(), f"{name}({length})")
+        if name in _READERS:
+            return _READERS[name](self)
         if name not in _PLAIN:
             raise ConfigError(
                 f"unknown type '{word}'",
@@ -340,19 +412,26 @@ class _Ddl:
             )
         return self._plain(name)
 
-    def _plain(self, name: str) -> pa.DataType:
+    @staticmethod
+    def _named(kind: pa.DataType) -> _Type:
+        return _Type(kind, _spark_type(kind, ""))
+
+    def _plain(self, name: str) -> _Type:
         import pyarrow as pa
 
         factory, arguments = _PLAIN[name]
-        if name in ("timestamp", "duration") and self._take("["):
+        if name in ("timestamp", "duration", "time32", "time64") and self._take("["):
             # Arrow's own spelling: timestamp[us], timestamp[ns, tz=UTC], duration[us]; Spark keeps microseconds.
             zone = False
             while not self._take("]"):
                 zone = self._token("']'")[1] == "tz" or zone
-            return pa.timestamp("us", tz=UTC if zone else None) if name == "timestamp" else pa.duration("us")
+            if name == "timestamp":
+                return self._named(pa.timestamp("us", tz=UTC if zone else None))
         if name == "string" and self._words("collate"):
-            self.declared = f"string collate {self._name()}"
-        return getattr(pa, factory)(*arguments)
+            collation = self._name()
+            if collation.upper() != "UTF8_BINARY":
+                return _Type(pa.string(), f"string collate {collation}")
+        return self._named(getattr(pa, factory)(*arguments))
 
     def _decimal(self, at: int) -> pa.DataType:
         import pyarrow as pa
@@ -370,49 +449,68 @@ class _Ddl:
             )
         return pa.decimal128(precision, scale)
 
-    def _array(self) -> pa.DataType:
+    def _array(self) -> _Type:
         import pyarrow as pa
 
         self._expect("<")
         if self._peek(1) == ":":  # Arrow writes list<item: int64>
             self.next += 2
-        kind = self._type()
+        kind, name = self._type()
         nullable = not self._words("not", "null")
         self._expect(">")
-        return pa.list_(pa.field("element", kind, nullable))
+        return _Type(pa.list_(pa.field("element", kind, nullable)), f"array<{name}>")
 
-    def _map(self) -> pa.DataType:
+    def _map(self) -> _Type:
         import pyarrow as pa
 
         self._expect("<")
-        key = self._type()
+        key, key_name = self._type()
         self._expect(",")
-        value = self._type()
+        value, value_name = self._type()
         nullable = not self._words("not", "null")
         self._expect(">")
-        return pa.map_(key, pa.field("value", value, nullable))
+        return _Type(pa.map_(key, pa.field("value", value, nullable)), f"map<{key_name},{value_name}>")
 
-    def _struct(self) -> pa.DataType:
+    def _struct(self) -> _Type:
         import pyarrow as pa
 
         self._expect("<")
         fields = [] if self._peek() == ">" else self._columns(end=">")
         self._expect(">")
-        return pa.struct(fields)
+        return self._named(pa.struct(fields))
 
-    def _interval(self) -> pa.DataType:
+    def _time(self) -> _Type:
+        import pyarrow as pa
+
+        digits = _MOST_DIGITS
+        if self._take("("):
+            digits = self._number("a precision")
+            if digits > _MOST_DIGITS:
+                self.next -= 1
+                raise self._unexpected(f"a precision from 0 to {_MOST_DIGITS}")
+            self._expect(")")
+        return _Type(pa.time64("ns"), f"time({digits})")
+
+    def _variant(self) -> _Type:
+        return _Type(_variant_type(), "variant")
+
+    def _interval(self) -> _Type:
         import pyarrow as pa
 
         unit = self._peek().lower()
-        if unit not in _YEAR_MONTH | _DAY_TIME:
-            return pa.month_day_nano_interval()
+        if unit not in _YEAR_MONTH + _DAY_TIME:
+            return _Type(pa.month_day_nano_interval(), "interval")
         group = _YEAR_MONTH if unit in _YEAR_MONTH else _DAY_TIME
+        arrow = pa.month_day_nano_interval() if group is _YEAR_MONTH else pa.duration("us")
         self.next += 1
-        if self._words("to"):
-            if self._peek().lower() not in group:
-                raise self._unexpected(f"one of {', '.join(sorted(group))}")
-            self.next += 1
-        return pa.month_day_nano_interval() if group is _YEAR_MONTH else pa.duration("us")
+        if not self._words("to"):
+            return _Type(arrow, f"interval {unit}")
+        smaller = group[group.index(unit) + 1 :]
+        last = self._peek().lower()
+        if last not in smaller:
+            raise self._unexpected(f"one of {', '.join(smaller)}" if smaller else "no smaller unit")
+        self.next += 1
+        return _Type(arrow, f"interval {unit} to {last}")
 
     def _peek(self, ahead: int = 0) -> str:
         at = self.next + ahead
@@ -460,3 +558,14 @@ class _Ddl:
 
     def _location(self, at: int) -> str:
         return f"column {at + 1} of {self.text.strip()!r}"
+
+
+_READERS = {
+    "array": _Ddl._array,
+    "list": _Ddl._array,
+    "map": _Ddl._map,
+    "struct": _Ddl._struct,
+    "interval": _Ddl._interval,
+    "time": _Ddl._time,
+    "variant": _Ddl._variant,
+}

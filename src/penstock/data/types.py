@@ -36,9 +36,12 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ltz": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    # Spark's two parts of a value, which nothing but Spark's functions looks into.
+    "variant": pa.struct([("value", pa.large_binary()), ("metadata", pa.large_binary())]),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TEXT = re.compile(r"(?:char|varchar)\(\d+\)")
+_TIME = re.compile(r"time\(\d+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class Parsed:
     kind: str
     inner: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+
+
+def is_year_month(name: str) -> bool:
+    """Say whether a type is an interval of years and months, which the kernel holds as a number of months."""
+    return name.lower().startswith(("interval year", "interval month"))
 
 
 def decimal_parts(name: str) -> tuple[int, int] | None:
@@ -102,10 +110,12 @@ def kernel_type(name: str) -> pa.DataType:
         return pa.decimal128(10, 0)
     if _TEXT.fullmatch(text.lower()) or text.lower().startswith("string collate "):
         return pa.large_string()
-    if text.startswith("interval"):
-        if text == "interval":
+    if _TIME.fullmatch(text.lower()):
+        return pa.time64("ns")
+    if text.lower().startswith("interval"):
+        if text.lower() == "interval":
             return pa.month_day_nano_interval()
-        return pa.int32() if ("year" in text or "month" in text) else pa.duration("us")
+        return pa.int32() if is_year_month(text) else pa.duration("us")
     parsed = parse(text)
     match parsed.kind:
         case "array":

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from penstock.data.duration import milliseconds
 from penstock.data.types import kernel_type
-from penstock.engine.names import one_of, position
+from penstock.engine.names import one_of, position, require_comparable
 from penstock.errors import ConfigError
 from penstock.plan import node as plan
 from penstock.plan.expression import Column
@@ -109,6 +109,7 @@ def _scan(side: Side, columns: tuple[int, ...]) -> plan.Scan:
 
 def _same_type(left: Side, one: int, right: Side, other: int) -> None:
     a, b = left.fields[one], right.fields[other]
+    require_comparable((a, b), of="an ASOF join")
     if kernel_type(a.type) != kernel_type(b.type):
         raise ConfigError(
             f"'{left.name}.{a.name}' is {a.type}, but '{right.name}.{b.name}' is {b.type}",

@@ -12,6 +12,7 @@ from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
 from penstock.engine.graph import Fed, Graph, SourceEntry
+from penstock.engine.names import require_comparable
 from penstock.engine.retention import require_whole, snapshot_by_key, whole_rows
 from penstock.engine.source import to_delta
 from penstock.engine.tick import last_ordinals
@@ -68,6 +69,8 @@ def _keys(graph: Graph, entry: SourceEntry, batch: DeltaBatch) -> tuple[int, ...
         return ()
     spec = entry.spec
     keys = spec.positions(batch.keys)
+    collated = bool(spec.primary_key)
+    require_comparable((spec.fields[key] for key in keys), of="a change by key", collated=collated)
     if not spec.primary_key:
         require_whole(graph.kernel, spec, "the rows that a change by key replaces, without a primary key")
         # The index is there when the tick asks for it.

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock.data.collation import is_collated, normaliser
 from penstock.errors import ConfigError, suggest
+from penstock.plan.node import Field
 
 
 def registered(name: str, names: Iterable[str]) -> str | None:
@@ -32,6 +34,26 @@ def position(column: Any, columns: Sequence[str], *, of: str) -> int:
             hint=suggest(str(column), columns, what="column"),
         )
     return columns.index(spelled)
+
+
+def require_comparable(fields: Iterable[Field], *, of: str, collated: bool = False) -> None:
+    """Refuse key columns whose values the kernel would tell apart by their bytes, and Spark would not, or cannot compare.
+
+    `collated`: text with a collation that the kernel knows is compared by that.
+    """
+    for field in fields:
+        if is_collated(field.type) and not (collated and normaliser(field.type)):
+            raise ConfigError(
+                f"column '{field.name}' is compared by the collation of {field.type}, which {of} cannot do",
+                code="FLOW_KEY_TYPE",
+                hint=f"use another column, such as collation_key({field.name}) or lower({field.name}) of a view",
+            )
+        if "variant" in field.type:
+            raise ConfigError(
+                f"column '{field.name}' is a VARIANT, which cannot be compared in {of}",
+                code="FLOW_KEY_TYPE",
+                hint=f"use a part of it, such as variant_get({field.name}, '$.id', 'BIGINT') of a view",
+            )
 
 
 def one_of(option: str, value: Any, choices: Sequence[str]) -> None:

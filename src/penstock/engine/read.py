@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.data.conform import conform
+from penstock.data.collation import is_collated, normaliser
+from penstock.data.conform import conform_to
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta
-from penstock.data.types import kernel_type
-from penstock.engine.graph import Graph, SourceEntry
-from penstock.engine.names import position
+from penstock.data.equality import equal_rows
+from penstock.data.rows import to_arrow
+from penstock.engine.graph import Graph, SourceEntry, ViewEntry
+from penstock.engine.names import position, require_comparable
 from penstock.engine.result import to_batch, to_table
 from penstock.engine.retention import in_schema_order, require_whole
 from penstock.errors import ConfigError
@@ -54,12 +57,35 @@ def lookup(graph: Graph, name: str, key: Mapping[str, Any]) -> pa.Table:
             hint=f"flow.lookup({name!r}, {names[0]}=...)",
         )
     fields = [entry.fields[at] for at in positions]
-    values = conform(
-        pa.table({field.name: [value] for field, value in zip(fields, key.values(), strict=True)}),
-        [(field.name, kernel_type(field.type), True) for field in fields],
+    require_comparable(fields, of="a look-up", collated=True)
+    values = conform_to(
+        to_arrow([{field.name: value for field, value in zip(fields, key.values(), strict=True)}]),
+        [(field.name, field.type, True) for field in fields],
         where=f"lookup in '{entry.name}'",
     )
-    return to_table(consolidate(graph.kernel.lookup(entry.name, positions, values)), entry.fields)
+    if any(is_collated(field.type) for field in fields):
+        rows = _equal_by_collation(_all_rows(graph, entry), positions, fields, values)
+    else:
+        rows = graph.kernel.lookup(entry.name, positions, values)
+    return to_table(consolidate(rows), entry.fields)
+
+
+def _all_rows(graph: Graph, entry: SourceEntry | ViewEntry) -> Delta:
+    rows = graph.kernel.rows(entry.name)
+    return in_schema_order(rows, graph.kernel.columns(entry.name)) if isinstance(entry, SourceEntry) else rows
+
+
+def _equal_by_collation(
+    rows: Delta, positions: Sequence[int], fields: Sequence[Field], values: Sequence[pa.Array]
+) -> Delta:
+    """The rows with these values, which are compared one by one: an index has the bytes of texts. Cost: data."""
+    own, wanted = [], []
+    for at, field, value in zip(positions, fields, values, strict=True):
+        of_text = normaliser(field.type) or (lambda column: column)
+        own.append(of_text(rows.columns[at]))
+        wanted.append(of_text(value))
+    same = equal_rows(own, np.arange(len(rows)), wanted, np.zeros(len(rows), np.int64))
+    return rows.take(np.flatnonzero(same))
 
 
 def quarantined(graph: Graph, source: str) -> pa.Table:

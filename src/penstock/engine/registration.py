@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.circuit.compile import Fragment
 from penstock.circuit.kernel import StaticRows
-from penstock.data.conform import conform
+from penstock.data.conform import conform_to
 from penstock.data.delta import Delta
 from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
@@ -22,7 +22,7 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
 from penstock.engine.suspension import refuse_suspended
 from penstock.errors import StateError
-from penstock.functions.scalars import zones
+from penstock.functions.scalars import zone_ids, zones
 from penstock.plan import node as plan
 from penstock.spark import catalyst
 from penstock.spark.catalyst import Relation, Static
@@ -81,6 +81,8 @@ def saved_view(
         return plan_query(session(), view.name, view.sql, names, statics, variables=view.variables)
     for zone, rules in view.zones:
         zones.learn(zone, rules)
+    if view.zone_table:
+        zone_ids.learn_table(view.zone_table)
 
     @cache
     def fragments() -> Fragments:
@@ -161,8 +163,8 @@ def load(frame: DataFrame, spec: SourceSpec) -> Delta:
     """All rows of a table of the session, for a static side."""
     where = f"static table '{spec.name}'"
     table = read_table(frame, [field.name for field in spec.fields], where=where)
-    fields = [(field.name, kind, field.nullable) for field, kind in zip(spec.fields, spec.types, strict=True)]
-    return Delta(conform(table, fields, where=where), np.ones(table.num_rows, np.int64))
+    fields = [(field.name, field.type, field.nullable) for field in spec.fields]
+    return Delta(conform_to(table, fields, where=where), np.ones(table.num_rows, np.int64))
 
 
 def reload(session: Session, entry: StaticEntry) -> Delta:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.delta import Delta
 from penstock.data.ordering import sort_rows
-from penstock.data.schema import to_arrow_type
+from penstock.data.schema import to_arrow_field
+from penstock.data.user_types import to_user
 from penstock.plan.node import Field, SortKey
 
 
@@ -29,15 +30,12 @@ def to_batch(change: Delta, fields: Sequence[Field]) -> DeltaBatch:
 
 
 def _named(rows: Delta, fields: Sequence[Field]) -> pa.Table:
-    columns = []
+    columns, named = [], []
     for column, field in zip(rows.columns, fields, strict=True):
-        kind = to_arrow_type(field.type)
         # Text and bytes beyond 2 GiB keep their 64-bit offsets.
-        columns.append(column if column.type == kind or column.nbytes >= 2**31 else column.cast(kind))
-    schema = pa.schema(
-        [
-            pa.field(field.name, column.type, field.nullable)
-            for field, column in zip(fields, columns, strict=True)
-        ]
-    )
-    return pa.Table.from_arrays(columns, schema=schema)
+        shown = column if column.nbytes >= 2**31 else to_user(column, field.type)
+        columns.append(shown)
+        declared = to_arrow_field(field.name, field.type, field.nullable)
+        # Types that are equal may still have other metadata inside.
+        named.append(declared if declared.type == shown.type else declared.with_type(shown.type))
+    return pa.Table.from_arrays(columns, schema=pa.schema(named))

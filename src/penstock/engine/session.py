@@ -14,9 +14,9 @@ from penstock.data.duration import milliseconds
 from penstock.engine.files import File, register_views, resolve, resolve_files, spans_lines
 from penstock.engine.operation import DEFAULT_TTL, Operation, OperationRegistry
 from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
+from penstock.spark import arrow, reader
 from penstock.spark import connectors as connectors_of
 from penstock.spark import errors as spark_errors
-from penstock.spark import reader
 from penstock.spark.boot import session as spark_session
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
@@ -319,7 +319,7 @@ class Session:
 
     def _collect(self, query: str, args: dict[str, Any] | list[Any] | None) -> pa.Table:
         frame = self.sql(query, args)
-        return self._guard(frame.toArrow, query, frame)
+        return self._guard(lambda: arrow.to_arrow(frame), query, frame)
 
     def _read(self, form: str, path: Paths, **options: Any) -> DataFrame:
         spark = self.spark

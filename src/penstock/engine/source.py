@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from penstock.circuit.kernel import KernelSource
 from penstock.data.batch import DeltaBatch
-from penstock.data.char_length import fit_length
-from penstock.data.conform import conform
+from penstock.data.conform import conform_to
 from penstock.data.delta import Delta
 from penstock.data.hashing import canonical_keys, hash_rows
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.data.types import kernel_type
 from penstock.engine.lateness import Lateness, declare_lateness
-from penstock.engine.names import one_of, position
+from penstock.engine.names import one_of, position, require_comparable
 from penstock.errors import ConfigError
 from penstock.plan.node import Field
 
@@ -103,7 +102,9 @@ def declare(
     keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
     allowed = declare_lateness(lateness, fields, where=f"source '{name}'")
     spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete, allowed)  # type: ignore[arg-type]  # checked above
-    return replace(spec, primary_key=tuple(names[at] for at in spec.positions(keys)))
+    positions = spec.positions(keys)
+    require_comparable((fields[at] for at in positions), of="a primary key", collated=True)
+    return replace(spec, primary_key=tuple(names[at] for at in positions))
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ def to_delta(spec: SourceSpec, batch: DeltaBatch) -> Delta:
     """Return a fed batch as kernel rows of the source's schema, or say what does not fit."""
     where = f"source '{spec.name}'"
     table = batch.table
-    wanted = [(field.name, kind, field.nullable) for field, kind in zip(spec.fields, spec.types, strict=True)]
+    wanted = [(field.name, field.type, field.nullable) for field in spec.fields]
     if spec.primary_key and len(batch) and not (batch.weights > 0).any():
         # A retraction by key needs only the key: the row itself is known.
         absent = [
@@ -165,8 +166,4 @@ def to_delta(spec: SourceSpec, batch: DeltaBatch) -> Delta:
         for name in absent:
             table = table.append_column(name, pa.nulls(table.num_rows))
         wanted = [(name, kind, nullable or name in absent) for name, kind, nullable in wanted]
-    columns = [
-        fit_length(column, field.type, name=field.name, where=where)
-        for column, field in zip(conform(table, wanted, where=where), spec.fields, strict=True)
-    ]
-    return Delta(tuple(columns), np.ascontiguousarray(batch.weights, np.int64))
+    return Delta(conform_to(table, wanted, where=where), np.ascontiguousarray(batch.weights, np.int64))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.plan.expression import Call, Expression, walk
+from penstock.plan.expression import Call, Expression, Literal, walk
 
 # NULL when an argument is; the arguments behind the first NULL are not evaluated.
 NULL_INTOLERANT = frozenset(
@@ -16,25 +16,44 @@ NULL_INTOLERANT = frozenset(
     EqualTo LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNaN Not
     Cast NormalizeNaNAndZero UnscaledValue MakeDecimal CheckOverflow
     Upper Lower Substring Length OctetLength BitLength Concat Like RLike StartsWith EndsWith Contains
-    StringTrim StringTrimLeft StringTrimRight StringReplace StringLPad StringRPad StringInstr StringLocate Reverse
+    StringTrim StringTrimLeft StringTrimRight StringReplace StringLPad StringRPad StringInstr Reverse
     StringRepeat StringSpace StringSplitSQL StringTranslate SubstringIndex Ascii Hex
     Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second SecondWithFraction
     DateAdd DateSub DateDiff AddMonths LastDay TruncDate TruncTimestamp MakeDate DateAddYMInterval TimestampAddYMInterval
     PreciseTimestampConversion TimestampAddInterval TimeAdd SubtractDates SubtractTimestamps UnixDate DateFromUnixDate UnixSeconds UnixMillis UnixMicros
-    MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass
+    MillisToTimestamp MicrosToTimestamp SecondsToTimestamp DateFormatClass FromUnixTime GetTimestamp UnixTimestamp ToUnixTimestamp
+    FromUTCTimestamp ToUTCTimestamp ConvertTimezone TimestampAdd TimestampDiff MonthsBetween NextDay DayName MonthName MakeTimestamp
     Round BRound RoundFloor RoundCeil Floor Ceil Sqrt Rint Signum
     BitwiseAnd BitwiseOr BitwiseXor BitwiseNot ShiftLeft ShiftRight ShiftRightUnsigned
-    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues
+    GetStructField GetArrayItem ElementAt GetMapValue ArrayContains MapKeys MapValues MapEntries MapFromArrays MapFromEntries StringToMap
+    ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect ArrayExcept ArraysOverlap Slice Flatten
+    SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
+    ToDegrees ToRadians
+    JsonToStructs Md5 Sha1 Sha2 Crc32 Unhex UnBase64 Bin Conv StringSplit RegExpReplace RegExpExtract RegExpExtractAll RegExpInStr
+    LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber
+    StructsToJsonEvaluator.evaluate JsonExpressionUtils.lengthOfJsonArray JsonExpressionUtils.jsonObjectKeys Base64.encode
+    StringDecode.decode Encode.encode ExpressionImplUtils.isLuhnNumber UrlCodec.encode UrlCodec.decode InitCap
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
+# The same, although the last argument may be NULL, or although Catalyst does not call them so.
+UNTIL_NULL = frozenset({"ArrayInsert", "ArraysZip", "MapConcat", "Sequence"})
 # Every argument is evaluated on every row.
 EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
+    CreateMap ArrayRepeat
+    GetJsonObject Murmur3Hash XxHash64 Mask StringLocate FormatString Elt Levenshtein ArrayJoin
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.
 DIVISIONS = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
+# Functions of lambdas: their other arguments count as those of the first table; a lambda is evaluated for each element.
+HIGHER_ORDER = frozenset(
+    """
+    ArrayTransform ArrayFilter ArrayExists ArrayForAll ArrayAggregate ArraySort ZipWith
+    MapFilter TransformKeys TransformValues MapZipWith
+    """.split()  # noqa: SIM905  # a line for every name says no more
+)
 CONDITIONAL = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl", "In"})
 # The argument of an aggregate and its FILTER: the value where the condition is TRUE; nobody reads it elsewhere.
 FILTER_ARGUMENT = "FilterArgument"
@@ -47,17 +66,27 @@ NEVER_RAISE = frozenset(
     EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNaN IsNull IsNotNull Not In And Or If CaseWhen
     Coalesce NaNvl Least Greatest NormalizeNaNAndZero Upper Lower Substring Length OctetLength BitLength Concat ConcatWs Like RLike
     StartsWith EndsWith Contains StringTrim StringTrimLeft StringTrimRight StringReplace StringInstr StringLocate Reverse
-    Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second CreateArray CreateNamedStruct
-    GetStructField Size CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
-    Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Log Sin Cos Tan Atan2
-    ArrayExists ArrayForAll ArrayFilter ArrayTransform LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
+    Year Quarter Month DayOfMonth DayOfYear DayOfWeek WeekDay WeekOfYear YearOfWeek Hour Minute Second DayName MonthName MonthsBetween
+    CreateArray CreateNamedStruct
+    GetStructField GetArrayStructFields Size ArrayContains ArrayPosition ArrayRemove ArrayMin ArrayMax ArrayDistinct ArrayUnion ArrayIntersect
+    ArrayExcept ArraysOverlap Flatten SortArray ArraysZip MapKeys MapValues MapEntries GetMapValue CurrentTimestamp PreciseTimestampConversion FilterArgument FilterCondition
+    Md5 Sha1 Sha2 Crc32 Murmur3Hash XxHash64 InitCap SoundEx Levenshtein GetJsonObject Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount WidthBucket Sin Cos Tan Atan2
+    ArrayExists ArrayForAll ArrayFilter ArrayTransform ArrayAggregate ZipWith MapFilter TransformValues MapZipWith
+    LambdaFunction NamedLambdaVariable InSet AtLeastNNonNulls
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 
 
 def may_raise(expression: Expression) -> bool:
     """Whether there may be a row for which an expression raises."""
-    return any(isinstance(item, Call) and item.name not in NEVER_RAISE for item in walk(expression))
+    return any(isinstance(item, Call) and _raises(item) for item in walk(expression))
+
+
+def _raises(call: Call) -> bool:
+    if call.name == "Like":
+        # A constant pattern was looked at when the view was planned.
+        return not isinstance(call.args[1], Literal)
+    return call.name not in NEVER_RAISE
 
 
 def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:
@@ -67,6 +96,6 @@ def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:
         return [index > 0 for index in range(count)]
     if name in DIVISIONS:
         return [True, False]
-    if name in NULL_INTOLERANT:
+    if name in NULL_INTOLERANT or name in UNTIL_NULL or name in HIGHER_ORDER:
         return [any(nullable[:index]) for index in range(count)]
     return [False] * count

@@ -11,13 +11,34 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.data.types import kernel_type
+from penstock.data.types import kernel_type, parse
 from penstock.errors import DataError, InternalError, SqlError
 from penstock.functions import short_circuit
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION
-from penstock.functions.scalars import arithmetic, cast, collections, datetimes, logic, math, strings
+from penstock.functions.scalars import (
+    arithmetic,
+    arrays,
+    cast,
+    collections,
+    datetimes,
+    digests,
+    encodings,
+    json,
+    lambdas,
+    logic,
+    maps,
+    math,
+    moments,
+    patterned,
+    powers,
+    regexes,
+    sequence,
+    strings,
+    text_functions,
+)
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
-from penstock.plan.expression import Call, Column, Expression, Literal, walk
+from penstock.functions.scalars.elements import parameter_place
+from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter, walk
 
 FUNCTIONS: dict[str, Scalar] = {
     **arithmetic.FUNCTIONS,
@@ -25,11 +46,39 @@ FUNCTIONS: dict[str, Scalar] = {
     **cast.FUNCTIONS,
     **strings.FUNCTIONS,
     **datetimes.FUNCTIONS,
+    **moments.FUNCTIONS,
+    **patterned.FUNCTIONS,
     **math.FUNCTIONS,
     **collections.FUNCTIONS,
+    **arrays.FUNCTIONS,
+    **maps.FUNCTIONS,
+    **sequence.FUNCTIONS,
+    **powers.FUNCTIONS,
+    **lambdas.FUNCTIONS,
+    **json.FUNCTIONS,
+    **digests.FUNCTIONS,
+    **encodings.FUNCTIONS,
+    **regexes.FUNCTIONS,
+    **text_functions.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})
+
+# What hands values on and compares none, so that the collation of text does not matter.
+_CARRYING = frozenset(
+    {
+        "CaseWhen",
+        "Coalesce",
+        "CreateArray",
+        "CreateNamedStruct",
+        "GetArrayItem",
+        "GetStructField",
+        "If",
+        "IsNotNull",
+        "IsNull",
+        "Size",
+    }
+)
 
 Evaluator = Callable[[Sequence[pa.Array], int, TickLike], pa.Array]
 
@@ -42,14 +91,14 @@ def reason(call: Call) -> str | None:
     if function is None:
         return f"the function {call.name}"
     for expression in (call, *call.args):
-        why = _type_reason(expression.type)
+        why = _type_reason(expression.type, collated=call.name in _CARRYING)
         if why is not None:
             return f"{call.name} with {why}"
     return function.check(call)
 
 
-def _type_reason(kind: str) -> str | None:
-    if "collate" in kind:
+def _type_reason(kind: str, *, collated: bool = False) -> str | None:
+    if "collate" in kind and not collated:
         return f"the collation of {kind}"
     try:
         kernel_type(kind)
@@ -61,7 +110,7 @@ def _type_reason(kind: str) -> str | None:
 def unsupported(expression: Expression) -> str | None:
     """Why the kernel cannot evaluate an expression, None when it does so exactly as Spark."""
     for item in walk(expression):
-        why = reason(item) if isinstance(item, Call) else _type_reason(item.type)
+        why = reason(item) if isinstance(item, Call) else _type_reason(item.type, collated=True)
         if why is not None:
             return why
     return None
@@ -111,6 +160,11 @@ def _compile(expression: Expression) -> Compiled:
         case Literal():
             value = literal(expression)
             return lambda columns, length, tick: value
+        case Parameter():
+            place = parameter_place(expression)
+            return lambda columns, length, tick: columns[place]
+        case Lambda():
+            return _compile(expression.body)
         case Call() if expression.name == "CurrentTimestamp":
             return _now
         case Call() if expression.name in (FILTER_ARGUMENT, FILTER_CONDITION):
@@ -139,4 +193,27 @@ def literal(expression: Literal) -> pa.Scalar:
         value = value if kind.tz else value.replace(tzinfo=None)
     if pa.types.is_date(kind) and isinstance(value, int):
         return pa.scalar(value, pa.int32()).cast(kind)
-    return pa.scalar(value, kind)
+    return pa.scalar(_in_nanos(value, expression.type), kind)
+
+
+def _in_nanos(value: Any, kind: str) -> Any:
+    """A constant with its calendar intervals as Arrow has them: months, days and nanoseconds."""
+    if value is None or "interval" not in kind:
+        return value
+    parsed = parse(kind)
+    match parsed.kind:
+        case "interval":
+            months, days, micros = value
+            return months, days, micros * 1000
+        case "array":
+            return [_in_nanos(item, parsed.inner[0]) for item in value]
+        case "map":
+            return [
+                (_in_nanos(key, parsed.inner[0]), _in_nanos(item, parsed.inner[1])) for key, item in value
+            ]
+        case "struct":
+            return {
+                name: _in_nanos(value[name], inner)
+                for name, inner in zip(parsed.names, parsed.inner, strict=True)
+            }
+    return value

@@ -1,4 +1,4 @@
-"""Generators: functions that make several rows of one (explode, posexplode, inline, stack).
+"""Generators: functions that make several rows or columns of one value (explode, posexplode, inline, stack, json_tuple).
 
 A compiled generator returns, for every generated row, the position of its parent, and the generated columns.
 """
@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.data.arrays import Positions
 from penstock.errors import InternalError
 from penstock.functions import evaluate
+from penstock.functions.json import path
 from penstock.functions.scalars.base import TickLike
 from penstock.plan.expression import Call, Expression, Literal
 
@@ -100,11 +101,24 @@ def _elements(column: pa.Array, outer: bool) -> tuple[Positions, Positions, tupl
     return parents, positions, (column.values.take(chosen),)
 
 
+def _json_tuple(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Generated:
+    texts, *names = (value.to_pylist() for value in values)
+    width, java = len(names), int(call.option("java"))
+    nothing = (None,) * width
+    found = [
+        nothing if text is None else path.fields(text, row, java)
+        for text, row in zip(texts, zip(*names, strict=True), strict=True)
+    ]
+    columns = zip(*found, strict=True) if found else [()] * width
+    return np.arange(rows), tuple(pa.array(column, pa.large_string()) for column in columns)
+
+
 _MAKERS: dict[str, Callable[[Call, Sequence[Any], int, bool], Generated]] = {
     "Explode": _explode,
     "PosExplode": _posexplode,
     "Inline": _inline,
     "Stack": _stack,
     "ReplicateRows": _replicate,
+    "JsonTuple": _json_tuple,
 }
 GENERATORS = frozenset(_MAKERS)

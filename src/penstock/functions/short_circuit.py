@@ -24,8 +24,10 @@ from penstock.functions.argument_order import (
     FILTER_ARGUMENT,
     FILTER_CONDITION,
     NULL_INTOLERANT,
+    UNTIL_NULL,
     may_raise,
 )
+from penstock.functions.scalars import lambdas
 from penstock.functions.scalars.base import (
     Build,
     Columns,
@@ -36,8 +38,9 @@ from penstock.functions.scalars.base import (
     eval_mode,
     typed,
 )
+from penstock.functions.scalars.elements import reads
 from penstock.functions.scalars.logic import equality
-from penstock.plan.expression import Call, Column, Expression, conjuncts, walk
+from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, conjuncts, walk
 
 _TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
 
@@ -67,13 +70,15 @@ class _Argument:
         """The value on the rows that are TRUE, NULL on the others; on all rows for None."""
         if rows is None or not self.raises:
             return self.run(columns, length, tick)
+        width = len(columns)
         count = int(pc.sum(rows).as_py() or 0)
         if count == 0:
             return pa.nulls(length, self.kind)
         if count == length:
             return self.run(columns, length, tick)
         reached = [
-            column.filter(rows) if index in self.reads else None for index, column in enumerate(columns)
+            column.filter(rows) if index in self.reads or index - width in self.reads else None
+            for index, column in enumerate(columns)
         ]
         values = typed(array(self.run(reached, count, tick), count), self.kind)
         mask = rows.to_numpy(zero_copy_only=False)
@@ -88,10 +93,14 @@ class _Compiler:
     build: Build
 
     def compile(self, expression: Expression) -> Compiled:
+        if isinstance(expression, Lambda):
+            return self.compile(expression.body)
         if not isinstance(expression, Call) or not expression.args:
             return self.leaf(expression)
         if expression.name == FILTER_CONDITION:
             return self.condition(expression.args[0])
+        if any(isinstance(item, Lambda) for item in expression.args):
+            return self._higher_order(expression)
         args = tuple(self._argument(item) for item in expression.args)
         if expression.name == FILTER_ARGUMENT:
             return _filter_argument(args[0], self.condition(expression.args[1]))
@@ -103,7 +112,8 @@ class _Compiler:
             return _division(expression, args, applied)
         if expression.name == "In":
             return _in(expression, args, applied)
-        return _until_null(args, applied) if expression.name in NULL_INTOLERANT else _eager(args, applied)
+        stops = expression.name in NULL_INTOLERANT or expression.name in UNTIL_NULL
+        return _until_null(args, applied) if stops else _eager(args, applied)
 
     def condition(self, expression: Expression) -> Compiled:
         parts = [self._argument(part) for part in _filter_order(expression)]
@@ -118,16 +128,26 @@ class _Compiler:
         return run
 
     def _argument(self, expression: Expression) -> _Argument:
-        reads = frozenset(item.index for item in walk(expression) if isinstance(item, Column))
         kind = kernel_type(expression.type)
-        return _Argument(self.compile(expression), reads, kind, may_raise(expression))
+        return _Argument(self.compile(expression), reads(expression), kind, may_raise(expression))
+
+    def _higher_order(self, call: Call) -> Compiled:
+        """A function of lambdas: its other arguments until one is NULL, then the lambdas, element by element where that decides."""
+        compiled = [self.compile(item) for item in call.args]
+        plain = tuple(self._argument(item) for item in call.args if not isinstance(item, Lambda))
+        applied = lambdas.applied(call, compiled, one_by_one=True)
+
+        def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+            return applied(_values_until_null(plain, columns, length, tick), columns, length, tick)
+
+        return run
 
     def _applied(self, call: Call) -> Compiled:
         """The function over columns that hold its arguments; constants stay what they are."""
         return self.build(
             call,
             tuple(
-                _position(index) if isinstance(item, Column | Call) else self.leaf(item)
+                self.leaf(item) if isinstance(item, Literal) else _position(index)
                 for index, item in enumerate(call.args)
             ),
         )
@@ -182,17 +202,23 @@ def _eager(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
 
 
 def _until_null(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
-    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        values = []
-        open_rows: pa.Array | None = None
-        for item in args:
-            value = item.where(open_rows, columns, length, tick)
-            values.append(value)
-            valid = _is_valid(value, length)
-            open_rows = valid if open_rows is None else pc.and_(open_rows, valid)
-        return applied(values, length, tick)
+    return lambda columns, length, tick: applied(
+        _values_until_null(args, columns, length, tick), length, tick
+    )
 
-    return run
+
+def _values_until_null(
+    args: tuple[_Argument, ...], columns: Columns, length: int, tick: TickLike
+) -> list[Datum]:
+    """The values of arguments of which those behind the first NULL are not evaluated."""
+    values: list[Datum] = []
+    open_rows: pa.Array | None = None
+    for item in args:
+        value = item.where(open_rows, columns, length, tick)
+        values.append(value)
+        valid = _is_valid(value, length)
+        open_rows = valid if open_rows is None else pc.and_(open_rows, valid)
+    return values
 
 
 def _division(call: Call, args: tuple[_Argument, ...], applied: Compiled) -> Compiled:

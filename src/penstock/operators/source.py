@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.data.arrays import Bools, Positions
+from penstock.data.collation import Normalise
 from penstock.data.column_view import gather, null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
@@ -41,7 +42,8 @@ class Source(Operator):
     stored row comes before the inserts of other rows with that key, wherever it stands. The output is -old +new per changed key.
 
     With `retained` the source stores and passes on only those columns (the primary key must be among them); a 128-bit hash of all columns
-    then tells rows apart. Cost: delta.
+    then tells rows apart. `normalise` has, for key columns that are compared by a collation, what makes keys of their texts, which
+    are stored beside them. Cost: delta.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Source(Operator):
         primary_key: Sequence[int] | None = None,
         on_missing: OnMissing = "reject",
         retained: Sequence[int] | None = None,
+        normalise: Mapping[int, Normalise] | None = None,
     ) -> None:
         self._name = name
         self._names = tuple(names)
@@ -67,6 +70,12 @@ class Source(Operator):
         if self._retained is not None:
             stored_types += [pa.uint64(), pa.uint64()]
             keys = [len(stored_types) - 2, len(stored_types) - 1] if keys is None else keys
+        self._normalise = dict(normalise or {})
+        for column, of_text in self._normalise.items():
+            assert keys is not None
+            assert self._key is not None, "only key columns are normalised"
+            keys[self._key.index(column)] = len(stored_types)
+            stored_types.append(of_text(pa.array([], types[column])).type)
         self.arrangement = Arrangement(stored_types, keys)
 
     def indexed_by(self, columns: Sequence[int]) -> Arrangement | None:
@@ -134,16 +143,26 @@ class Source(Operator):
     def lookup(self, keys: Sequence[pa.Array]) -> Delta:
         """The committed rows with these primary keys. Cost: the keys."""
         assert self._key is not None, "only sources with a primary key can be looked up"
+        keys = self._comparable(keys)
         _, rows = self.arrangement.before().lookup(keys, len(keys[0]))
         return consolidate(rows).select(range(len(self.columns)))
 
     def _stored(self, delta: Delta) -> Delta:
         """The rows as the arrangement stores them."""
+        keys = [of_text(delta.columns[column]) for column, of_text in self._normalise.items()]
         if self._retained is None:
-            return delta
+            return Delta((*delta.columns, *keys), delta.weights) if keys else delta
         low, high = hash_wide(delta.columns, len(delta))
         columns = (delta.columns[column] for column in self._retained)
-        return Delta((*columns, pa.array(low), pa.array(high)), delta.weights)
+        return Delta((*columns, pa.array(low), pa.array(high), *keys), delta.weights)
+
+    def _comparable(self, keys: Sequence[pa.Array]) -> list[pa.Array]:
+        """Columns of the primary key as they are compared."""
+        assert self._key is not None
+        return [
+            self._normalise[column](key) if column in self._normalise else key
+            for column, key in zip(self._key, keys, strict=True)
+        ]
 
     def _plain_change(self, delta: Delta) -> Delta | None:
         """Stage a change of different rows whose retractions are all there, the usual one; None when it is another."""
@@ -186,6 +205,7 @@ class Source(Operator):
             return self._stored(delta), delta
         keys = [delta.columns[column] for column in self._key]
         self._refuse_null_keys(delta, keys)
+        keys = self._comparable(keys)
         order, starts = group_rows(hash_rows(keys), keys)
         group = np.empty(len(delta), np.int64)
         group[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))

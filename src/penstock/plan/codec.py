@@ -23,6 +23,8 @@ _CLASSES: dict[str, type] = {
         expression.Column,
         expression.Literal,
         expression.Call,
+        expression.Parameter,
+        expression.Lambda,
         node.Field,
         node.Scan,
         node.Values,

@@ -1,4 +1,4 @@
-"""Frozen scalar expressions over the columns of one input row.
+"""Frozen scalar expressions over the columns of one input row, and lambdas over the elements of its arrays and maps.
 
 Types are Spark's own DDL names ("bigint", "decimal(10,2)", "timestamp_ntz", "array<string>"), because Arrow's types alone
 lose distinctions that Spark makes. Functions carry the name of their Catalyst class, so that the table of what the kernel
@@ -67,7 +67,36 @@ class Call(WithOptions):
     options: tuple[tuple[str, Any], ...] = ()
 
 
-Expression = Column | Literal | Call
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a lambda around it; parameters are numbered from the outermost lambda of the expression inwards.
+
+    The number, not the name, says which one is meant: `x -> x + 1` and `y -> y + 1` are the same function.
+    """
+
+    number: int
+    type: str
+    nullable: bool = True
+    name: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A function that a higher-order function applies to elements; its body may read columns of the row as well."""
+
+    parameters: tuple[Parameter, ...]
+    body: Expression
+
+    @property
+    def type(self) -> str:
+        return self.body.type
+
+    @property
+    def nullable(self) -> bool:
+        return self.body.nullable
+
+
+Expression = Column | Literal | Call | Lambda | Parameter
 
 _COMPARISONS = frozenset({"LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "EqualTo"})
 _ORDERED = frozenset({"timestamp", "timestamp_ntz", "date", "bigint", "int", "smallint", "tinyint"})
@@ -94,6 +123,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
     if isinstance(expression, Call):
         for argument in expression.args:
             yield from walk(argument)
+    elif isinstance(expression, Lambda):
+        yield from walk(expression.body)
 
 
 def shift(expression: Expression, mapping: dict[int, int]) -> Expression:
@@ -103,6 +134,8 @@ def shift(expression: Expression, mapping: dict[int, int]) -> Expression:
     if isinstance(expression, Call):
         moved = tuple(shift(argument, mapping) for argument in expression.args)
         return Call(expression.name, moved, expression.type, expression.nullable, expression.options)
+    if isinstance(expression, Lambda):
+        return Lambda(expression.parameters, shift(expression.body, mapping))
     return expression
 
 
@@ -158,6 +191,11 @@ def _text(expression: Expression, columns: Sequence[str]) -> str:
             return columns[index] if index < len(columns) else expression.name or f"#{index}"
         case Literal(value=value):
             return repr(value) if isinstance(value, str) else str(value)
+        case Parameter(number=number):
+            return expression.name or f"${number}"
+        case Lambda(parameters=parameters, body=body):
+            names = ", ".join(_text(parameter, columns) for parameter in parameters)
+            return f"{names if len(parameters) == 1 else f'({names})'} -> {show(body, columns)}"
         case Call(name=name):
             arguments = [_text(argument, columns) for argument in expression.args]
             if name in _INFIX and len(arguments) == 2:

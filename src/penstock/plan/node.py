@@ -286,7 +286,8 @@ class Spark:
     `bindings` has, per expression, the positions inside it that are input columns, with the column (-1 is the tick's time).
     `where` has, per expression, the boolean input column on whose TRUE rows alone it counts, or None: it must not raise on others.
     `cut` has the positions of the plans that the inputs stand for, when these are not the operator's own children: what sorts and
-    places the rows of an operator that sees their order is run with it.
+    places the rows of an operator that sees their order is run with it. `meaning` is a digest of what Spark computes: positions in the
+    plans of two views may be the same for different things.
     """
 
     fields: Fields
@@ -298,6 +299,7 @@ class Spark:
     bindings: tuple[tuple[tuple[int, int], ...], ...] = ()
     where: tuple[int | None, ...] = ()
     cut: tuple[int, ...] = ()
+    meaning: str = ""
 
 
 Node = (
@@ -378,6 +380,8 @@ class View:
     variables: tuple[Variable, ...] = ()  # bound when the view was registered
     # Catalyst's metadata of each column, as JSON, in the order of the fields; nothing when there is none.
     metadata: tuple[str, ...] = ()
+    # The rules of all time zones, when rows may name any: `functions.scalars.zone_ids.learn_table`.
+    zone_table: str = ""
 
     @property
     def fields(self) -> Fields:

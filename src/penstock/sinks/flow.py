@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from penstock.data.batch import DeltaBatch
 from penstock.errors import ConfigError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.spark.arrow import to_arrow, user_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,8 +73,6 @@ class FlowSink(Sink):
         return f"source {self._source} of a flow"
 
     def check(self, target: Target) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         info = self._flow.source_info(self._source)
         keys = tuple(info.primary_key) or target.keys
         if target.keys and info.primary_key and set(target.keys) != set(info.primary_key):
@@ -97,7 +96,7 @@ class FlowSink(Sink):
                     hint='use .output_mode("append")',
                 )
         self._keys = keys if target.mode == "update" else ()
-        self._flow.check(self._source, self._delta(to_arrow_schema(target.schema).empty_table()))
+        self._flow.check(self._source, self._delta(user_schema(target.schema).empty_table()))
 
     def open(self, target: Target) -> None:
         self._flow.attach_query(self._source, target.query, epochs=target.committed + 1)
@@ -105,7 +104,7 @@ class FlowSink(Sink):
 
     def write(self, epoch: Epoch) -> int | None:
         assert self._target is not None, "a sink is opened before it is written to"
-        table = epoch.frame.toArrow()
+        table = to_arrow(epoch.frame)
         summary = self._flow.tick_epoch(
             self._source, self._delta(table), query=self._target.query, epoch=epoch.number
         )

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from penstock.options import Count, Options
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.spark.arrow import to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,7 @@ class MemorySink(Sink):
         self._replaces = target.mode == "complete"
 
     def write(self, epoch: Epoch) -> int | None:
-        table = epoch.frame.toArrow()
+        table = to_arrow(epoch.frame)
         with self._lock:
             if self._replaces:
                 self._batches.clear()

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.data.types import kernel_type
+from penstock.data.user_types import from_user
 from penstock.errors import DataError, PenstockError
 from penstock.plan import node as plan
 from penstock.spark import errors
+from penstock.spark.arrow import spark_type, to_arrow, to_frame
 from penstock.spark.catalyst import bridge
 from penstock.spark.catalyst.planner import Planned
 
@@ -53,7 +55,7 @@ class Fragments:
             return self._evaluated(node, pairs, arguments, names, kinds)
         except Exception as error:
             failure = self._translated(error, node)
-            if isinstance(failure, DataError):
+            if isinstance(failure, DataError) and used:
                 bad = self._first_bad(node, pairs, arguments, names, kinds)
                 shown = ", ".join(f"{fields[index].name}={columns[index][bad].as_py()!r}" for index in used)
                 failure.message += f" for the row ({shown})"
@@ -67,7 +69,7 @@ class Fragments:
             frame = self._grafted(node, inputs, lengths, micros, rows=False)
             if not node.fields:
                 return [], frame.count()
-            table = frame.toArrow()
+            table = to_arrow(frame)
         except Exception as error:
             raise self._translated(error, node) from None
         columns = [_kernel(table.column(index), item.type) for index, item in enumerate(node.fields)]
@@ -79,7 +81,7 @@ class Fragments:
         """Run a stateless operator over rows: for each row it gives, the position of the input row, and its columns."""
         try:
             frame = self._grafted(node, [columns], [length], micros, rows=True)
-            table = frame.toArrow()
+            table = to_arrow(frame)
         except Exception as error:
             raise self._translated(error, node) from None
         extra = table.column_names.index(_ROW)
@@ -129,7 +131,7 @@ class Fragments:
     ) -> list[pa.Array]:
         """The expressions over their arguments (there is always one, the time): in the driver, unless they need a job."""
         if self._front.needsJob(_java_list(self._spark, node.path)):
-            return self._by_job(node, pairs, arguments, kinds)
+            return self._by_job(node, pairs, arguments, names, kinds)
         return self._in_place(node, pairs, arguments, names, kinds)
 
     def _in_place(
@@ -163,23 +165,26 @@ class Fragments:
                 for part in projection.run(message)
             )
         table = pa.Table.from_batches(batches, schema)
-        return [_kernel(table.column(index), kind) for index, kind in enumerate(kinds)]
+        return [
+            _cast(_in_one_chunk(table.column(index)), kernel_type(kind)) for index, kind in enumerate(kinds)
+        ]
 
     def _by_job(
         self,
         node: plan.Spark,
         pairs: Sequence[Sequence[int]],
         arguments: Sequence[pa.Array],
+        names: Sequence[str],
         kinds: Sequence[str],
     ) -> list[pa.Array]:
         length = len(arguments[0])
         numbered = [*arguments, pa.array(range(length), pa.int64())]
-        source = self._relation(numbered, length)
+        source = self._relation(numbered, [*names, "bigint"], length)
         lists = [_java_list(self._spark, items) for items in pairs]
         grown = self._front.projectPlan(
             _java_list(self._spark, node.path), _java_list(self._spark, lists), source
         )
-        table = self._frame(grown).toArrow()
+        table = to_arrow(self._frame(grown))
         order = _in_one_chunk(table.column(len(kinds)))
         ranked = table.take(pa.compute.sort_indices(order))
         return [_kernel(ranked.column(index), kind) for index, kind in enumerate(kinds)]
@@ -198,9 +203,13 @@ class Fragments:
             operator = self._front.narrowed(operator, _java_list(self._spark, node.path[1:]))
         count = len(node.cut) or operator.children().size()
         relations = []
-        for columns, length in zip(inputs, lengths, strict=True):
-            numbered = [*columns, pa.array(range(length), pa.int64())] if rows else list(columns)
-            relations.append(self._relation(numbered, length, last=_ROW if rows else None))
+        for child, columns, length in zip(node.inputs, inputs, lengths, strict=True):
+            kinds = [field.type for field in child.fields]
+            numbered = list(columns)
+            if rows:
+                numbered.append(pa.array(range(length), pa.int64()))
+                kinds.append("bigint")
+            relations.append(self._relation(numbered, kinds, length, last=_ROW if rows else None))
         grown = self._front.graft(
             operator,
             _java_list(self._spark, node.cut),
@@ -210,14 +219,15 @@ class Fragments:
         )
         return self._frame(grown)
 
-    def _relation(self, columns: Sequence[pa.Array], length: int, *, last: str | None = None) -> Any:
-        """Rows as a Catalyst relation."""
-        present = list(columns) or [pa.nulls(length, pa.int8())]
+    def _relation(
+        self, columns: Sequence[pa.Array], kinds: Sequence[str], length: int, *, last: str | None = None
+    ) -> Any:
+        """Rows as a Catalyst relation of columns of these types."""
+        present, types = (columns, kinds) if columns else ([pa.nulls(length, pa.int8())], ["tinyint"])
         names = [f"c{index}" for index in range(len(present))]
         if last is not None:
             names[-1] = last
-        table = pa.table([_cast(column, spark_type(column.type)) for column in present], names)
-        frame: Any = self._spark.createDataFrame(table)
+        frame: Any = to_frame(self._spark, present, names, types)
         return frame._jdf.queryExecution().optimizedPlan()
 
     def _frame(self, grown: Any) -> Any:
@@ -231,17 +241,6 @@ class Fragments:
 _ROW = "penstock_row"
 
 
-def spark_type(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes and gives the values of a kernel column: lists are never large."""
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(spark_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(item.name, spark_type(item.type)) for item in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(spark_type(kind.key_type), spark_type(kind.item_type))
-    return kind
-
-
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column if column.type == kind else column.cast(kind)
 
@@ -252,7 +251,8 @@ def _in_one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _kernel(column: pa.ChunkedArray, kind: str) -> pa.Array:
-    return _cast(_in_one_chunk(column), kernel_type(kind))
+    values = from_user(_in_one_chunk(column), kind, name=kind, where="Spark")
+    return _cast(values, kernel_type(kind))
 
 
 def _java_list(spark: SparkSession, items: Sequence[Any]) -> Any:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.rows import to_arrow
-from penstock.data.schema import to_arrow_schema, to_ddl
+from penstock.data.schema import declared_type, to_arrow_schema, to_ddl
+from penstock.spark.arrow import is_special, to_frame
 from penstock.sql.files import extension
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def frame_of_rows(spark: SparkSession, rows: Any, schema: Any = None) -> DataFra
 
 def frame_of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return an Arrow table as a DataFrame, with zoned and naive times kept apart."""
+    kinds = [declared_type(field) for field in table.schema]
+    if any(map(is_special, kinds)):
+        from penstock.data.conform import conform_to
+
+        fields = [(field.name, kind, True) for field, kind in zip(table.schema, kinds, strict=True)]
+        return to_frame(spark, conform_to(table, fields, where="rows"), table.schema.names, kinds)
     ddl = to_ddl(table.schema)
     # Unsigned, nanosecond and fixed-size columns become what Spark has; a time's nanoseconds are cut off, as Spark does.
     return spark.createDataFrame(table.cast(to_arrow_schema(ddl), safe=False), schema=ddl)

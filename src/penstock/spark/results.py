@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
+from penstock.spark import arrow, arrow_stream
 from penstock.spark.run import TaggedRun, cancel_tag
 
 if TYPE_CHECKING:
@@ -24,19 +25,20 @@ class PersistedResult:
 
     def __init__(self, frame: DataFrame, *, tag: str, released: Callable[[], None] = lambda: None) -> None:
         from pyspark import StorageLevel
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         self._spark = frame.sparkSession
         self._tag = tag
         self._released = released
         context = self._spark.sparkContext
         # With adaptive execution this call runs all stages but the last: only then is the number of partitions known.
-        self._rdd: Any = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        self._rdd: Any = arrow_stream.server(self._spark).batches(frame._jdf)
         self._rdd.persist(context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
         self.partitions: int = self._rdd.getNumPartitions()
         self.rdd_id: int = self._rdd.id()
-        large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-        self.schema: pa.Schema = to_arrow_schema(frame.schema, prefers_large_types=large)
+        self._wire = arrow.wire_schema(frame)
+        self.schema: pa.Schema = (
+            arrow.user_schema(frame.schema) if arrow.is_beyond_pyspark(frame.schema) else self._wire
+        )
 
     def materialise(self) -> None:
         """Run the last stage; its batches stay where they are."""
@@ -45,16 +47,10 @@ class PersistedResult:
     def read(self, partitions: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the batches of some partitions, in their order; the job that reads them carries the result's tag."""
         import pyarrow as pa
-        from pyspark.core.context import SparkContext
-        from pyspark.serializers import NoOpSerializer
-        from pyspark.util import _load_from_socket
 
-        context = self._spark.sparkContext
         with tagged(self._spark, self._tag):
-            jvm: Any = SparkContext._jvm
-            socket = jvm.PythonRDD.runJob(context._jsc.sc(), self._rdd, list(partitions))
-        batches = _load_from_socket(socket, NoOpSerializer())
-        return [pa.ipc.read_record_batch(pa.py_buffer(batch), self.schema) for batch in batches]
+            batches = arrow_stream.of_partitions(self._spark, self._rdd, partitions)
+        return [arrow.as_shown(pa.ipc.read_record_batch(batch, self._wire), self.schema) for batch in batches]
 
     def release(self) -> None:
         """Let Spark forget the partitions; a Spark that has ended has forgotten them."""

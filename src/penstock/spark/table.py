@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.spark import errors
+from penstock.spark.arrow import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,7 @@ def read_table(frame: DataFrame, columns: Sequence[str], *, where: str) -> pa.Ta
     """All rows of a table with these columns; what Spark raises is translated."""
     try:
         names = [f"`{column.replace('`', '``')}`" for column in columns]
-        table: pa.Table = frame.select(*names).toArrow()
+        table = to_arrow(frame.select(*names))
     except Exception as error:
         raise errors.located(errors.translate(error), where) from None
     return table

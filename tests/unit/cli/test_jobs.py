@@ -26,6 +26,7 @@ from penstock.backend import (
     this_process,
 )
 from penstock.cli.main import main
+from waiting import wait_for
 
 DEFINITION = {"sql": "SELECT 1", "sasl.password": "hunter2", "url": "postgresql://ann:hunter2@db/x"}
 PROGRESS = {"batch_id": 7, "input_rows": 500, "output_rows": 50, "duration_ms": 250, "lag": 12}
@@ -49,7 +50,7 @@ class Holder:
     """A process that runs a job, as far as the backend can tell; the heartbeat's requests end or restart it."""
 
     def __init__(
-        self, backend: Backend, job: Job, *, ttl_ms: int = 1_000, ends_as: JobState = JobState.STOPPED
+        self, backend: Backend, job: Job, *, ttl_ms: int = 3_000, ends_as: JobState = JobState.STOPPED
     ) -> None:
         self.backend, self.job, self.ends_as = backend, job, ends_as
         self.lease = backend.leases.acquire(job.name, this_process("s1"), ttl_ms=ttl_ms)
@@ -221,7 +222,7 @@ def test_a_restart_in_place(backend: Backend, capsys: pytest.CaptureFixture[str]
         assert main(["jobs", "restart", "orders"]) == 0
         assert backend.jobs.get("orders").started_at != before
     assert capsys.readouterr().out == "'orders' is RUNNING\n"
-    time.sleep(1.1)
+    wait_for(lambda: backend.jobs.get("orders").state is JobState.LOST)
     assert main(["jobs", "restart", "orders"]) == 1
     assert "the process that ran it is gone" in capsys.readouterr().err
 
@@ -231,7 +232,7 @@ import sys, threading
 from penstock import config
 from penstock.backend import *
 backend, ended = open_backend(config.load()), threading.Event()
-lease = backend.leases.acquire("orders", this_process(), ttl_ms=1000)
+lease = backend.leases.acquire("orders", this_process(), ttl_ms=5000)
 start = Start(tuple(sys.argv[1:]), ".", again="command")
 backend.jobs.record(Job("orders", log="orders.log", start=start), lease)
 with Heartbeat(backend, lease, on_lost=lambda _: ended.set(), on_request=lambda _: ended.set()):

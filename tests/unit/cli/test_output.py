@@ -13,6 +13,8 @@ import pytest
 from penstock.cli import table
 from penstock.cli.output import Format, Written, distinct, write_batches, write_rows
 from penstock.cli.value import csv_text, duration_text, json_text, table_text
+from penstock.data.schema import to_arrow_type
+from penstock.data.variant import parse_json
 
 
 def _text(rows: pa.Table, output: Format, limit: int | None = None) -> tuple[str, Written]:
@@ -153,3 +155,20 @@ def test_an_empty_result_has_a_head_only() -> None:
     text, written = _text(pa.table({"a": pa.array([], pa.int64())}), Format.TABLE)
     assert text == " a\n───\n"
     assert written.rows == 0
+
+
+def test_intervals_times_and_variants_are_printed() -> None:
+    variant = to_arrow_type("array<variant>")
+    part = dict(zip(("value", "metadata"), parse_json('{"a": [1, "x"]}'), strict=True))
+    rows = pa.table(
+        {
+            "months": pa.array([(14, 0, 0), (-1, 2, -1_500_000_000)], pa.month_day_nano_interval()),
+            "time": pa.array([dt.time(1, 2, 3), None], pa.time64("ns")),
+            "variants": pa.array([[part, None], None], variant),
+        }
+    )
+    first, second = _text(rows, Format.JSON)[0].splitlines()
+    assert json.loads(first) == {"months": "P1Y2M", "time": "01:02:03", "variants": [{"a": [1, "x"]}, None]}
+    assert json.loads(second)["months"] == "P-1M2DT-1.5S"
+    assert _text(rows, Format.CSV)[0].splitlines()[1].startswith('P1Y2M,01:02:03,"[{')
+    assert "P1Y2M" in _text(rows, Format.TABLE)[0]

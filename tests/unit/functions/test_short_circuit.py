@@ -17,7 +17,9 @@ from penstock.functions.argument_order import (
     EAGER,
     FILTER_ARGUMENT,
     FILTER_CONDITION,
+    HIGHER_ORDER,
     NULL_INTOLERANT,
+    UNTIL_NULL,
     conditional_arguments,
     may_raise,
 )
@@ -156,7 +158,7 @@ def test_no_rows_and_all_rows_are_reached() -> None:
 
 
 def test_every_function_says_which_arguments_it_evaluates() -> None:
-    tables = [NULL_INTOLERANT, EAGER, DIVISIONS, CONDITIONAL]
+    tables = [NULL_INTOLERANT, UNTIL_NULL, EAGER, DIVISIONS, CONDITIONAL, HIGHER_ORDER]
     assert sum(map(len, tables)) == len(frozenset().union(*tables))
     assert set(evaluate.FUNCTIONS) <= frozenset().union(*tables)
 

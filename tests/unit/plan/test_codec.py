@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.plan import codec, node
-from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter
 
 
 def _view(*expressions: Expression) -> node.View:
@@ -55,8 +55,13 @@ def _view(*expressions: Expression) -> node.View:
 
 
 def test_every_node_comes_back_as_it_was() -> None:
+    x = Parameter(0, "int", name="x")
     view = _view(
-        Column(0, "bigint"), Call("Cast", (Column(1, "double"),), "int", False, (("evalMode", "ANSI"),))
+        Column(0, "bigint"),
+        Call("Cast", (Column(1, "double"),), "int", False, (("evalMode", "ANSI"),)),
+        Call(
+            "ArrayTransform", (Column(0, "array<int>"), Lambda((x,), Call("Abs", (x,), "int"))), "array<int>"
+        ),
     )
     assert codec.loads(codec.dumps(view)) == view
 

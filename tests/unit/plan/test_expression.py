@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.plan.expression import Call, Column, Literal, shift
+from penstock.plan.expression import Call, Column, Lambda, Literal, Parameter, shift, show, walk
 from penstock.plan.node import AggregateCall, Field, Frame, Values, WindowCall
 
 
@@ -58,3 +58,18 @@ def test_options_are_read_by_name(call: Call | AggregateCall | WindowCall) -> No
     assert call.option("timeZoneId") is None
     assert call.option("timeZoneId", "UTC") == "UTC"
     assert not hasattr(call, "__dict__")
+
+
+def test_lambdas_are_equal_whatever_their_parameters_are_called() -> None:
+    x, y = (Parameter(0, "int", name=name) for name in "xy")
+    one, two = (Lambda((item,), Call("Add", (item, Column(3, "int", name="b")), "int")) for item in (x, y))
+    assert one == two
+    assert [type(part) for part in walk(one)] == [Lambda, Call, Parameter, Column]
+    assert shift(one, {3: 1}) == Lambda((x,), Call("Add", (x, Column(1, "int")), "int"))
+    pair = Lambda((x, Parameter(1, "int", name="i")), x)
+    shown = Call("ArrayTransform", (Column(0, "array<int>"), one), "array<int>")
+    assert show(shown, ["a", "", "", "b"]) == "arraytransform(a, x -> x + b)"
+    assert (
+        show(Call("ArrayTransform", (Column(0, "array<int>"), pair), ""), ["a"])
+        == "arraytransform(a, (x, i) -> x)"
+    )

@@ -57,3 +57,22 @@ def test_folders_of_dead_processes_are_swept(tmp_path: Path) -> None:
     assert (mine.path.stat().st_mode & 0o777) == 0o700
     mine.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_death_of_a_jvm_says_how_it_ended(tmp_path: Path) -> None:
+    log = tmp_path / "jvm.log"
+    log.write_text(
+        "ERROR Executor: java.lang.NoClassDefFoundError: first\n"
+        "penstock: the thread 'dag-scheduler' ended Spark: java.lang.OutOfMemoryError: Java heap space\n"
+        "\tat org.example.Some.java\n"
+    )
+    thrown = gateway._thrown(log)
+    assert thrown == "java.lang.OutOfMemoryError: Java heap space"
+    full = gateway.Death(gateway.OUT_OF_MEMORY, thrown)
+    assert full.out_of_memory
+    assert full.manner == "its JVM ended with code 52: java.lang.OutOfMemoryError: Java heap space"
+    killed = gateway.Death(-9, thrown)
+    assert not killed.out_of_memory
+    assert killed.manner == "its JVM was killed (SIGKILL)"
+    assert gateway._thrown(tmp_path / "missing.log") == ""
+    assert gateway.death() is None

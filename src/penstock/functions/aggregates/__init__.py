@@ -42,6 +42,7 @@ AGGREGATES = Registry(
         "Percentile": f"{_HERE}.percentile:make_percentile",
         "PercentileCont": f"{_HERE}.percentile:make_percentile",
         "PercentileDisc": f"{_HERE}.percentile:make_percentile_disc",
+        "PivotFirst": f"{_HERE}.pivot:make_pivot",
         "RegrIntercept": f"{_HERE}.pair:make_intercept",
         "RegrR2": f"{_HERE}.pair:make_determination",
         "RegrReplacement": f"{_HERE}.moment:make_squares",
@@ -69,7 +70,7 @@ READ_GROUPS = frozenset(
         "PercentileDisc",
     }
 )
-_NUMERIC_ONLY = frozenset({"Sum", "Average", "Percentile", "PercentileCont", "PercentileDisc", "Median"})
+_NUMERIC_ONLY = frozenset({"Percentile", "PercentileCont", "PercentileDisc", "Median"})
 
 
 def unsupported(call: AggregateCall) -> str | None:
@@ -84,6 +85,13 @@ def unsupported(call: AggregateCall) -> str | None:
         return f"aggregate function {call.function} is not in the kernel"
     if call.function in _NUMERIC_ONLY and ("month" in call.type or "year" in call.type):
         return f"{call.function} over year-month intervals is not in the kernel"
+    if call.function == "PivotFirst":
+        # Spark looks values up as Scala compares them, and 0.0 equals -0.0 there.
+        listed = [
+            0.0 if item.value == 0 else repr(item.value) for item in call.option("pivotColumnValues", ())
+        ]
+        if len(set(listed)) < len(listed):
+            return "PIVOT with a value that is listed twice is not in the kernel"
     if call.function in ("MinBy", "MaxBy") and len(call.args) != 2:
         return f"{call.function} with a number of rows is not in the kernel"
     return None

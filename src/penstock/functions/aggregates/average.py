@@ -1,6 +1,6 @@
 """AVG: the exact sum over the count, rounded once; NULL when there is no value.
 
-Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole microseconds. A sum of
+Integers and floats give the nearest double, decimals decimal(p + 4, s + 4) rounded half up, intervals whole microseconds or months. A sum of
 decimals or intervals that its type cannot hold is refused; TRY_AVG is NULL then.
 
 Invertible. State: that of SUM, shared with it. Cost: delta.
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.arrays import Positions
+from penstock.data.types import is_year_month
 from penstock.functions.aggregates.base import Function, Parts, selection
 from penstock.functions.aggregates.parts import (
     DecimalSumPart,
@@ -20,7 +21,7 @@ from penstock.functions.aggregates.parts import (
     float_sum_of,
 )
 from penstock.functions.aggregates.result import Numbers, decimals
-from penstock.functions.aggregates.sum import tolerate
+from penstock.functions.aggregates.sum import in_months, tolerate
 from penstock.functions.exact import integer_words
 from penstock.functions.rounding import half_up
 from penstock.plan.node import AggregateCall
@@ -50,13 +51,16 @@ class _IntegerAverage:
 
     def result(self, slots: Positions) -> Numbers:
         counts = self._count.at(slots)
-        if pa.types.is_duration(self._kind):
+        if pa.types.is_duration(self._kind) or is_year_month(self._call.type):
             # The sum must be an interval, though the mean of intervals always is one.
-            _, wide = self._sum.words(slots)
+            sums, wide = self._sum.words(slots)
+            wide = in_months(sums, wide)[1] if self._kind == pa.int32() else wide
             valid = tolerate(wide, counts > 0, self._call, "AVG of intervals", interval=True)
             pairs = zip(self._sum.integers(slots), np.maximum(counts, 1).tolist(), strict=True)
             means = np.array([half_up(total, count) for total, count in pairs], np.int64)
-            return Numbers(means, valid, self._kind)
+            return Numbers(
+                means.astype(np.int32 if self._kind == pa.int32() else np.int64), valid, self._kind
+            )
         return Numbers(self._sum.doubles(slots, np.maximum(counts, 1)), counts > 0, pa.float64())
 
 

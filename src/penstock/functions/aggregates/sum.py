@@ -1,16 +1,19 @@
 """SUM: exact, whatever the order of rows; NULL when there is no value.
 
-Integers give BIGINT and day-time intervals give intervals, both refused beyond 64 bits; decimals give decimal(p + 10, s); floats
-give the double nearest to the exact sum. TRY_SUM is NULL where SUM is an error.
+Integers give BIGINT and day-time intervals give intervals, both refused beyond 64 bits, year-month intervals give intervals
+of at most 32 bits; decimals give decimal(p + 10, s); floats give the double nearest to the exact sum. TRY_SUM is NULL where SUM is an error.
 
 Invertible. State: 16 bytes per group (integers, small decimals), 32 (decimals) or 56 (floats), and a count. Cost: delta.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.data.arrays import Bools, Positions
+from penstock.data.arrays import Bools, Ints, Positions
+from penstock.data.types import is_year_month
 from penstock.errors import DataError
 from penstock.functions.aggregates.base import Function, Parts, eval_mode, selection
 from penstock.functions.aggregates.parts import (
@@ -45,11 +48,18 @@ def tolerate(wide: Bools, valid: Bools, call: AggregateCall, what: str, *, inter
     return valid
 
 
+def in_months(values: Ints, wide: Bools) -> tuple[npt.NDArray[np.int32], Bools]:
+    """Sums as numbers of months, and where they do not fit into one."""
+    months = values.astype(np.int32)
+    return months, wide | (months != values)
+
+
 class _IntegerSum:
     def __init__(self, call: AggregateCall, parts: Parts) -> None:
         chosen = selection(call)
         kind = parts.types[call.args[0]]
-        self._kind = kind if pa.types.is_duration(kind) else pa.int64()
+        self._is_interval = pa.types.is_duration(kind) or is_year_month(call.type)
+        self._kind = kind if self._is_interval else pa.int64()
         self._call = call
         self._count = count_of(parts, chosen)
         self._sum = parts.share(chosen, IntegerSumPart, "integer sum")
@@ -57,7 +67,10 @@ class _IntegerSum:
     def result(self, slots: Positions) -> Numbers:
         values, wide = self._sum.words(slots)
         valid = self._count.at(slots) > 0
-        interval = pa.types.is_duration(self._kind)
+        interval = self._is_interval
+        if self._kind == pa.int32():
+            months, wide = in_months(values, wide)
+            return Numbers(months, tolerate(wide, valid, self._call, "SUM", interval=True), self._kind)
         # Without ANSI a BIGINT wraps around, which is what its words do.
         if interval or eval_mode(self._call) != "LEGACY":
             valid = tolerate(wide, valid, self._call, "SUM", interval=interval)

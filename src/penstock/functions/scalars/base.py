@@ -53,23 +53,22 @@ def accept(call: Call) -> str | None:
 
 
 def only(*kinds: str, first: int | None = None) -> Check:
-    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of their kind."""
+    """The arguments (the first few, or all) are of the given types; "decimal", "array" and so on stand for all of their kind, "interval" for all that can be compared."""
 
     def check(call: Call) -> str | None:
         for argument in call.args[:first]:
-            if not any(_is_kind(argument.type, kind) for kind in kinds):
+            if not any(is_kind(argument.type, kind) for kind in kinds):
                 return f"{call.name} over {argument.type}"
         return None
 
     return check
 
 
-def _is_kind(name: str, kind: str) -> bool:
-    return (
-        name == kind
-        or name.startswith((kind + "(", kind + "<"))
-        or (kind == "interval" and name.startswith("interval"))
-    )
+def is_kind(name: str, kind: str) -> bool:
+    """Whether a type is of a kind: the type itself, or all decimals, arrays, year-month and day-time intervals and so on."""
+    if kind == "interval":
+        return name.startswith("interval ")
+    return name == kind or name.startswith((kind + "(", kind + "<"))
 
 
 def both(*checks: Check) -> Check:
@@ -229,8 +228,16 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
 
 def bad_row_error(call: Call, values: Sequence[Datum], position: int, error: AnsiError) -> DataError:
     """The error for the row at a position that ANSI mode refuses."""
-    row = [value.as_py() if isinstance(value, pa.Scalar) else value[position].as_py() for value in values]
+    row = [_in_python(value if isinstance(value, pa.Scalar) else value[position]) for value in values]
     return ansi_error(call, error, row)
+
+
+def _in_python(value: pa.Scalar) -> Any:
+    """A value to show; moments beyond the years that Python has as numbers."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.cast(pa.int64()).as_py()
 
 
 def valid_mask(value: Datum, length: int) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -11,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.types import decimal_parts, kernel_type
-from penstock.functions.scalars import decimals, zones
+from penstock.data.interval import cut, cut_months
+from penstock.data.time_of_day import to_nanos
+from penstock.data.types import decimal_parts, is_year_month, kernel_type
+from penstock.functions.scalars import decimals, floats, text_cast, zone_ids, zones
 from penstock.functions.scalars.arithmetic import unscaled_rows
 from penstock.functions.scalars.base import (
-    CAST,
     FLOATING,
     INTEGRAL,
     INTEGRAL_RANGE,
@@ -36,16 +35,10 @@ from penstock.functions.scalars.base import (
     typed,
     valid_mask,
 )
+from penstock.functions.scalars.elements import without_negative_zeros
 from penstock.plan.expression import Call
 
-Convert = Callable[[Call, Datum, int], Datum]
-
-# What UTF8String.trimAll takes away: blanks and ISO control characters.
-_BLANK = "".join(chr(code) for code in (*range(0x21), *range(0x7F, 0xA0)))
-
-
-def _invalid(value: Any, kind: str) -> AnsiError:
-    return AnsiError(f"the value {value!r} cannot be cast to {kind}", CAST)
+Convert = text_cast.Convert
 
 
 def _too_large(kind: str) -> AnsiError:
@@ -67,9 +60,12 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
         outside = (values < low) | (values > high)
         return _narrow(call, value, length, values, outside, kind)
     values = numbers(value, length)
+    if eval_mode(call) == "LEGACY":
+        return _narrow(call, value, length, _saturated(values, wide=call.type == "bigint"), None, kind)
     with np.errstate(invalid="ignore"):
         # As Java compares: rounded towards the range on both sides, so that 127.9 is a tinyint and NaN is nothing.
-        outside = ~((np.floor(values) <= high) & (np.ceil(values) >= low))
+        # A float is compared as a double, in which the bounds of INT are exact.
+        outside = ~((np.floor(values, dtype=np.float64) <= high) & (np.ceil(values, dtype=np.float64) >= low))
         if call.type == "bigint":
             # 2^63 as a double equals the bound after rounding; Java compares in double too and saturates.
             integers = np.where(values >= 2.0**63, 2**63 - 1, np.where(outside, 0, values).astype(np.int64))
@@ -78,9 +74,19 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
     return _narrow(call, value, length, integers, outside, kind)
 
 
+def _saturated(values: Any, *, wide: bool) -> Any:
+    """Floating numbers as Java casts them to int or long: NaN is 0, and what is too large the largest."""
+    low, high = INTEGRAL_RANGE["bigint" if wide else "int"]
+    known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
+    above, below = known >= float(high), known <= float(low)
+    integers = np.where(above | below, 0.0, known).astype(np.int64)
+    return np.where(above, high, np.where(below, low, integers))
+
+
 def _narrow(call: Call, value: Datum, length: int, integers: Any, outside: Any, kind: pa.DataType) -> Datum:
+    """Integers in a narrower type: where they are outside, an ANSI error or NULL; in LEGACY mode their lower bits."""
     valid = valid_mask(value, length)
-    bad = outside & valid
+    bad = outside & valid if eval_mode(call) != "LEGACY" else np.zeros(len(valid), bool)
     if bad.any():
         if eval_mode(call) == "ANSI":
             raise bad_row_error(call, [value], int(np.argmax(bad)), _too_large(call.type))
@@ -120,21 +126,7 @@ def _integral_to_decimal(call: Call, value: Datum, length: int) -> Datum:
         return decimals.bounded(number * decimals.power(kind.scale), kind.precision, ansi)
 
     constant = isinstance(value, pa.Scalar)
-    return _whole_rows(call, exact, value, 1 if constant else length, kind)
-
-
-def _whole_rows(
-    call: Call, twin: Callable[[Any], int | None], value: Datum, length: int, kind: pa.DataType
-) -> Datum:
-    items = [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist()
-    results: list[int | None] = []
-    for position, item in enumerate(items):
-        try:
-            results.append(None if item is None else twin(item))
-        except AnsiError as error:
-            raise bad_row_error(call, [value], position, error) from None
-    column = decimals.from_unscaled(results, kind)
-    return column[0] if isinstance(value, pa.Scalar) else column
+    return text_cast.whole_rows(call, exact, value, 1 if constant else length, kind)
 
 
 def _decimal_to_decimal(call: Call, value: Datum, length: int) -> Datum:
@@ -168,7 +160,15 @@ def _decimal_to_integral(call: Call, value: Datum, length: int) -> Datum:
     return unscaled_rows(call, exact, (value,), length, kind)
 
 
-def _decimal_to_double(call: Call, value: Datum, length: int) -> Datum:
+def _decimal_to_floating(call: Call, value: Datum, length: int) -> Datum:
+    if call.type == "float":
+        return rows_of(
+            call, lambda number: floats.read_float(format(number, "f")), [value], length, pa.float32()
+        )
+    return _decimal_to_double(value, length)
+
+
+def _decimal_to_double(value: Datum, length: int) -> Datum:
     scale = value.type.scale
     constant = isinstance(value, pa.Scalar)
     column = array(value, 1 if constant else length)
@@ -184,161 +184,26 @@ def _decimal_to_double(call: Call, value: Datum, length: int) -> Datum:
 
 
 def _floating_to_decimal(call: Call, value: Datum, length: int) -> Datum:
-    """Through the shortest decimal form, as Java writes the number."""
+    """Through the decimal form in which Java writes the number."""
     kind = kernel_type(call.type)
+    java = int(call.option("java", floats.SHORTEST))
     ansi = eval_mode(call) == "ANSI"
 
     def exact(number: float) -> int | None:
         if number != number or number in (float("inf"), float("-inf")):
             return None
-        sign, digits, exponent = Decimal(repr(number)).as_tuple()
-        assert isinstance(exponent, int)
-        unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+        if number == 0:
+            return 0
+        digits, point = floats.double_digits(abs(number), java)
+        unscaled = int(digits) * (-1 if number < 0 else 1)
+        exponent = point - len(digits)
         if exponent >= 0:
             unscaled, exponent = unscaled * decimals.power(min(exponent, 110)), 0
-        return decimals.bounded(
-            decimals.rescale(unscaled, min(-exponent, 110), kind.scale), kind.precision, ansi
-        )
-
-    return _whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
-
-
-# ------------------------------------------------------------------ text
-
-
-def _text_rows(twin: Callable[[str], Any]) -> Convert:
-    def convert(call: Call, value: Datum, length: int) -> Datum:
-        ansi = eval_mode(call) == "ANSI"
-
-        def checked(text: str) -> Any:
-            converted = twin(text)
-            if converted is None and ansi:
-                raise _invalid(text, call.type)
-            return converted
-
-        return rows_of(call, checked, [value], length, kernel_type(call.type))
-
-    return convert
-
-
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_FLOATING = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)", re.ASCII)
-# Java's BigDecimal takes the digits of every script.
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_SPECIAL = {
-    "nan": float("nan"),
-    "inf": float("inf"),
-    "+inf": float("inf"),
-    "-inf": float("-inf"),
-    "infinity": float("inf"),
-    "+infinity": float("inf"),
-    "-infinity": float("-inf"),
-}
-_TRUE = {"t", "true", "y", "yes", "1"}
-_NOT_TRUE = {"f", "false", "n", "no", "0"}
-
-
-def _text_to_integral(call: Call, value: Datum, length: int) -> Datum:
-    low, high = INTEGRAL_RANGE[call.type]
-
-    def twin(text: str) -> int | None:
-        match = _WHOLE.fullmatch(text.strip(_BLANK))
-        if match is None:
-            return None
-        number = int(match[0])
-        return number if low <= number <= high else None
-
-    return _text_rows(twin)(call, value, length)
-
-
-def _floating_of(text: str) -> float | None:
-    trimmed = text.strip(_BLANK)
-    if _FLOATING.fullmatch(trimmed):
-        return float(trimmed.rstrip("dDfF"))
-    return _SPECIAL.get(trimmed.lower())
-
-
-def _text_to_decimal(call: Call, value: Datum, length: int) -> Datum:
-    kind = kernel_type(call.type)
-    ansi = eval_mode(call) == "ANSI"
-
-    def twin(text: str) -> int | None:
-        trimmed = text.strip(_BLANK)
-        if not _DECIMAL.fullmatch(trimmed):
-            if ansi:
-                raise _invalid(text, call.type)
-            return None
-        sign, digits, exponent = Decimal(trimmed).as_tuple()
-        assert isinstance(exponent, int)
-        unscaled = int("".join(map(str, digits)))
-        if len(digits) + exponent > decimals.MOST_DIGITS and unscaled:
-            return decimals.bounded(10**decimals.MOST_DIGITS, kind.precision, ansi)
-        if exponent < -100:
+        elif exponent < -110:
             return 0
-        unscaled = (
-            decimals.rescale(-unscaled if sign else unscaled, -exponent, kind.scale)
-            if exponent <= 0
-            else (
-                decimals.rescale((-unscaled if sign else unscaled) * decimals.power(exponent), 0, kind.scale)
-            )
-        )
-        return decimals.bounded(unscaled, kind.precision, ansi)
+        return decimals.bounded(decimals.rescale(unscaled, -exponent, kind.scale), kind.precision, ansi)
 
-    constant = isinstance(value, pa.Scalar)
-    return _whole_rows(call, twin, value, 1 if constant else length, kind)
-
-
-def _boolean_of(text: str) -> bool | None:
-    folded = text.strip(_BLANK).lower()
-    return True if folded in _TRUE else False if folded in _NOT_TRUE else None
-
-
-_DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
-
-
-def _date_of(text: str) -> int | None:
-    """Days since the epoch of a text as Spark reads dates: [+-]yyyy*[-[m]m[-[d]d[ or T anything]]]."""
-    match = _DATE.fullmatch(text.strip(_BLANK))
-    if match is None:
-        return None
-    year = int(match[2]) * (-1 if match[1] == "-" else 1)
-    month, day = int(match[3] or 1), int(match[4] or 1)
-    return zones.days_from_civil(year, month, day)
-
-
-def _text_to_date(call: Call, value: Datum, length: int) -> Datum:
-    ansi = eval_mode(call) == "ANSI"
-
-    def checked(text: str) -> int | None:
-        days = _date_of(text)
-        if days is None and ansi:
-            raise _invalid(text, "date")
-        return days
-
-    return pc.cast(rows_of(call, checked, [value], length, pa.int32()), pa.date32())
-
-
-def _to_text(call: Call, value: Datum, length: int) -> Datum:
-    return pc.cast(value, pa.large_string())
-
-
-def _decimal_to_text(call: Call, value: Datum, length: int) -> Datum:
-    return rows_of(call, lambda number: format(number, "f"), [value], length, pa.large_string())
-
-
-def _date_text(days: int) -> str:
-    year, month, day = zones.civil_from_days(days)
-    if year > 9999:
-        return f"+{year}-{month:02d}-{day:02d}"
-    return f"-{-year:04d}-{month:02d}-{day:02d}" if year < 0 else f"{year:04d}-{month:02d}-{day:02d}"
-
-
-def _date_to_text(call: Call, value: Datum, length: int) -> Datum:
-    return rows_of(call, _date_text, [pc.cast(value, pa.int32())], length, pa.large_string())
-
-
-def _text_to_binary(call: Call, value: Datum, length: int) -> Datum:
-    return pc.cast(value, pa.large_binary())
+    return text_cast.whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
 
 
 # ------------------------------------------------------------------ time
@@ -372,9 +237,56 @@ def _ntz_to_timestamp(call: Call, value: Datum, length: int) -> Datum:
     return zones.to_instant(value, call.option("timeZoneId"))
 
 
-def _timestamp_to_bigint(call: Call, value: Datum, length: int) -> Datum:
-    micros = numbers(pc.cast(value, pa.int64()), length)
-    return from_numbers(np.floor_divide(micros, 1_000_000), valid_mask(value, length), pa.int64())
+def _timestamp_to_integral(call: Call, value: Datum, length: int) -> Datum:
+    constant = isinstance(value, pa.Scalar)
+    seconds = np.floor_divide(numbers(pc.cast(value, pa.int64()), 1 if constant else length), 1_000_000)
+    low, high = INTEGRAL_RANGE[call.type]
+    outside = (seconds < low) | (seconds > high)
+    valid = valid_mask(value, len(seconds))
+    bad = outside & valid
+    if bad.any() and eval_mode(call) == "ANSI":
+        raise bad_row_error(call, [value], int(np.argmax(bad)), _too_large(call.type))
+    kind = kernel_type(call.type)
+    result = from_numbers(np.where(bad, 0, seconds).astype(kind.to_pandas_dtype()), valid & ~bad, kind)
+    return result[0] if constant else result
+
+
+def _timestamp_to_floating(call: Call, value: Datum, length: int) -> Datum:
+    constant = isinstance(value, pa.Scalar)
+    column = pc.cast(array(value, 1 if constant else length), pa.int64())
+    seconds = numbers(column, len(column)) / 1_000_000.0
+    result = pc.cast(
+        from_numbers(seconds, valid_mask(column, len(column)), pa.float64()),
+        kernel_type(call.type),
+        safe=False,
+    )
+    return result[0] if constant else result
+
+
+def _timestamp_to_decimal(call: Call, value: Datum, length: int) -> Datum:
+    kind = kernel_type(call.type)
+    ansi = eval_mode(call) == "ANSI"
+
+    def exact(micros: int) -> int | None:
+        return decimals.bounded(decimals.rescale(micros, 6, kind.scale), kind.precision, ansi)
+
+    micros = pc.cast(value, pa.int64())
+    return text_cast.whole_rows(call, exact, micros, 1 if isinstance(value, pa.Scalar) else length, kind)
+
+
+def _integral_to_timestamp(call: Call, value: Datum, length: int) -> Datum:
+    """Seconds; those beyond the range are its ends, as java.util.concurrent.TimeUnit has it."""
+    constant = isinstance(value, pa.Scalar)
+    column = array(value, 1 if constant else length)
+    seconds = numbers(pc.cast(column, pa.int64()), len(column))
+    low, high = INTEGRAL_RANGE["bigint"]
+    most = high // 1_000_000
+    inside = np.clip(seconds, -most, most) * 1_000_000
+    micros = np.where(seconds > most, high, np.where(seconds < -most, low, inside))
+    result = pc.cast(
+        from_numbers(micros, valid_mask(column, len(column)), pa.int64()), kernel_type(call.type)
+    )
+    return result[0] if constant else result
 
 
 def _same(call: Call, value: Datum, length: int) -> Datum:
@@ -385,6 +297,16 @@ def _nothing(call: Call, value: Datum, length: int) -> Datum:
     return pa.scalar(None, kernel_type(call.type))
 
 
+def _in_whole_units(call: Call, value: Datum, length: int) -> Datum:
+    """An interval with other fields, or a time with fewer digits: parts below its last unit are cut off."""
+    column = array(value, length if not isinstance(value, pa.Scalar) else 1)
+    if call.type.startswith("time("):
+        result = to_nanos(column, call.type, name="", where="")
+    else:
+        result = (cut_months if is_year_month(call.type) else cut)(column, call.type)
+    return result[0] if isinstance(value, pa.Scalar) else result
+
+
 def _family(kind: str) -> str:
     if kind in INTEGRAL:
         return "integral"
@@ -392,10 +314,15 @@ def _family(kind: str) -> str:
         return "floating"
     if is_decimal(kind):
         return "decimal"
+    if kind.startswith("time("):
+        return "time"
+    if kind.startswith("interval "):
+        return "months" if is_year_month(kind) else "duration"
     return kind
 
 
 _CASTS: dict[tuple[str, str], Convert] = {
+    **text_cast.CONVERSIONS,
     ("integral", "integral"): _to_integral,
     ("floating", "integral"): _to_integral,
     ("integral", "floating"): _number_to_floating,
@@ -410,25 +337,24 @@ _CASTS: dict[tuple[str, str], Convert] = {
     ("floating", "decimal"): _floating_to_decimal,
     ("decimal", "decimal"): _decimal_to_decimal,
     ("decimal", "integral"): _decimal_to_integral,
-    ("decimal", "floating"): _decimal_to_double,
-    ("string", "integral"): _text_to_integral,
-    ("string", "floating"): _text_rows(_floating_of),
-    ("string", "decimal"): _text_to_decimal,
-    ("string", "boolean"): _text_rows(_boolean_of),
-    ("string", "date"): _text_to_date,
-    ("string", "binary"): _text_to_binary,
-    ("integral", "string"): _to_text,
-    ("boolean", "string"): _to_text,
-    ("decimal", "string"): _decimal_to_text,
-    ("date", "string"): _date_to_text,
+    ("decimal", "floating"): _decimal_to_floating,
     ("date", "timestamp"): _date_to_timestamp,
     ("date", "timestamp_ntz"): _date_to_ntz,
     ("timestamp", "date"): _timestamp_to_date,
     ("timestamp", "timestamp_ntz"): _timestamp_to_ntz,
     ("timestamp_ntz", "timestamp"): _ntz_to_timestamp,
     ("timestamp_ntz", "date"): _ntz_to_date,
-    ("timestamp", "bigint"): _timestamp_to_bigint,
+    ("timestamp", "integral"): _timestamp_to_integral,
+    ("timestamp", "floating"): _timestamp_to_floating,
+    ("timestamp", "decimal"): _timestamp_to_decimal,
+    ("integral", "timestamp"): _integral_to_timestamp,
+    ("months", "months"): _in_whole_units,
+    ("duration", "duration"): _in_whole_units,
+    ("time", "time"): _in_whole_units,
 }
+
+
+_MOMENTS = ("timestamp", "timestamp_ntz")
 
 
 def _conversion(call: Call) -> Convert | str:
@@ -440,19 +366,15 @@ def _conversion(call: Call) -> Convert | str:
         return _same
     one, two = _family(source), _family(target)
     convert = _CASTS.get((one, two)) or _CASTS.get((one, target))
-    if (source, target) == ("timestamp", "bigint"):
-        convert = _timestamp_to_bigint
+    if one == "string" and target in _MOMENTS:
+        convert = _same
     if convert is None:
         return f"CAST from {source} to {target}"
-    if target == "float" and one in {"decimal", "string"}:
-        return f"CAST from {source} to {target}"
-    if one == "floating" and two == "decimal":
-        # Java before 19 writes numbers from 2^53 on with digits of its own; those overflow the types below.
-        precision, scale = decimal_parts(target) or (0, 0)
-        if precision - scale > 15 or scale > 11:
-            return f"CAST from {source} to {target}"
-    legacy = eval_mode(call) == "LEGACY"
-    if legacy and (two == "integral" and one != "boolean"):
+    if one == "string" and target in _MOMENTS and not zone_ids.known():
+        return f"CAST from {source} to {target} without the rules of all zones"
+    if one == "floating" and target == "string" and call.option("java") is None:
+        return f"CAST from {source} to {target} as an unknown Java writes it"
+    if eval_mode(call) == "LEGACY" and two == "integral" and one == "decimal":
         return f"CAST from {source} to {target} outside ANSI mode"
     zone = call.option("timeZoneId")
     zoned = {
@@ -460,6 +382,8 @@ def _conversion(call: Call) -> Convert | str:
         ("timestamp", "date"),
         ("timestamp", "timestamp_ntz"),
         ("timestamp_ntz", "timestamp"),
+        ("timestamp", "string"),
+        ("string", "timestamp"),
     }
     if (source, target) in zoned:
         why = zones.reason(zone)
@@ -475,8 +399,12 @@ def _check(call: Call) -> str | None:
 
 def _build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     convert = _conversion(call)
-    assert not isinstance(convert, str)
     (one,) = args
+    if call.args[0].type == "string" and call.type in _MOMENTS:
+        return lambda columns, length, tick: text_cast.to_moment(
+            call, one(columns, length, tick), length, tick
+        )
+    assert not isinstance(convert, str)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         return convert(call, one(columns, length, tick), length)
@@ -489,15 +417,9 @@ def _normalise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     (one,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
-        # Adding zero turns -0.0 into 0.0 and leaves every other number, NaN and NULL as they are.
-        return pc.add(value, pa.scalar(0.0, value.type))
+        return without_negative_zeros(array(one(columns, length, tick), length))
 
     return run
-
-
-def _normalise_check(call: Call) -> str | None:
-    return None if call.type in FLOATING else f"floating numbers inside {call.type} as a key"
 
 
 def _unscaled(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -519,7 +441,7 @@ def _make_decimal(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
         value = one(columns, length, tick)
-        return _whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
+        return text_cast.whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
 
     return run
 
@@ -541,7 +463,7 @@ def _check_overflow_check(call: Call) -> str | None:
 
 FUNCTIONS: dict[str, Scalar] = {
     "Cast": Scalar(_build, _check),
-    "NormalizeNaNAndZero": Scalar(_normalise, _normalise_check),
+    "NormalizeNaNAndZero": Scalar(_normalise, lambda call: None),
     "UnscaledValue": Scalar(_unscaled, lambda call: None),
     "MakeDecimal": Scalar(_make_decimal, lambda call: None),
     "CheckOverflow": Scalar(_check_overflow, _check_overflow_check),

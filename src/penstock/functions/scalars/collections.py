@@ -1,4 +1,4 @@
-"""Arrays, maps and structs: made, taken apart and asked for their size."""
+"""Arrays and structs made and taken apart, elements by position or key, and sizes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.types import kernel_type, parse
+from penstock.data.types import kernel_type
+from penstock.functions.scalars.arrays import of_values
 from penstock.functions.scalars.base import (
-    FLOATING,
     INDEX,
     AnsiError,
     Columns,
@@ -23,10 +23,9 @@ from penstock.functions.scalars.base import (
     array,
     literal_args,
     only,
-    rows_of,
     typed,
 )
-from penstock.functions.scalars.logic import COMPARABLE
+from penstock.functions.scalars.maps import map_value, map_value_check
 from penstock.plan.expression import Call
 
 
@@ -133,64 +132,14 @@ def _array_item(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _element_at(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     if call.args[0].type.startswith("map"):
-        return _map_value(call, args)
+        return of_values(map_value)(call, args)
     return _pick(call, args, one_based=True)
 
 
 def _element_check(call: Call) -> str | None:
     if call.args[0].type.startswith("map"):
-        return _map_check(call)
+        return map_value_check(call)
     return None if call.args[0].type.startswith("array") else f"{call.name} over {call.args[0].type}"
-
-
-def _map_value(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    kind = kernel_type(call.type)
-
-    def twin(pairs: list[tuple[Any, Any]], key: Any) -> Any:
-        return next((value for name, value in pairs if name == key), None)
-
-    return lambda columns, length, tick: rows_of(
-        call, twin, [item(columns, length, tick) for item in args], length, kind
-    )
-
-
-def _map_check(call: Call) -> str | None:
-    parsed = parse(call.args[0].type)
-    if parsed.kind != "map" or parsed.inner[0] not in COMPARABLE or parsed.inner[0] in FLOATING:
-        return f"{call.name} over {call.args[0].type}"
-    return None
-
-
-def _array_contains(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    def twin(items: list[Any], wanted: Any) -> bool | None:
-        if wanted in items:
-            return True
-        return None if None in items else False
-
-    return lambda columns, length, tick: rows_of(
-        call, twin, [item(columns, length, tick) for item in args], length, pa.bool_()
-    )
-
-
-def _contains_check(call: Call) -> str | None:
-    parsed = parse(call.args[0].type)
-    simple = {"tinyint", "smallint", "int", "bigint", "string", "date", "boolean", "binary"}
-    plain = parsed.kind == "array" and parsed.inner[0] in simple and call.args[1].type == parsed.inner[0]
-    return None if plain else f"{call.name} over {call.args[0].type}"
-
-
-def _entries(keys: bool) -> Any:
-    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        kind = kernel_type(call.type)
-
-        def twin(pairs: list[tuple[Any, Any]]) -> list[Any]:
-            return [name if keys else value for name, value in pairs]
-
-        return lambda columns, length, tick: rows_of(
-            call, twin, [item(columns, length, tick) for item in args], length, kind
-        )
-
-    return build
 
 
 FUNCTIONS: dict[str, Scalar] = {
@@ -200,8 +149,4 @@ FUNCTIONS: dict[str, Scalar] = {
     "Size": Scalar(_size, only("array", "map")),
     "GetArrayItem": Scalar(_array_item, only("array", first=1)),
     "ElementAt": Scalar(_element_at, _element_check),
-    "GetMapValue": Scalar(_map_value, _map_check),
-    "ArrayContains": Scalar(_array_contains, _contains_check),
-    "MapKeys": Scalar(_entries(True), only("map")),
-    "MapValues": Scalar(_entries(False), only("map")),
 }

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.types import kernel_type
-from penstock.functions.scalars import decimals, zones
+from penstock.functions.scalars import decimals, time_text, zones
 from penstock.functions.scalars.base import (
     DATETIME,
     OVERFLOW,
@@ -23,14 +23,13 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     both,
-    constant,
     from_numbers,
-    literal_args,
     numbers,
     only,
     rows_of,
     valid_mask,
 )
+from penstock.functions.scalars.moments import add_months
 from penstock.plan.expression import Call
 
 _DAY = 86_400_000_000
@@ -97,16 +96,6 @@ def _date_difference(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     )
 
 
-def add_months(days: int, months: int) -> int:
-    """A date moved by months, its day cut to the month's length."""
-    year, month, day = zones.civil_from_days(days)
-    total = year * 12 + month - 1 + months
-    year, month = total // 12, total % 12 + 1
-    moved = zones.days_from_civil(year, month, min(day, zones.month_length(year, month)))
-    assert moved is not None
-    return moved
-
-
 def _over_days(twin: Callable[..., Any], kind: pa.DataType) -> Build:
     """Build a function that asks a Python function of day numbers for every row."""
 
@@ -144,50 +133,67 @@ _TIME_UNITS = {
 }
 
 
-def truncate_days(days: int, unit: str) -> int:
-    """The first day of the year, quarter, month or week of a date."""
+def _truncate_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    def truncated(days: Any, unit: str) -> Any:
+        return _first_days(days, unit)
+
+    return _truncation(call, args[0], args[1], _DATE_UNITS, truncated, pa.int32())
+
+
+def _truncation(
+    call: Call,
+    moment_of: Compiled,
+    unit_of: Compiled,
+    units: dict[str, str],
+    truncate: Callable[[Any, str], Any],
+    number: pa.DataType,
+) -> Compiled:
+    """Moments cut to a unit, which is constant or comes with each row; NULL where there is no such unit."""
+    kind = kernel_type(call.type)
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        moment, unit = moment_of(columns, length, tick), unit_of(columns, length, tick)
+        single = isinstance(moment, pa.Scalar) and isinstance(unit, pa.Scalar)
+        count = 1 if single else length
+        names = (unit if isinstance(unit, pa.Scalar) else pc.unique(unit)).cast(pa.large_string())
+        valid = np.zeros(count, bool)
+        given = numbers(pc.cast(moment, number), count).astype(np.int64)
+        cut = np.zeros(count, np.int64)
+        for name in [names.as_py()] if isinstance(names, pa.Scalar) else names.to_pylist():
+            known = units.get(name.upper()) if name is not None else None
+            if known is None:
+                continue
+            rows = np.ones(count, bool)
+            if not isinstance(unit, pa.Scalar):
+                rows = pc.fill_null(pc.equal(unit, pa.scalar(name, unit.type)), False).to_numpy(
+                    zero_copy_only=False
+                )
+            cut[rows] = truncate(given[rows], known)
+            valid |= rows
+        valid &= valid_mask(moment, count)
+        result = pc.cast(from_numbers(cut.astype(number.to_pandas_dtype()), valid, number), kind)
+        return result[0] if single else result
+
+    return run
+
+
+def _first_days(days: Any, unit: str) -> Any:
+    """The first days of the years, quarters, months or weeks of dates."""
     if unit == "week":
         return days - (days + 3) % 7
-    year, month, _ = zones.civil_from_days(days)
-    first = {"year": 1, "quarter": (month - 1) // 3 * 3 + 1, "month": month}[unit]
-    first_day = zones.days_from_civil(year, first, 1)
-    assert first_day is not None
-    return first_day
-
-
-def _truncate_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one, *_) = args
-    unit = _DATE_UNITS.get(str(constant(call, 1)).upper())
-    if unit is None:
-        return lambda columns, length, tick: pa.scalar(None, pa.date32())
-    return lambda columns, length, tick: pc.cast(
-        rows_of(
-            call, lambda days: truncate_days(days, unit), [_days(one(columns, length, tick))], length, _INT32
-        ),
-        pa.date32(),
-    )
+    year, month, _ = time_text.civil_parts(days)
+    first = {"year": 1 + 0 * month, "quarter": (month - 1) // 3 * 3 + 1, "month": month}[unit]
+    return time_text.civil_days(year, first, np.ones_like(year))[0]
 
 
 _FIXED = {"day": _DAY, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1000}
 
 
 def _truncate_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    unit = _TIME_UNITS.get(str(constant(call, 0)).upper())
-    kind = kernel_type(call.type)
-    one = args[1]
-    if unit is None:
-        return lambda columns, length, tick: pa.scalar(None, kind)
     zone = call.option("timeZoneId")
-
-    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
-        constant_in = isinstance(value, pa.Scalar)
-        count = 1 if constant_in else length
-        micros = _truncated(numbers(pc.cast(value, pa.int64()), count), unit, zone)
-        result = pc.cast(from_numbers(micros, valid_mask(value, count), pa.int64()), kind)
-        return result[0] if constant_in else result
-
-    return run
+    return _truncation(
+        call, args[1], args[0], _TIME_UNITS, lambda micros, unit: _truncated(micros, unit, zone), pa.int64()
+    )
 
 
 def _truncated(micros: Any, unit: str, zone: str | None) -> Any:
@@ -202,7 +208,7 @@ def _truncated(micros: Any, unit: str, zone: str | None) -> Any:
         return zones.keeping(local - np.mod(local, _FIXED[unit]), offset, zone)
     days = np.floor_divide(local, _DAY)
     if unit != "day":
-        days = np.fromiter((truncate_days(int(day), unit) for day in days), np.int64, len(days))
+        days = _first_days(days, unit)
     return zones.day_starts(days, zone)
 
 
@@ -356,62 +362,6 @@ def _reinterpreted(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return lambda columns, length, tick: pc.cast(one(columns, length, tick), kind)
 
 
-# The letters of a pattern that a fixed-width number stands for.
-_FORMATS: dict[str, Callable[[int, int, int, int], str]] = {
-    "yyyy": lambda year, month, day, micros: f"{year:04d}",
-    "MM": lambda year, month, day, micros: f"{month:02d}",
-    "dd": lambda year, month, day, micros: f"{day:02d}",
-    "HH": lambda year, month, day, micros: f"{micros // 3_600_000_000:02d}",
-    "mm": lambda year, month, day, micros: f"{micros // 60_000_000 % 60:02d}",
-    "ss": lambda year, month, day, micros: f"{micros // 1_000_000 % 60:02d}",
-    "SSS": lambda year, month, day, micros: f"{micros % 1_000_000 // 1000:03d}",
-    "SSSSSS": lambda year, month, day, micros: f"{micros % 1_000_000:06d}",
-}
-
-
-def _format_parts(pattern: str) -> list[str] | None:
-    """A pattern as runs of equal letters and the text between; None when a letter is not one of the simple ones."""
-    parts: list[str] = []
-    index = 0
-    while index < len(pattern):
-        end = index + 1
-        while end < len(pattern) and pattern[end] == pattern[index]:
-            end += 1
-        run = pattern[index:end]
-        if run[0].isalpha() and run not in _FORMATS:
-            return None
-        if run[0] in "'[]{}#":
-            return None
-        parts.append(run)
-        index = end
-    return parts
-
-
-def _date_format(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    parts = _format_parts(constant(call, 1))
-    assert parts is not None
-
-    def twin(micros: int) -> str:
-        days, rest = divmod(micros, _DAY)
-        year, month, day = zones.civil_from_days(days)
-        return "".join(_FORMATS[part](year, month, day, rest) if part in _FORMATS else part for part in parts)
-
-    (one, *_) = args
-    return lambda columns, length, tick: rows_of(
-        call, twin, [_micros(_local(call, one(columns, length, tick)))], length, pa.large_string()
-    )
-
-
-def _date_format_check(call: Call) -> str | None:
-    if _format_parts(constant(call, 1)) is None:
-        return f"the date format {constant(call, 1)!r}"
-    return (
-        "years before 1 or after 9999 in a date format"
-        if call.args[0].type not in {"timestamp", "timestamp_ntz"}
-        else None
-    )
-
-
 _DATE = only("date")
 _MOMENT = only("timestamp", "timestamp_ntz")
 _ZONED: Check = both(_MOMENT, _zone_check)
@@ -449,8 +399,8 @@ FUNCTIONS: dict[str, Scalar] = {
     "DateDiff": Scalar(_date_difference, _DATE),
     "AddMonths": Scalar(_over_days(add_months, pa.date32()), only("date", first=1)),
     "LastDay": Scalar(_over_days(_last_day, pa.date32()), _DATE),
-    "TruncDate": Scalar(_truncate_date, both(only("date", first=1), literal_args(1))),
-    "TruncTimestamp": Scalar(_truncate_timestamp, both(literal_args(0), _zone_check)),
+    "TruncDate": Scalar(_truncate_date, only("date", first=1)),
+    "TruncTimestamp": Scalar(_truncate_timestamp, _zone_check),
     "MakeDate": Scalar(_make_date, only("int")),
     "DateAddYMInterval": Scalar(_add_year_month, _interval_check("months")),
     "TimestampAddYMInterval": Scalar(
@@ -478,5 +428,4 @@ FUNCTIONS: dict[str, Scalar] = {
     "MicrosToTimestamp": Scalar(_from_unix(1), only("tinyint", "smallint", "int", "bigint")),
     "SecondsToTimestamp": Scalar(_from_unix(1_000_000), only("tinyint", "smallint", "int", "bigint")),
     "PreciseTimestampConversion": Scalar(_reinterpreted, only("timestamp", "timestamp_ntz", "bigint")),
-    "DateFormatClass": Scalar(_date_format, both(literal_args(1), _date_format_check, _zone_check)),
 }

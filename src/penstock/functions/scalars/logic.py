@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.types import kernel_type
+from penstock.data.arrays import Bools
+from penstock.data.equality import equal_rows
+from penstock.data.ordering import exact_words
+from penstock.data.types import kernel_type, parse
 from penstock.functions.scalars.base import (
     FLOATING,
     INTEGRAL,
     RAISED,
     AnsiError,
+    Check,
     Columns,
     Compiled,
     Datum,
@@ -22,9 +27,12 @@ from penstock.functions.scalars.base import (
     accept,
     ansi_error,
     array,
+    from_numbers,
+    is_kind,
     null_of,
     only,
     typed,
+    valid_mask,
 )
 from penstock.plan.expression import Call, Literal
 
@@ -38,6 +46,7 @@ COMPARABLE = (
     "date",
     "timestamp",
     "timestamp_ntz",
+    "time",
     "interval",
 )
 _TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
@@ -58,15 +67,48 @@ def _nan_less_equal(one: Datum, two: Datum) -> Datum:
     return pc.or_(pc.less_equal(one, two), pc.is_nan(two))
 
 
+def _is_nested(kind: str) -> bool:
+    return kind.startswith(("array<", "struct<"))
+
+
+def _sides(one: Datum, two: Datum) -> tuple[pa.Array, pa.Array, Bools]:
+    """Two values as arrays of one length, and where both are not NULL."""
+    length = max(len(side) if isinstance(side, pa.Array) else 1 for side in (one, two))
+    left, right = array(one, length), array(two, length)
+    return left, right, valid_mask(left, length) & valid_mask(right, length)
+
+
+def _nested_equal(one: Datum, two: Datum) -> Datum:
+    left, right, valid = _sides(one, two)
+    rows = np.arange(len(left))
+    return from_numbers(equal_rows([left], rows, [right], rows), valid, pa.bool_())
+
+
+def _nested_order(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison of arrays or structs, element by element, by their ranks among all of them."""
+
+    def compare(one: Datum, two: Datum) -> Datum:
+        left, right, valid = _sides(one, two)
+        ranks = exact_words(pa.concat_arrays([left, typed(right, left.type)]))[0]
+        return from_numbers(test(ranks[: len(left)], ranks[len(left) :]), valid, pa.bool_())
+
+    return compare
+
+
+_nested_less = _nested_order(np.less)
+
+
 def _swap(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda one, two: function(two, one)
 
 
-def _compare(plain: Any, floating: Any) -> Any:
+def _compare(plain: Any, floating: Any, nested: Any) -> Any:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         one_of, two_of = args
         function = floating if call.args[0].type in FLOATING else plain
-        if (
+        if _is_nested(call.args[0].type):
+            function = nested
+        elif (
             any(isinstance(item, Literal) and item.value == item.value for item in call.args)
             and plain is pc.equal
         ):
@@ -81,6 +123,8 @@ def _compare(plain: Any, floating: Any) -> Any:
 
 def equality(kind: str) -> Callable[..., Any]:
     """The function that compares values of a type; NaN equals itself."""
+    if _is_nested(kind):
+        return _nested_equal
     return _nan_equal if kind in FLOATING else pc.equal
 
 
@@ -120,7 +164,8 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     value_of = args[0]
     choices = call.args[1:]
     kind = kernel_type(call.args[0].type)
-    if all(isinstance(item, Literal) for item in choices) and call.args[0].type not in FLOATING:
+    plain_kind = call.args[0].type not in FLOATING and not _is_nested(call.args[0].type)
+    if plain_kind and all(isinstance(item, Literal) for item in choices):
         plain = [item.value for item in choices if isinstance(item, Literal) and item.value is not None]
         lookup = pa.array(plain, kind)
         has_null = len(plain) < len(choices)
@@ -210,6 +255,8 @@ def _extreme(less: bool) -> Any:
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         before = _nan_less if call.type in FLOATING else pc.less
+        if _is_nested(call.type):
+            before = _nested_less
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             best = args[0](columns, length, tick)
@@ -244,15 +291,42 @@ def _raise_check(call: Call) -> str | None:
     return None if call.option("code", None) else "raise_error"
 
 
-_SAME_KIND = only(*COMPARABLE)
+def is_comparable(kind: str) -> bool:
+    """Whether the kernel compares values of a type: plain ones, and arrays and structs of them."""
+    parsed = parse(kind)
+    if parsed.kind in ("array", "struct"):
+        return all(is_comparable(inner) for inner in parsed.inner)
+    return kind != "interval" and "collate" not in kind and any(is_kind(kind, one) for one in COMPARABLE)
+
+
+def _nested_or(plain: Check) -> Check:
+    """Plain values, or arrays and structs that all have the same type."""
+
+    def check(call: Call) -> str | None:
+        kinds = {argument.type for argument in call.args}
+        if not any(_is_nested(kind) for kind in kinds):
+            return plain(call)
+        if len(kinds) == 1 and is_comparable(call.args[0].type):
+            return None
+        return f"{call.name} over {' and '.join(sorted(kinds))}"
+
+    return check
+
+
+_SAME_KIND = _nested_or(only(*COMPARABLE))
+_ORDERED_KIND = _nested_or(only(*(kind for kind in COMPARABLE if kind != "interval")))
 
 FUNCTIONS: dict[str, Scalar] = {
-    "EqualTo": Scalar(_compare(pc.equal, _nan_equal), _SAME_KIND),
+    "EqualTo": Scalar(_compare(pc.equal, _nan_equal, _nested_equal), _SAME_KIND),
     "EqualNullSafe": Scalar(_null_safe, _SAME_KIND),
-    "LessThan": Scalar(_compare(pc.less, _nan_less), _SAME_KIND),
-    "LessThanOrEqual": Scalar(_compare(pc.less_equal, _nan_less_equal), _SAME_KIND),
-    "GreaterThan": Scalar(_compare(pc.greater, _swap(_nan_less)), _SAME_KIND),
-    "GreaterThanOrEqual": Scalar(_compare(pc.greater_equal, _swap(_nan_less_equal)), _SAME_KIND),
+    "LessThan": Scalar(_compare(pc.less, _nan_less, _nested_less), _SAME_KIND),
+    "LessThanOrEqual": Scalar(
+        _compare(pc.less_equal, _nan_less_equal, _nested_order(np.less_equal)), _SAME_KIND
+    ),
+    "GreaterThan": Scalar(_compare(pc.greater, _swap(_nan_less), _nested_order(np.greater)), _SAME_KIND),
+    "GreaterThanOrEqual": Scalar(
+        _compare(pc.greater_equal, _swap(_nan_less_equal), _nested_order(np.greater_equal)), _SAME_KIND
+    ),
     "IsNull": Scalar(_is_null, accept),
     "IsNotNull": Scalar(_is_not_null, accept),
     "IsNaN": Scalar(_is_nan, only(*FLOATING)),
@@ -264,7 +338,7 @@ FUNCTIONS: dict[str, Scalar] = {
     "CaseWhen": Scalar(_case, accept),
     "Coalesce": Scalar(_coalesce, accept),
     "NaNvl": Scalar(_nan_value, only(*FLOATING)),
-    "Least": Scalar(_extreme(True), only(*(kind for kind in COMPARABLE if kind != "interval"))),
-    "Greatest": Scalar(_extreme(False), only(*(kind for kind in COMPARABLE if kind != "interval"))),
+    "Least": Scalar(_extreme(True), _ORDERED_KIND),
+    "Greatest": Scalar(_extreme(False), _ORDERED_KIND),
     "RaiseError": Scalar(_raise, _raise_check),
 }

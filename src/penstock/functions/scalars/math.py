@@ -80,9 +80,12 @@ def _round(rounding: Rounding) -> Build:
             return lambda columns, length, tick: typed(one(columns, length, tick), kind)
         low, high = INTEGRAL_RANGE[call.type]
         unit = decimals.power(min(-places, 100))
+        ansi = bool(call.option("ansiEnabled", True))
 
         def rounded(number: int) -> int:
             result = rounding(number, unit) * unit
+            if not ansi:  # the lowest bits, as Java takes them
+                return (result - low) % (high - low + 1) + low
             if not low <= result <= high:
                 raise AnsiError(f"{call.type} overflow", OVERFLOW)
             return result
@@ -96,8 +99,6 @@ def _round(rounding: Rounding) -> Build:
 
 def _round_check(call: Call) -> str | None:
     kind = call.args[0].type
-    if kind in INTEGRAL and not call.option("ansiEnabled", True):
-        return f"{call.name} outside ANSI mode"
     if kind == "double" and call.name in {"Round", "BRound"} and 0 <= constant(call, 1) <= 10:
         return None
     return None if kind in INTEGRAL or is_decimal(kind) else f"{call.name} over {kind}"

@@ -1,14 +1,35 @@
-"""LIKE patterns and the part of Java's regular expressions that RE2 reads the same way."""
+"""LIKE patterns and the part of Java's regular expressions that RE2, or Python's own engine, reads the same way."""
 
 from __future__ import annotations
 
+import re
+import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 
 _SPECIAL = frozenset("\\.+*?()|[]{}^$")
-# Java's dot stops at any of these, RE2's only at a line feed.
-_DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
-# Java's dollar also stands before a final line terminator.
-_DOLLAR = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How to write what Java writes otherwise: the dot, the dollar, the begin of a group, and a character in a class."""
+
+    # Java's dot stops at any of these, others only at a line feed.
+    dot: str
+    # Java's dollar also stands before a final line terminator.
+    dollar: str
+    group: str
+    in_class: frozenset[str] = frozenset("^")
+
+
+# For questions of yes and no: groups are not kept, and the dollar takes the line terminator with it.
+_RE2 = Dialect(r"[^\n\r\x{85}\x{2028}\x{2029}]", r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z", "(?:")
+_PYTHON = Dialect(
+    "[^\n\r\x85\u2028\u2029]",
+    r"(?:\Z|(?=\r\n\Z)|(?<!\r)(?=\n\Z)|(?=[\r\x85\u2028\u2029]\Z))",
+    "(",
+    frozenset("^&~|["),
+)
 _CLASSES = {
     "d": "0-9",
     "w": "a-zA-Z_0-9",
@@ -43,7 +64,43 @@ def like(pattern: str, escape: str) -> str | None:
 @lru_cache(maxsize=1024)
 def java_regex(pattern: str) -> str | None:
     """The same regular expression for RE2, None when it uses something in which the two differ."""
+    return _translated(pattern, _RE2)
+
+
+@lru_cache(maxsize=1024)
+def python_regex(pattern: str) -> re.Pattern[str] | None:
+    """The same regular expression for Python, with the same groups; None when it uses something in which the two differ.
+
+    Both engines try alternatives in order. They differ in what is left in groups that have matched nothing again and again, so that a group
+    which may be empty must not be repeated; and Java looks for empty matches inside of surrogate pairs.
+    """
+    flags = re.ASCII
+    if pattern.startswith("(?i)"):
+        pattern, flags = pattern[4:], flags | re.IGNORECASE
+    translated = _translated(pattern, _PYTHON)
+    if translated is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled = re.compile(translated, flags)
+    except (re.error, Warning, OverflowError, RecursionError):
+        return None
+    return None if _empty_inside(compiled) else compiled
+
+
+def _empty_inside(pattern: re.Pattern[str]) -> bool:
+    match = pattern.match("\ue000\ue001\ue002", 1)
+    return match is not None and match.end() == 1
+
+
+def _may_be_empty(parts: list[str]) -> bool:
+    return re.search("".join(parts), "") is not None
+
+
+def _translated(pattern: str, dialect: Dialect) -> str | None:
     parts: list[str] = []
+    opened: list[int] = []
     index, depth, size = 0, 0, len(pattern)
     repeatable = False
     while index < size:
@@ -66,7 +123,7 @@ def java_regex(pattern: str) -> str | None:
             repeatable = True
             continue
         if char == "[":
-            character_class = _character_class(pattern, index)
+            character_class = _character_class(pattern, index, dialect)
             if character_class is None:
                 return None
             text, index = character_class
@@ -75,18 +132,28 @@ def java_regex(pattern: str) -> str | None:
             continue
         if char == "(":
             depth += 1
+            opened.append(len(parts))
             if pattern.startswith("(?", index):
                 if not pattern.startswith("(?:", index):
                     return None
                 index += 2
-            parts.append("(?:")
+                parts.append("(?:")
+            else:
+                parts.append(dialect.group)
             repeatable = False
         elif char == ")":
             depth -= 1
             if depth < 0:
                 return None
             parts.append(")")
+            inside = parts[opened.pop() :]
             repeatable = True
+            if (
+                dialect is _PYTHON
+                and pattern[index + 1 : index + 2] in ("*", "+", "{")
+                and _may_be_empty(inside)
+            ):
+                return None
         elif char in "*+?":
             if not repeatable:
                 return None
@@ -110,13 +177,13 @@ def java_regex(pattern: str) -> str | None:
                 return None
             repeatable = False
         elif char == ".":
-            parts.append(_DOT)
+            parts.append(dialect.dot)
             repeatable = True
         elif char == "^":
             parts.append(r"\A")
             repeatable = False
         elif char == "$":
-            parts.append(_DOLLAR)
+            parts.append(dialect.dollar)
             repeatable = False
         elif char == "|":
             parts.append("|")
@@ -130,8 +197,8 @@ def java_regex(pattern: str) -> str | None:
     return "".join(parts) if depth == 0 else None
 
 
-def _character_class(pattern: str, start: int) -> tuple[str, int] | None:
-    """A simple class [abc], [a-z], [^...]: its text for RE2 and where it ends."""
+def _character_class(pattern: str, start: int, dialect: Dialect) -> tuple[str, int] | None:
+    """A simple class [abc], [a-z], [^...]: its text and where it ends."""
     index = start + 1
     parts = ["["]
     if index < len(pattern) and pattern[index] == "^":
@@ -158,6 +225,6 @@ def _character_class(pattern: str, start: int) -> tuple[str, int] | None:
                 return None
             index += 2
             continue
-        parts.append("\\" + char if char == "^" else char)
+        parts.append("\\" + char if char in dialect.in_class else char)
         index += 1
     return None

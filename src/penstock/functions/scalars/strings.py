@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.functions.scalars import patterns
 from penstock.functions.scalars.base import (
     Build,
     Columns,
@@ -17,9 +16,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     array,
-    both,
     constant,
-    literal_args,
     only,
     row_wise,
     rows_of,
@@ -48,6 +45,21 @@ def _upper(text: str) -> str:
 
 def _lower(text: str) -> str:
     return text.lower().translate(_NEW_LOWER)
+
+
+def _initcap(text: str) -> str:
+    """The first character of every word, which begins behind a blank, in title case, the others in lower case."""
+    # Of the same length as the text, with sigma as its place in the word asks for it.
+    lowered = text.replace("İ", "I").lower() if "Σ" in text else ""
+    parts: list[str] = []
+    begins = True
+    for place, char in enumerate(text):
+        if begins:
+            parts.append(char.translate(_NEW_UPPER) if ord(char) in _NEW_UPPER else char.title())
+        else:
+            parts.append(lowered[place] if char == "Σ" else _lower(char))
+        begins = char == " "
+    return "".join(parts)
 
 
 def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
@@ -129,45 +141,6 @@ def _concat(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     )
 
 
-def _concat_ws(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    """Row by row: Arrow's join loses rows in which every part is NULL."""
-
-    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        glue, *parts = (array(item(columns, length, tick), length).to_pylist() for item in args)
-        rows = zip(*parts, strict=True) if parts else [()] * length
-        joined = [
-            None if between is None else between.join(part for part in row if part is not None)
-            for between, row in zip(glue, rows, strict=True)
-        ]
-        return pa.array(joined, pa.large_string())
-
-    return run
-
-
-def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    pattern = patterns.like(constant(call, 1), call.option("escapeChar", "\\"))
-    (one, *_) = args
-    return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
-
-
-def _like_check(call: Call) -> str | None:
-    if patterns.like(constant(call, 1), call.option("escapeChar", "\\")) is None:
-        return "a LIKE pattern with an escape that Spark refuses"
-    return None
-
-
-def _rlike(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    pattern = patterns.java_regex(constant(call, 1))
-    (one, *_) = args
-    return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
-
-
-def _rlike_check(call: Call) -> str | None:
-    if patterns.java_regex(constant(call, 1)) is None:
-        return "a regular expression beyond what Java's and the kernel's dialects share"
-    return None
-
-
 def _search(arrow: Any, twin: Callable[[Any, Any], bool]) -> Build:
     """STARTS WITH, ENDS WITH, CONTAINS: Arrow for a constant, row by row otherwise."""
 
@@ -227,12 +200,26 @@ def _pad(left: bool) -> Callable[[str, int, str], str]:
     return twin
 
 
-def _locate(search: str, text: str, start: int) -> int:
+def _locate(search: str | None, text: str | None, start: int | None) -> int | None:
+    if start is None:
+        return 0
+    if search is None or text is None:
+        return None
     if start < 1:
         return 0
     if search == "":
         return 1
     return text.find(search, start - 1) + 1
+
+
+def _located(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """Row by row, NULL too: from a place that is NULL on, nothing is found."""
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        rows = [array(item(columns, length, tick), length).to_pylist() for item in args]
+        return pa.array([_locate(*row) for row in zip(*rows, strict=True)], pa.int32())
+
+    return run
 
 
 def _split(text: str, delimiter: str) -> list[str]:
@@ -283,14 +270,12 @@ def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 FUNCTIONS: dict[str, Scalar] = {
     "Upper": Scalar(_case_mapping(pc.ascii_upper, _upper), _TEXT),
     "Lower": Scalar(_case_mapping(pc.ascii_lower, _lower), _TEXT),
+    "InitCap": Scalar(row_wise(_initcap), _TEXT),
     "Substring": Scalar(_substring, only("string", first=1)),
     "Length": Scalar(_length, only("string", "binary")),
     "OctetLength": Scalar(_octet_length, only("string", "binary")),
     "BitLength": Scalar(_bit_length, only("string", "binary")),
     "Concat": Scalar(_concat, _binary_or_text),
-    "ConcatWs": Scalar(_concat_ws, _TEXT),
-    "Like": Scalar(_like, both(_TEXT, literal_args(1), _like_check)),
-    "RLike": Scalar(_rlike, both(_TEXT, literal_args(1), _rlike_check)),
     "StartsWith": Scalar(_search(pc.starts_with, str.startswith), _TEXT),
     "EndsWith": Scalar(_search(pc.ends_with, str.endswith), _TEXT),
     "Contains": Scalar(_search(pc.match_substring, lambda text, part: part in text), _TEXT),
@@ -307,7 +292,7 @@ FUNCTIONS: dict[str, Scalar] = {
     "StringLPad": Scalar(row_wise(_pad(True)), only("string", first=1)),
     "StringRPad": Scalar(row_wise(_pad(False)), only("string", first=1)),
     "StringInstr": Scalar(row_wise(lambda text, part: text.find(part) + 1), _TEXT),
-    "StringLocate": Scalar(row_wise(_locate), both(only("string", first=2), literal_args(2))),
+    "StringLocate": Scalar(_located, only("string", first=2)),
     "Reverse": Scalar(_reverse, _TEXT),
     "StringRepeat": Scalar(row_wise(lambda text, times: text * max(times, 0)), only("string", first=1)),
     "StringSpace": Scalar(row_wise(lambda count: " " * max(count, 0)), only("int")),

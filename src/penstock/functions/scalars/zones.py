@@ -29,7 +29,7 @@ _UTC = {
     "GMT0",
     "UT",
 }
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
 _DAYS_IN_MONTH = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -72,8 +72,8 @@ def fixed_offset(zone: str | None) -> int | None:
     match = _OFFSET.fullmatch(zone)
     if match is None:
         return None
-    minutes = int(match[2]) * 60 + int(match[3] or 0)
-    return (-1 if match[1] == "-" else 1) * minutes * 60_000_000
+    seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60 + int(match[4] or 0)
+    return (-1 if match[1] == "-" else 1) * seconds * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,26 @@ class Rules:
     instants: npt.NDArray[np.int64]  # of the changes
     offsets: npt.NDArray[np.int64]  # before the first change, then after each
     locals: npt.NDArray[np.int64]  # local time from which the offset after a change counts
+    repeats: bool  # whether the changes of the last 400 years go on for ever
 
 
 # Facts, not state: what was learnt of a zone holds for every view of this process.
 _RULES: dict[str, Rules] = {}
 _CYCLE = 146_097 * 86_400_000_000  # 400 years, after which weekdays and leap years repeat
+_YEAR_2300 = 10_413_792_000_000_000
 
 
 def learn(zone: str, flat: Sequence[int]) -> None:
     """Take in a zone's first offset, then pairs of instant and offset after it, in seconds, for 400 years of its last rules."""
     instants = np.array(flat[1::2], np.int64) * 1_000_000
     offsets = np.array([flat[0], *flat[2::2]], np.int64) * 1_000_000
-    _RULES[zone] = Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]))
+    repeats = bool(len(instants)) and int(instants[-1]) > _YEAR_2300
+    _RULES[zone] = Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
+
+
+def known(zone: str) -> bool:
+    """Say whether the rules of a zone that is no fixed offset have been learnt."""
+    return zone in _RULES
 
 
 def reason(zone: str | None) -> str | None:
@@ -106,7 +114,8 @@ def reason(zone: str | None) -> str | None:
 
 def _folded(moments: npt.NDArray[np.int64], last: np.int64) -> npt.NDArray[np.int64]:
     """Moments behind the last known change, moved back by whole cycles into the time that the rules cover."""
-    beyond = moments - last
+    # Not below the last change, where the difference may overflow.
+    beyond = np.maximum(moments, last) - last
     return np.where(beyond > 0, moments - (beyond // _CYCLE + 1) * _CYCLE, moments)
 
 
@@ -116,7 +125,7 @@ def offsets_at(instants: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray
     if fixed is not None:
         return np.full(len(instants), fixed, np.int64)
     rules = _RULES[str(zone)]
-    if len(rules.instants) > 100:
+    if rules.repeats:
         instants = _folded(instants, rules.instants[-1])
     return rules.offsets[np.searchsorted(rules.instants, instants, side="right")]
 
@@ -127,7 +136,7 @@ def instants_of(local: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[n
     if fixed is not None:
         return local - fixed
     rules = _RULES[str(zone)]
-    inside = _folded(local, rules.locals[-1]) if len(rules.instants) > 100 else local
+    inside = _folded(local, rules.locals[-1]) if rules.repeats else local
     return local - rules.offsets[np.searchsorted(rules.locals, inside, side="right")]
 
 
@@ -146,7 +155,7 @@ def day_starts(days: npt.NDArray[np.int64], zone: str | None) -> npt.NDArray[np.
     late = instants + offsets_at(instants, zone) != local
     if late.any():
         rules = _RULES[str(zone)]
-        inside = _folded(instants, rules.instants[-1]) if len(rules.instants) > 100 else instants
+        inside = _folded(instants, rules.instants[-1]) if rules.repeats else instants
         changes = rules.instants[np.searchsorted(rules.instants, inside, side="right") - 1] + (
             instants - inside
         )

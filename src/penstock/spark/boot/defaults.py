@@ -66,6 +66,11 @@ def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
         ("spark.sql.adaptive.enabled", "true", "plans are corrected by what the first stages measured"),
         ("spark.sql.execution.arrow.pyspark.enabled", "true", "columns go to Python as Arrow"),
         (
+            "spark.sql.execution.arrow.maxBytesPerBatch",
+            "8m",
+            "every core has a batch or two in the heap at once",
+        ),
+        (
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
             "state of streams outside the heap, with TTL",
@@ -84,6 +89,11 @@ def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
             ("spark.driver.memory", _driver_memory(machine), "a quarter of the memory, 1 to 8 GB"),
             ("spark.driver.host", "127.0.0.1", "nobody else dials in, and no name is looked up"),
             ("spark.driver.bindAddress", "127.0.0.1", "not reachable from outside"),
+            (
+                "spark.executor.killOnFatalError.depth",
+                "0",
+                "a task that needs more memory or stack than there is fails alone, and does not end Spark",
+            ),
             ("spark.metrics.staticSources.enabled", "false", "metrics of the JVM, which nothing here reads"),
             ("spark.metrics.executorMetricsSource.enabled", "false", "the same, of the executor"),
             ("spark.python.unix.domain.socket.enabled", "true", "50 ms less per Python task than TCP"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import struct
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 HANDSHAKE_SECONDS = 120.0
+DEATH_SECONDS = 1.0
+"""How long a process may take to be gone after its connections are."""
+OUT_OF_MEMORY = 52
+"""The exit code of a JVM that Spark, or we, ended because its heap was full."""
 LOG_BYTES = 4 << 20
 IMPORTS = (
     "org.apache.spark.SparkConf",
@@ -67,6 +72,26 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a JVM ended by itself: its exit code, negative for a signal, and what it has thrown, as far as its log says."""
+
+    code: int
+    thrown: str
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it ended because its heap was full."""
+        return self.code == OUT_OF_MEMORY or (self.code > 0 and "OutOfMemoryError" in self.thrown)
+
+    @property
+    def manner(self) -> str:
+        """How it ended, in words."""
+        if self.code < 0:
+            return f"its JVM was killed ({_signal_name(-self.code)})"
+        return f"its JVM ended with code {self.code}" + (f": {self.thrown}" if self.thrown else "")
+
+
 @dataclass(slots=True)
 class Jvm:
     """A JVM that we started."""
@@ -76,6 +101,8 @@ class Jvm:
     scratch: scratch.Scratch
     log: Path
     gateway: JavaGateway | None = None
+    ending: bool = False
+    """Whether we are about to end it."""
 
     @property
     def alive(self) -> bool:
@@ -84,12 +111,14 @@ class Jvm:
 
     def kill(self) -> None:
         """End the JVM at once and delete its temporary folder."""
+        self.ending = True
         self.process.kill()
         self._finish()
 
     def end(self, *, seconds: float = 10.0) -> None:
         """Let the JVM run its shutdown hooks (event logs, cluster applications), then end it."""
         assert self.process.stdin is not None
+        self.ending = True
         self.process.stdin.close()
         try:
             self.process.wait(seconds)
@@ -160,6 +189,28 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether a call into the JVM ended because its connection did, and not with an answer."""
+    return isinstance(error, ConnectionError) or type(error).__name__ in ("Py4JError", "Py4JNetworkError")
+
+
+def death() -> Death | None:
+    """How a JVM of this process ended that nobody has ended; None when all of them live.
+
+    Asked when a connection is gone, which is a moment before the process is.
+    """
+    deadline = time.monotonic() + DEATH_SECONDS
+    while jvms := [jvm for jvm in _living if not jvm.ending]:
+        for jvm in jvms:
+            code = jvm.process.poll()
+            if code is not None:
+                return Death(code, _thrown(jvm.log))
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return None
+
+
 def connect(jvm: Jvm, *, seconds: float = HANDSHAKE_SECONDS) -> JavaGateway:
     """Wait until the JVM answers, and return its gateway as PySpark wants it."""
     port, secret = _handshake(jvm, seconds)
@@ -182,6 +233,19 @@ def log_tail(log: Path, lines: int = 12) -> str:
     with contextlib.suppress(OSError):
         return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     return ""
+
+
+def _thrown(log: Path) -> str:
+    """The error that a JVM has written to its log last."""
+    errors = re.findall(r"\b(java\.lang\.\w+Error(?:: [^\n]*)?)", log_tail(log, 500))
+    return errors[-1].strip() if errors else ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _command(launch: Launch, folder: Path) -> Sequence[str]:
@@ -224,7 +288,7 @@ def _handshake(jvm: Jvm, seconds: float) -> tuple[int, str]:
     deadline = time.monotonic() + seconds
     while not info.exists():
         if not jvm.alive or time.monotonic() > deadline:
-            raise _failed(jvm, seconds)
+            raise failed(jvm, seconds)
         time.sleep(0.005)
     content = info.read_bytes()
     info.unlink()
@@ -232,7 +296,8 @@ def _handshake(jvm: Jvm, seconds: float) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode("utf-8")
 
 
-def _failed(jvm: Jvm, seconds: float) -> JvmDied:
+def failed(jvm: Jvm, seconds: float = HANDSHAKE_SECONDS) -> JvmDied:
+    """The error for a JVM that ended, or did not answer in time, before Spark was up; it is ended now."""
     code = jvm.process.poll()
     jvm.process.kill()
     tail = log_tail(jvm.log)

@@ -8,7 +8,6 @@ of other threads go on.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
 import signal
@@ -48,7 +47,6 @@ def install(context: SparkContext) -> None:
         return
     signal.signal(signal.SIGINT, _Handler(context, before))
     logging.getLogger().addFilter(_not_py4j)
-    _keep_interrupts()
 
 
 def uninstall() -> None:
@@ -59,29 +57,6 @@ def uninstall() -> None:
         logging.getLogger().removeFilter(_not_py4j)
     if isinstance(handler, _Handler) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler.before)
-
-
-def _keep_interrupts() -> None:
-    """Let an interrupted `toArrow()` raise the interrupt: PySpark's clean-up raises the cancelled job's error over it."""
-    from pyspark.sql.pandas.conversion import PandasConversionMixin
-
-    collect = PandasConversionMixin._collect_as_arrow
-    if hasattr(collect, "__wrapped__"):
-        return
-
-    @functools.wraps(collect)
-    def collected(*arguments: Any, **options: Any) -> Any:
-        try:
-            return collect(*arguments, **options)
-        except Exception as error:
-            earlier = error.__context__
-            while earlier is not None and not isinstance(earlier, KeyboardInterrupt):
-                earlier = earlier.__context__
-            if earlier is None:
-                raise
-            raise KeyboardInterrupt from None
-
-    PandasConversionMixin._collect_as_arrow = collected  # type: ignore[method-assign]  # PySpark offers no other way in
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

@@ -12,10 +12,13 @@ import hashlib
 import threading
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from penstock.spark.boot import loader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,19 +40,81 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
     """
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
-    source = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
-    unique = f"penstock.{name.lower()}{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    source = _source(package, name)
     properties = jvm.java.lang.System.getProperties()
     with _COMPILING:  # two classes of one name would be taken for each other
-        java_class = properties.get(unique)
+        java_class = properties.get(source.unique)
         if java_class is None:
-            folder = properties.get(FOLDER)
-            jar = None if folder is None else Path(folder) / f"{unique}-{spark.version}.jar"
-            java_class = _stored(jvm, gateway, jar, f"{unique}.{name}")
+            jar = _jar(spark, source)
+            java_class = _stored(jvm, gateway, jar, source.name)
             if java_class is None:
-                code = source.replace("package penstock;", f"package {unique};", 1)
-                java_class = _compiled(jvm, code, f"{unique}.{name}", jar)
-            properties.put(unique, java_class)
+                compiler = _compiler(jvm, source)
+                if jar is not None:
+                    with contextlib.suppress(OSError):  # a home that is read-only
+                        _store(jar, compiler.getBytecodes())
+                java_class = compiler.getClassLoader().loadClass(source.name)
+            properties.put(source.unique, java_class)
+    return _new(jvm, gateway, java_class)
+
+
+def instance_for_tasks(spark: SparkSession, package: str, name: str) -> Any:
+    """Return what `instance` does, of a class that the tasks of Spark know too: it is on the class path, of executors as well."""
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    source = _source(package, name)
+    properties = jvm.java.lang.System.getProperties()
+    with _COMPILING:
+        java_class = properties.get(source.unique)
+        if java_class is None:
+            java_class = _on_class_path(spark, source)
+            properties.put(source.unique, java_class)
+    return _new(jvm, gateway, java_class)
+
+
+def _on_class_path(spark: SparkSession, source: _Source) -> Any:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    system = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    jar = _jar(spark, source)
+    if jar is not None and jar.exists():
+        with contextlib.suppress(Py4JJavaError):  # it is damaged: compile again
+            loader.append(spark, [jar])
+            return jvm.java.lang.Class.forName(source.name, True, system)
+    classes = _compiler(jvm, source).getBytecodes()
+    spare = Path(jvm.java.lang.System.getProperty("java.io.tmpdir")) / f"{source.unique}.jar"
+    for place in (jar, spare):
+        if place is None or (place is jar and place.exists()):
+            continue
+        with contextlib.suppress(OSError):  # a home that is read-only
+            _store(place, classes)
+            loader.append(spark, [place])
+            break
+    return jvm.java.lang.Class.forName(source.name, True, system)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The text of a class, in a package that is named after the text."""
+
+    unique: str
+    name: str
+    code: str
+
+
+def _source(package: str, name: str) -> _Source:
+    text = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
+    unique = f"penstock.{name.lower()}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return _Source(unique, f"{unique}.{name}", text.replace("package penstock;", f"package {unique};", 1))
+
+
+def _jar(spark: SparkSession, source: _Source) -> Path | None:
+    jvm: Any = spark._jvm
+    folder = jvm.java.lang.System.getProperties().get(FOLDER)
+    return None if folder is None else Path(folder) / f"{source.unique}-{spark.version}.jar"
+
+
+def _new(jvm: Any, gateway: Any, java_class: Any) -> Any:
     no_types = gateway.new_array(jvm.java.lang.Class, 0)
     no_arguments = gateway.new_array(jvm.java.lang.Object, 0)
     return java_class.getDeclaredConstructor(no_types).newInstance(no_arguments)
@@ -69,16 +134,14 @@ def _stored(jvm: Any, gateway: Any, jar: Path | None, name: str) -> Any:
         return None
 
 
-def _compiled(jvm: Any, code: str, name: str, jar: Path | None) -> Any:
+def _compiler(jvm: Any, source: _Source) -> Any:
+    """The compiler, after it has compiled the class."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(_parent(jvm))
     compiler.setSourceVersion(8)
     compiler.setTargetVersion(8)
-    compiler.cook(code)
-    if jar is not None:
-        with contextlib.suppress(OSError):  # a home that is read-only
-            _store(jar, compiler.getBytecodes())
-    return compiler.getClassLoader().loadClass(name)
+    compiler.cook(source.code)
+    return compiler
 
 
 def _store(jar: Path, classes: Mapping[str, bytes]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import config
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from penstock.spark import arrow_stream, pyspark_results
 from penstock.spark.boot import archive, gateway, janino, loader, ml, pyspark_session, startup
 from penstock.spark.boot.defaults import effective
 
@@ -85,7 +86,7 @@ def start(
             ml.register_on_import(spark)
         _running = _Running(jvm, spark, plan.conf, plan.orderly, users=[spark])
         loader.send(spark, jars)
-        janino.use_folder(spark, settings.home / JAVA)
+        _watch(spark, settings, ours=True)
         return spark
 
 
@@ -135,7 +136,7 @@ def _alive(settings: Settings, jars: Sequence[Path], conf: Mapping[str, str]) ->
 
     spark = SparkSession.getActiveSession() or SparkSession.builder.config(map={**wanted}).getOrCreate()
     _adapt(spark, wanted, list(jars))
-    janino.use_folder(spark, settings.home / JAVA)
+    _watch(spark, settings, ours=False)
     return spark
 
 
@@ -167,6 +168,14 @@ def _session_of(
     _adapt(spark, {**own, **fixed}, jars)
     running.others[key] = spark
     return spark
+
+
+def _watch(spark: SparkSession, settings: Settings, *, ours: bool) -> None:
+    """Let nobody wait for a thread of this JVM that has died."""
+    janino.use_folder(spark, settings.home / JAVA)
+    janino.instance(spark, __package__, "Uncaught").install(ours)
+    pyspark_results.install()
+    arrow_stream.prepare(spark)
 
 
 def _is_in(spark: SparkSession, sessions: Iterable[SparkSession]) -> bool:
@@ -251,10 +260,13 @@ def _session(home: Path, launch: gateway.Launch, plan: startup.Startup) -> tuple
         conf["spark.python.unix.domain.socket.enabled"] = "false"
     try:
         return jvm, pyspark_session.session(jvm, conf)
-    except BaseException:
+    except BaseException as error:
+        died = gateway.failed(jvm) if gateway.is_lost(error) and gateway.death() is not None else None
         pyspark_session.release(seconds=0.2)
         jvm.kill()
         pyspark_session.forget()
+        if died is not None:
+            raise died from None
         raise
 
 

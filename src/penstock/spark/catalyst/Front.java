@@ -5,9 +5,13 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.catalog.TempVariableManager;
 import org.apache.spark.sql.catalyst.catalog.VariableDefinition;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils$;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.LogicalRDD;
@@ -47,6 +51,24 @@ public class Front {
     public scala.collection.immutable.Seq nonExcludableRules() {
       return seq(new ArrayList());
     }
+  }
+
+  /** The rules that Spark never leaves out. */
+  public List neededRules(org.apache.spark.sql.classic.SparkSession session) {
+    return list(session.sessionState().optimizer().nonExcludableRules());
+  }
+
+  /** The values of settings, by name; those that Spark does not know are left out. */
+  public java.util.Map settings(org.apache.spark.sql.classic.SparkSession session, List names) {
+    java.util.Map values = new java.util.HashMap();
+    for (Object name : names) {
+      try {
+        values.put(name, session.sessionState().conf().getConfString((String) name));
+      } catch (java.util.NoSuchElementException unknown) {
+        continue;
+      }
+    }
+    return values;
   }
 
   public LogicalPlan optimize(final org.apache.spark.sql.classic.SparkSession session, final LogicalPlan plan) {
@@ -105,13 +127,51 @@ public class Front {
 
   /** Whether a text is a statement that does something, and no query. */
   public boolean isStatement(org.apache.spark.sql.classic.SparkSession session, String text) throws Exception {
-    return isStatement(session.sessionState().sqlParser().parsePlan(text));
+    return isStatement(session, session.sessionState().sqlParser().parsePlan(text));
   }
 
-  private static boolean isStatement(LogicalPlan plan) {
+  private static boolean isStatement(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) throws Exception {
     if (plan instanceof Command || plan instanceof ParsedStatement || plan instanceof CompoundPlanStatement) return true;
-    for (Object child : list(plan.children())) if (isStatement((LogicalPlan) child)) return true;
+    if (plan instanceof org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier) {
+      return isStatement(session, withSomeName((org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier) plan));
+    }
+    if (plan instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate) {
+      return executesStatement(session, (org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate) plan);
+    }
+    for (Object child : list(plan.children())) if (isStatement(session, (LogicalPlan) child)) return true;
     return false;
+  }
+
+  /** What a plan around IDENTIFIER(...) becomes when the name is known. */
+  private static LogicalPlan withSomeName(org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier plan) {
+    List name = new ArrayList();
+    name.add("some_name");
+    return (LogicalPlan) plan.planBuilder().apply(seq(name), plan.children());
+  }
+
+  /** Whether EXECUTE IMMEDIATE sets variables or has the text of a statement. Spark runs it when it is asked to analyze it. */
+  private static boolean executesStatement(
+      org.apache.spark.sql.classic.SparkSession session,
+      org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate execute) throws Exception {
+    if (!execute.targetVariables().isEmpty()) return true;
+    List columns = new ArrayList();
+    columns.add(alias((Expression) execute.sqlStmtStr(), "text", NamedExpression$.MODULE$.newExprId()));
+    Object text;
+    try {
+      LogicalPlan selected = org.apache.spark.sql.classic.Dataset.ofRows(session, new Project(seq(columns), new OneRowRelation()))
+          .queryExecution().analyzed();
+      text = ((Expression) ((Expression) selected.expressions().apply(0)).children().apply(0)).eval(null);
+    } catch (Exception error) {
+      return false; // Spark refuses the text, and says why when it analyzes the query
+    }
+    if (!(text instanceof org.apache.spark.unsafe.types.UTF8String)) return false;
+    try {
+      return isStatement(session, (LogicalPlan) session.sessionState().sqlParser().parsePlan(text.toString()));
+    } catch (org.apache.spark.sql.catalyst.parser.ParseException error) {
+      // Parameters may stand where only their values are understood.
+      return !execute.args().isEmpty() && !text.toString().toUpperCase(java.util.Locale.ROOT)
+          .matches("(?s)[(\\s]*(SELECT|WITH|VALUES|FROM|TABLE)\\b.*");
+    }
   }
 
   private static LogicalPlan named(LogicalPlan plan, final java.util.Map relations) {
@@ -352,18 +412,13 @@ public class Front {
   /** The same with the metadata of its columns, as columnMetadata gives it; none, or one per column. */
   public org.apache.spark.sql.classic.Dataset relation(
       org.apache.spark.sql.classic.SparkSession session, String name, String ddl, List columnMetadata) {
-    StructField[] fields = StructType.fromDDL(ddl).fields();
+    // As a table's own columns: CHAR and VARCHAR are text whose declared length the comparison rules read from the metadata.
+    StructField[] fields = CharVarcharUtils$.MODULE$.replaceCharVarcharWithStringInSchema(StructType.fromDDL(ddl)).fields();
     for (int i = 0; i < fields.length; i++) {
-      MetadataBuilder metadata = new MetadataBuilder();
+      MetadataBuilder metadata = new MetadataBuilder().withMetadata(fields[i].metadata());
       if (!columnMetadata.isEmpty()) metadata.withMetadata(Metadata.fromJson((String) columnMetadata.get(i)));
       metadata.putString(RELATION, name).putLong(POSITION, (long) i);
-      DataType type = fields[i].dataType();
-      if (type instanceof CharType || type instanceof VarcharType) {
-        // As a table's own columns: text whose declared length the comparison rules read from here.
-        metadata.putString("__CHAR_VARCHAR_TYPE_STRING", type.catalogString());
-        type = DataTypes.StringType;
-      }
-      fields[i] = new StructField(fields[i].name(), type, fields[i].nullable(), metadata.build());
+      fields[i] = new StructField(fields[i].name(), fields[i].dataType(), fields[i].nullable(), metadata.build());
     }
     return empty(session, new StructType(fields));
   }
@@ -404,6 +459,57 @@ public class Front {
       change = rules.nextTransition(change.getInstant());
     }
     return flat;
+  }
+
+  /** Whether Spark takes a text for the name of a zone. */
+  public boolean isZone(String name) {
+    try {
+      return org.apache.spark.sql.catalyst.util.DateTimeUtils$.MODULE$.getZoneId(name) != null;
+    } catch (Exception none) {
+      return false;
+    }
+  }
+
+  /**
+   * All zones, one line for those of the same rules: their names, the first offset, steps to each change with the offset after it, and
+   * the yearly rules behind the last change; and the names that stand for another.
+   */
+  public String zoneTable() {
+    java.util.Map groups = new java.util.LinkedHashMap();
+    for (Object name : new java.util.TreeSet(java.time.ZoneId.getAvailableZoneIds())) {
+      java.time.zone.ZoneRules rules = java.time.ZoneId.of((String) name).getRules();
+      String names = (String) groups.get(rules);
+      groups.put(rules, names == null ? name : names + "," + name);
+    }
+    StringBuilder out = new StringBuilder();
+    for (Object rules : groups.keySet()) {
+      out.append(groups.get(rules)).append(' ');
+      zone(out, (java.time.zone.ZoneRules) rules);
+      out.append('\n');
+    }
+    for (Object name : java.time.ZoneId.SHORT_IDS.keySet()) {
+      out.append(name).append(" =").append(java.time.ZoneId.SHORT_IDS.get(name)).append('\n');
+    }
+    return out.toString();
+  }
+
+  private static void zone(StringBuilder out, java.time.zone.ZoneRules rules) {
+    out.append(rules.getOffset(java.time.Instant.MIN).getTotalSeconds()).append(';');
+    long last = 0;
+    for (Object item : rules.getTransitions()) {
+      java.time.zone.ZoneOffsetTransition change = (java.time.zone.ZoneOffsetTransition) item;
+      out.append(change.toEpochSecond() - last).append(' ').append(change.getOffsetAfter().getTotalSeconds()).append(' ');
+      last = change.toEpochSecond();
+    }
+    out.append(';');
+    for (Object item : rules.getTransitionRules()) {
+      java.time.zone.ZoneOffsetTransitionRule rule = (java.time.zone.ZoneOffsetTransitionRule) item;
+      out.append(rule.getMonth().getValue()).append(',').append(rule.getDayOfMonthIndicator()).append(',');
+      out.append(rule.getDayOfWeek() == null ? 0 : rule.getDayOfWeek().getValue()).append(',');
+      out.append(rule.isMidnightEndOfDay() ? 86400 : rule.getLocalTime().toSecondOfDay()).append(',');
+      out.append(rule.getTimeDefinition().ordinal()).append(',').append(rule.getStandardOffset().getTotalSeconds()).append(',');
+      out.append(rule.getOffsetBefore().getTotalSeconds()).append(',').append(rule.getOffsetAfter().getTotalSeconds()).append(' ');
+    }
   }
 
   // ---------------------------------------------------------------- running a part of a plan
@@ -681,7 +787,7 @@ public class Front {
     out.append("{\"at\":").append(met.size());
     met.add(node);
     out.append(",\"c\":");
-    text(out, node.getClass().getSimpleName());
+    text(out, nameOf(node));
     if (node.resolved()) {
       String type;
       try {
@@ -711,7 +817,7 @@ public class Front {
         return;
       }
     }
-    List children = list(node.children());
+    List children = called(node) == null ? list(node.children()) : list(((Invoke) node).arguments());
     out.append(",\"k\":[");
     for (int i = 0; i < children.size(); i++) {
       if (i > 0) out.append(',');
@@ -724,7 +830,14 @@ public class Front {
       plan(out, (LogicalPlan) ((SubqueryExpression) node).plan());
     } else if (node instanceof scala.Product && !(node instanceof Alias)) {
       out.append(",\"a\":");
-      arguments(out, (scala.Product) node, children);
+      arguments(out, called(node) == null ? (scala.Product) node : called(node), children);
+      surroundings(out, node);
+      jsonSettings(out, node);
+      if (makesMap(node)) mapSettings(out);
+      if (node instanceof SortArray && !((ArrayType) ((SortArray) node).base().dataType()).containsNull()) {
+        setting(out, "noNulls");
+      }
+      if (node instanceof ArrayAggregate && losesNulls((ArrayAggregate) node)) setting(out, "losesNulls");
     }
     out.append(",\"sql\":");
     String sql;
@@ -734,6 +847,103 @@ public class Front {
       sql = node.toString();
     }
     text(out, sql.length() > 300 ? sql.substring(0, 300) : sql);
+    out.append('}');
+  }
+
+  /** Whether a map is made of keys that may be NULL or occur twice: settings of the session say what happens then. */
+  private static boolean makesMap(Expression node) {
+    return node instanceof CreateMap || node instanceof MapFromArrays || node instanceof MapFromEntries
+        || node instanceof MapConcat || node instanceof StringToMap || node instanceof TransformKeys;
+  }
+
+  /**
+   * Whether an aggregate of an array may be given NULLs inside of a state that is declared without them. Spark writes such a state as if they
+   * were not there; fields of structs it reads as they are.
+   */
+  private static boolean losesNulls(ArrayAggregate aggregate) {
+    DataType zero = aggregate.zero().dataType();
+    DataType merged = aggregate.merge().dataType();
+    if (zero.equals(merged)) return false;
+    DataType result = aggregate.dataType();
+    boolean nested = result instanceof StructType || result instanceof ArrayType || result instanceof MapType;
+    return nested || !sameElements(zero, merged);
+  }
+
+  /** Whether arrays and maps inside of two types agree on having NULLs. */
+  private static boolean sameElements(DataType one, DataType two) {
+    if (one instanceof ArrayType && two instanceof ArrayType) {
+      return ((ArrayType) one).containsNull() == ((ArrayType) two).containsNull()
+          && sameElements(((ArrayType) one).elementType(), ((ArrayType) two).elementType());
+    }
+    if (one instanceof MapType && two instanceof MapType) {
+      return ((MapType) one).valueContainsNull() == ((MapType) two).valueContainsNull()
+          && sameElements(((MapType) one).valueType(), ((MapType) two).valueType());
+    }
+    if (one instanceof StructType && two instanceof StructType) {
+      StructField[] fields = ((StructType) one).fields();
+      StructField[] others = ((StructType) two).fields();
+      for (int i = 0; i < fields.length; i++) {
+        if (!sameElements(fields[i].dataType(), others[i].dataType())) return false;
+      }
+    }
+    return true;
+  }
+
+  /** Adds a setting that is true to the arguments that were written last. */
+  private static void setting(StringBuilder out, String name) {
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    text(out, name);
+    out.append(":true}");
+  }
+
+  /** Adds the settings of makers of maps to the arguments that were written last. */
+  private static void mapSettings(StringBuilder out) {
+    org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    out.append("\"mapKeyDedupPolicy\":");
+    text(out, conf.getConfString("spark.sql.mapKeyDedupPolicy"));
+    out.append('}');
+    if (conf.getConfString("spark.sql.legacy.disableMapKeyNormalization").equals("true")) setting(out, "rawKeys");
+  }
+
+  /** The name of an expression's class; of a call of a method the name of its class and its own. */
+  private static String nameOf(Expression node) {
+    if (node instanceof StaticInvoke) {
+      String name = ((StaticInvoke) node).objectName();
+      return name.substring(name.lastIndexOf('.') + 1) + "." + ((StaticInvoke) node).functionName();
+    }
+    if (called(node) != null) return called(node).productPrefix() + "." + ((Invoke) node).functionName();
+    return node.getClass().getSimpleName();
+  }
+
+  /** The evaluator whose method an expression calls, with the options of a function as its fields; null for other expressions. */
+  private static scala.Product called(Expression node) {
+    if (!(node instanceof Invoke) || !(((Invoke) node).targetObject() instanceof Literal)) return null;
+    Object target = ((Literal) ((Invoke) node).targetObject()).value();
+    return target instanceof scala.Product ? (scala.Product) target : null;
+  }
+
+  /** Adds what JSON depends on beside its options to the arguments that were written last: settings, and how this Java writes doubles. */
+  private static void jsonSettings(StringBuilder out, Expression node) {
+    boolean json = node instanceof JsonToStructs || node instanceof GetJsonObject || node instanceof JsonTuple || called(node) != null;
+    if (!json && !(node instanceof FormatNumber)) return;
+    out.setLength(out.length() - 1);
+    if (out.charAt(out.length() - 1) != '{') out.append(',');
+    org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+    out.append("\"java\":").append(Runtime.version().feature());
+    String[] settings = {
+        "spark.sql.columnNameOfCorruptRecord", "spark.sql.json.enablePartialResults", "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.legacy.json.allowEmptyString.enabled", "spark.sql.legacy.json.enableDateTimeParsingFallback",
+        "spark.sql.jsonGenerator.ignoreNullFields"};
+    for (int i = 0; json && i < settings.length; i++) {
+      out.append(',');
+      text(out, settings[i].substring(settings[i].lastIndexOf('.') + 1));
+      out.append(':');
+      String value = conf.getConfString(settings[i]);
+      text(out, value == null ? "" : value);
+    }
     out.append('}');
   }
 
@@ -750,6 +960,23 @@ public class Front {
     return false;
   }
 
+  /** What the value of a node depends on beside its arguments: it goes into the arguments that were written last. */
+  private static void surroundings(StringBuilder out, Expression node) {
+    if (node instanceof TimestampFormatterHelper) {
+      String policy = org.apache.spark.sql.internal.SQLConf$.MODULE$.get().legacyTimeParserPolicy().toString();
+      out.setLength(out.length() - 1);
+      if (!policy.equals("CORRECTED")) out.append(",\"timeParserPolicy\":\"").append(policy).append('"');
+      out.append(",\"java\":").append(Runtime.version().feature()).append('}');
+    } else if (node instanceof Cast && ((Cast) node).child().resolved() && isFloating(((Cast) node).child().dataType())) {
+      out.setLength(out.length() - 1);
+      out.append(",\"java\":").append(Runtime.version().feature()).append('}');
+    }
+  }
+
+  private static boolean isFloating(DataType type) {
+    return type.sameType(DataTypes.DoubleType) || type.sameType(DataTypes.FloatType);
+  }
+
   private void arguments(StringBuilder out, scala.Product product, List children) {
     out.append('{');
     boolean first = true;
@@ -760,9 +987,24 @@ public class Front {
       first = false;
       text(out, product.productElementName(i));
       out.append(':');
-      argument(out, value, children, 0);
+      if (product instanceof PivotFirst && product.productElementName(i).equals("pivotColumnValues")) {
+        pivotValues(out, (PivotFirst) product);
+      } else {
+        argument(out, value, children, 0);
+      }
     }
     out.append('}');
+  }
+
+  /** The constants of a PIVOT: {"values": [...]}, which Catalyst has as values without a type. */
+  private void pivotValues(StringBuilder out, PivotFirst pivot) {
+    out.append("{\"values\":[");
+    List values = list(pivot.pivotColumnValues());
+    for (int i = 0; i < values.size(); i++) {
+      if (i > 0) out.append(',');
+      value(out, values.get(i), pivot.pivotColumn().dataType());
+    }
+    out.append("]}");
   }
 
   private static boolean isChild(Object value, List children) {
@@ -804,6 +1046,19 @@ public class Front {
       for (int i = 0; i < items.size(); i++) {
         if (i > 0) out.append(',');
         argument(out, items.get(i), children, depth + 1);
+      }
+      out.append(']');
+    } else if (value instanceof scala.collection.Map) {
+      // The options of a function: name, value, name, value, ...
+      java.util.Map options = scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Map) value);
+      out.append('[');
+      boolean first = true;
+      for (Object name : new java.util.TreeSet(options.keySet())) {
+        if (!first) out.append(',');
+        first = false;
+        text(out, name.toString());
+        out.append(',');
+        text(out, String.valueOf(options.get(name)));
       }
       out.append(']');
     } else if (value instanceof DataType) {
@@ -871,6 +1126,13 @@ public class Front {
       org.apache.spark.unsafe.types.CalendarInterval interval = (org.apache.spark.unsafe.types.CalendarInterval) value;
       out.append('[').append(interval.months).append(',').append(interval.days).append(',')
           .append(interval.microseconds).append(']');
+    } else if (value instanceof org.apache.spark.unsafe.types.VariantVal) {
+      org.apache.spark.unsafe.types.VariantVal variant = (org.apache.spark.unsafe.types.VariantVal) value;
+      out.append('[');
+      value(out, variant.getValue(), DataTypes.BinaryType);
+      out.append(',');
+      value(out, variant.getMetadata(), DataTypes.BinaryType);
+      out.append(']');
     } else if (value instanceof Float) {
       text(out, value.toString());
     } else if (value instanceof Double || value instanceof Decimal) {

@@ -8,8 +8,9 @@ from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
-from penstock.spark.catalyst import sessions
+from penstock.spark.catalyst import meaning, sessions
 from penstock.spark.catalyst.expressions import Json, Unresolved, options, references, translate, walk
+from penstock.spark.catalyst.literals import decode
 from penstock.spark.catalyst.placed import (
     Context,
     Key,
@@ -47,6 +48,9 @@ def aggregate(context: Context, node: Json) -> Placed:
     below: set[int] = set().union(*(references(item) for item in (*grouping, *results)))
     source = context.plan(node["k"][0], None if foreign else below)
     session = sessions.session_key(grouping)
+    if session is not None and any(call["k"][0]["c"] == "PivotFirst" for call in calls):
+        # Sessions of several pivot values are merged again, and then one of several rows counts.
+        raise Unsupported("PIVOT of session windows")
     merged = source
     if session is not None and _reads_merged(grouping[session], [*calls, *foreign]):
         merged, session = _with_merged(prepare(context, source, grouping), grouping, session), None
@@ -158,6 +162,7 @@ def _with_foreign(
         "Aggregate",
         stateless=False,
         reason=f"the aggregate {', '.join(names)}",
+        meaning=meaning.of_operators([node], foreign, code=context.has_code),
     )
     if len(groups.fields) == keys:
         slots.update({call["at"]: keys + index for index, call in enumerate(foreign)})
@@ -245,6 +250,10 @@ def arguments(
     call_options = {
         key: value for key, value in options(function.get("a", {})) if key not in _INTERNAL_OPTIONS
     }
+    if function["c"] == "PivotFirst":
+        kind = function["k"][0]["t"]
+        listed = function["a"]["pivotColumnValues"]["values"]
+        call_options["pivotColumnValues"] = tuple(Literal(decode(value, kind), kind) for value in listed)
     named = constants(function)
     taken: list[Expression] = []
     order: list[tuple[int, bool, bool]] = []

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.data.types import parse
 from penstock.spark.boot import janino
 
 if TYPE_CHECKING:
@@ -71,20 +72,47 @@ def planning_session(spark: SparkSession) -> Any:
     return session
 
 
-def exclude_rules(session: Any, *, sessions: bool) -> None:
+def exclude_rules(session: Any, front: Any, *, sessions: bool) -> None:
     """Have a planning session leave out rules, besides those that the user leaves out; `sessions`: for a plan with session windows."""
     conf = session.conf()
-    wanted = [rule for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule]
+    wanted = [rule.strip() for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule.strip()]
+    if wanted:  # without some rules plans are not whole, and Spark keeps these whatever the user says
+        needed = set(front.neededRules(session))
+        wanted = [rule for rule in wanted if rule not in needed]
     rules = [rule for rule in EXCLUDED_RULES if not (sessions and rule in SESSION_RULES)]
     conf.set(_EXCLUDED, ",".join([*wanted, *rules]))
+
+
+def settings(spark: SparkSession, front: Any, session: Any, names: Iterable[str]) -> dict[str, str]:
+    """Return the values that settings have in a session; one that this Spark does not know is left out."""
+    jvm: Any = spark._jvm
+    listed = jvm.java.util.ArrayList()
+    for name in names:
+        listed.add(name)
+    return dict(front.settings(session, listed))
 
 
 def ddl(fields: Iterable[tuple[str, str, bool]]) -> str:
     """Return Spark's DDL for columns given by name, type and nullability."""
     return ", ".join(
-        f"`{name.replace('`', '``')}` {kind}{'' if nullable else ' NOT NULL'}"
+        f"{_quoted(name)} {_quoted_type(kind)}{'' if nullable else ' NOT NULL'}"
         for name, kind, nullable in fields
     )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _quoted_type(kind: str) -> str:
+    """A type whose fields may have any name."""
+    parsed = parse(kind)
+    if not parsed.inner:
+        return kind
+    inner = [_quoted_type(part) for part in parsed.inner]
+    if parsed.kind == "struct":
+        inner = [f"{_quoted(name)}:{part}" for name, part in zip(parsed.names, inner, strict=True)]
+    return f"{parsed.kind}<{','.join(inner)}>"
 
 
 def scala_list(seq: Any) -> list[Any]:

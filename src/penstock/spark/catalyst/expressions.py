@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.functions.scalars import zones
-from penstock.plan.expression import Call, Column, Expression, Literal
+from penstock.functions.scalars import array_sort, zones
+from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter
 from penstock.plan.node import Field
 from penstock.spark.catalyst.bridge import NOW
 from penstock.spark.catalyst.literals import decode
@@ -15,13 +16,14 @@ Json = Mapping[str, Any]
 _DAY = 86_400_000_000  # microseconds
 
 # What an expression may refer to: ("a", exprId) an attribute, ("s", exprId) a scalar subquery's value,
-# ("x", place) an expression that Spark evaluates -> the column's position and field.
+# ("x", place) an expression that Spark evaluates -> the column's position and field; ("l", exprId) a parameter of a lambda -> its number.
 Scope = Mapping[tuple[str, int], tuple[int, Field]]
 
 # Wrappers that say something to Spark's planner and nothing about the value.
 _TRANSPARENT = {
     "Alias",
     "KnownFloatingPointNormalized",
+    "KnownNotContainsNull",
     "KnownNotNull",
     "KnownNullable",
     "TempResolvedColumn",
@@ -47,9 +49,16 @@ def translate(node: Json, scope: Scope) -> Expression:
         if is_now(node):
             return Call("CurrentTimestamp", (), "timestamp", nullable=False)
         return _column(scope, ("s", node["id"]))
+    if name == "NamedLambdaVariable":
+        number, field = _bound(scope, ("l", node["id"]))
+        return Parameter(number, field.type, field.nullable, field.name)
+    if name == "LambdaFunction":
+        return _lambda(node, scope)
     args = tuple(translate(child, scope) for child in node.get("k", ()))
     if name == "TimestampAddInterval":
         args = (args[0], _day_time(args[1], zone=node["a"].get("timeZoneId")))
+    if name == "ArraySort":
+        args = (args[0], *array_sort.with_key(args[1]))
     return Call(name, args, node.get("t", ""), node.get("n", True), options(node.get("a", {})))
 
 
@@ -65,11 +74,35 @@ def _day_time(interval: Expression, *, zone: str | None) -> Expression:
     return Literal(days * _DAY + micros, "interval day to second")
 
 
+def _lambda(node: Json, scope: Scope) -> Lambda:
+    """A lambda: its parameters are numbered behind those of the lambdas around it."""
+    first = sum(key[0] == "l" for key in scope)
+    body, *variables = node["k"]
+    parameters = tuple(
+        Parameter(number, item["t"], item["n"], _shown(item["name"]))
+        for number, item in enumerate(variables, first)
+    )
+    bound = {
+        ("l", item["id"]): (one.number, Field(one.name, one.type, one.nullable))
+        for item, one in zip(variables, parameters, strict=True)
+    }
+    return Lambda(parameters, translate(body, {**scope, **bound}))
+
+
+def _shown(name: str) -> str:
+    """The name of a parameter; those of DataFrames have a number that differs in every process."""
+    return re.sub(r"_\d+$", "", name)
+
+
 def _column(scope: Scope, key: tuple[str, int]) -> Column:
+    index, field = _bound(scope, key)
+    return Column(index, field.type, field.nullable, field.name)
+
+
+def _bound(scope: Scope, key: tuple[str, int]) -> tuple[int, Field]:
     if key not in scope:
         raise Unresolved(f"{key}")
-    index, field = scope[key]
-    return Column(index, field.type, field.nullable, field.name)
+    return scope[key]
 
 
 def options(arguments: Json) -> tuple[tuple[str, Any], ...]:

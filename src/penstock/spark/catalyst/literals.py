@@ -17,7 +17,8 @@ def decode(value: Any, kind: str) -> Any:
     """Return the Python value of a Catalyst value of the given Spark type.
 
     Dates and timestamps that Python's types cannot hold (year 10000, negative years) stay day or microsecond numbers;
-    a struct is a dict, a map a list of pairs, an interval a number of months or microseconds.
+    a struct is a dict, a map a list of pairs, an interval a number of months or microseconds, or months, days and microseconds;
+    a time of the day is a number of nanoseconds, a VARIANT its two parts.
     """
     if value is None:
         return None
@@ -49,6 +50,8 @@ def decode(value: Any, kind: str) -> Any:
             }
         case "interval":
             return tuple(value)
+        case "variant":
+            return {"value": bytes.fromhex(value[0]), "metadata": bytes.fromhex(value[1])}
     return value
 
 

@@ -9,7 +9,8 @@ from penstock.errors import SqlError
 from penstock.functions import evaluate
 from penstock.functions.argument_order import conditional_arguments
 from penstock.plan import node as plan
-from penstock.plan.expression import Call, Column, Expression
+from penstock.plan.expression import Call, Column, Expression, Lambda
+from penstock.spark.catalyst import meaning
 from penstock.spark.catalyst.expressions import Json, Scope, is_now, translate, walk
 
 Key = tuple[str, int]
@@ -59,6 +60,7 @@ class Context:
     most_levels: int | None = None  # of a recursion
     most_rows: int | None = None
     limits: Mapping[int, int] = field(default_factory=dict)  # place of a recursion -> the LIMIT that ends it
+    has_code: bool = False  # the query is a DataFrame, whose functions in Python have no names of their own
     uses_time: bool = False
     shared: dict[int, Json] = field(default_factory=dict)  # CTE id -> its definition
     loops: dict[int, int] = field(default_factory=dict)  # recursion id -> its number in this view
@@ -131,8 +133,9 @@ def prepare(
     guards: list[int | None] = []
     for expression, guard in zip(wanted, where or [None] * len(wanted), strict=True):
         _unknown(expression, placed.scope, None, hoisted)
+        hoisted = _with_bytes_as_text(expression, hoisted)
         guards += [guard] * (len(hoisted) - len(guards))
-    return _with_spark(placed, hoisted, guards) if hoisted else placed
+    return _with_spark(context, placed, hoisted, guards) if hoisted else placed
 
 
 def single(context: Context, item: Json) -> plan.Single:
@@ -164,14 +167,39 @@ def _unknown(item: Json, scope: Scope, lazy_root: Json | None, unsupported: list
         return
     expression = translate(item, scope)
     if isinstance(expression, Call):
-        why = evaluate.reason(expression)
+        # A lambda is evaluated where its elements are: what it lacks, the function around it lacks.
+        bodies = (argument for argument in expression.args if isinstance(argument, Lambda))
+        reasons = (evaluate.reason(expression), *map(evaluate.unsupported, bodies))
+        why = next((why for why in reasons if why is not None), None)
         if why is not None:
             unsupported.append((lazy_root or item, why))
             return
     children: list[Json] = item.get("k", [])
     conditional = conditional_arguments(item["c"], [child.get("n", True) for child in children])
     for child, is_conditional in zip(children, conditional, strict=True):
-        _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
+        if child["c"] != "LambdaFunction":
+            _unknown(child, scope, (lazy_root or item) if is_conditional else lazy_root, unsupported)
+
+
+def _with_bytes_as_text(expression: Json, hoisted: list[tuple[Json, str]]) -> list[tuple[Json, str]]:
+    """Leave to Spark the whole of an expression that reads bytes as text: its functions take bytes that are no UTF-8, Arrow's do not."""
+    inside = {item["at"] for item in walk(expression)}
+    reason = next(
+        (why for item, why in hoisted if item["at"] in inside and any(map(_is_bytes_as_text, walk(item)))),
+        None,
+    )
+    if reason is None:
+        return hoisted
+    whole = expression["k"][0] if expression["c"] == "Alias" else expression
+    return [*((item, why) for item, why in hoisted if item["at"] not in inside), (whole, reason)]
+
+
+def _is_bytes_as_text(item: Json) -> bool:
+    return (
+        item["c"] == "Cast"
+        and str(item.get("t", "")).startswith("string")
+        and item["k"][0].get("t") == "binary"
+    )
 
 
 def refuse_collated(keys: Iterable[Json], what: str) -> None:
@@ -183,6 +211,7 @@ def refuse_collated(keys: Iterable[Json], what: str) -> None:
 
 def refuse_random(item: Json) -> None:
     """Refuse a function that gives another answer each time it is asked."""
+    _refuse_random_vector(item)
     if not item.get("random") or any(child.get("random") for child in item.get("k", ())):
         return
     if item["c"] in ORDERED_AGGREGATES:
@@ -201,7 +230,25 @@ def refuse_random(item: Json) -> None:
     )
 
 
-def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]) -> Placed:
+def _refuse_random_vector(item: Json) -> None:
+    """Refuse aes_encrypt with an initialization vector that Spark draws for each row, although Catalyst calls it deterministic."""
+    if item["c"] != "ExpressionImplUtils.aesEncrypt":
+        return
+    mode, vector = item["k"][2], item["k"][4]
+    without_vector = mode["c"] == "Literal" and str(mode["v"]).upper() == "ECB"
+    if without_vector or (vector["c"] == "Literal" and vector["v"]):
+        return
+    raise SqlError(
+        "the view uses aes_encrypt with a random initialization vector, which gives another answer every time; "
+        "a view must give the same rows for the same input",
+        code="SQL_NONDETERMINISTIC",
+        hint="encrypt before feeding, give a constant vector (the fifth argument), or use the mode 'ECB'",
+    )
+
+
+def _with_spark(
+    context: Context, placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]
+) -> Placed:
     unique: dict[int, tuple[Json, str]] = {item["at"]: (item, why) for item, why in hoisted}
     where = {item["at"]: guard for (item, _), guard in zip(hoisted, guards, strict=True)}
     fields = list(placed.node.fields)
@@ -219,6 +266,9 @@ def _with_spark(placed: Placed, hoisted: list[tuple[Json, str]], guards: list[in
         reason="; ".join(reasons),
         bindings=tuple(bindings),
         where=tuple(where.values()) if any(guard is not None for guard in guards) else (),
+        meaning=meaning.of_expressions(
+            [item for item, _ in unique.values()], bindings, code=context.has_code
+        ),
     )
     return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
 

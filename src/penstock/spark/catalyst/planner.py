@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SqlError, suggest
-from penstock.functions.scalars import zones
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge
+from penstock.spark.catalyst import bridge, legacy, zone_rules
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -106,13 +104,14 @@ def _optimize(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
-    bridge.exclude_rules(session, sessions=front.holdsSessions(analyzed))
+    bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
     optimized = front.optimize(session, analyzed)
     text = front.describe(session, optimized)
-    rules = _zone_rules(front, text)
-    for zone, flat in rules:
-        zones.learn(zone, flat)
-    translated = translate_plan(bridge.described(text), _settings(session))
+    described = bridge.described(text)
+    rules, table = zone_rules.needed(front, text, described)
+    legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
+    settings = replace(_settings(session), has_code=not isinstance(query, str))
+    translated = translate_plan(described, settings)
     view = plan.View(
         name,
         query if isinstance(query, str) else "",
@@ -124,6 +123,7 @@ def _optimize(
         translated.visible,
         variables,
         _metadata(front, analyzed),
+        table,
     )
     return Planned(view, statics, session, optimized)
 
@@ -135,13 +135,6 @@ def _settings(session: Any) -> Settings:
         int(conf.get("spark.sql.cteRecursionLevelLimit")),
         int(conf.get("spark.sql.cteRecursionRowLimit")),
     )
-
-
-def _zone_rules(front: Any, text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The rules of the zones that a plan names, as its JVM has them."""
-    names = dict.fromkeys(re.findall(r'"timeZoneId":"([^"]+)"', text))
-    moving = [name for name in names if zones.fixed_offset(name) is None]
-    return tuple((name, tuple(int(number) for number in front.zoneRules(name))) for name in moving)
 
 
 def _empty(front: Any, session: Any, relation: Relation) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.functions import evaluate
+from penstock.functions.generate import GENERATORS
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.spark.catalyst import literals
-from penstock.spark.catalyst.expressions import Json, reads_time, references, translate
+from penstock.spark.catalyst.expressions import Json, options, reads_time, references, translate
 from penstock.spark.catalyst.placed import (
     Context,
     Placed,
@@ -22,7 +23,6 @@ from penstock.spark.catalyst.placed import (
 )
 
 _MOST_VALUES = 100_000
-GENERATORS = {"Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"}
 
 
 def scan(node: Json, needed: set[int] | None) -> Placed:
@@ -114,7 +114,9 @@ def generate(context: Context, node: Json) -> Placed:
         child, positions = with_columns(child, [elements[index] for index in timed], names)
         for index, position in zip(timed, positions, strict=True):
             elements[index] = column(child, position)
-    call = Call(generator["c"], tuple(elements), generator.get("t", ""))
+    call = Call(
+        generator["c"], tuple(elements), generator.get("t", ""), options=options(generator.get("a", {}))
+    )
     return Placed(
         plan.Generate(fields_of(node), child.node, call, required, outer),
         attribute_keys(node),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.errors import SqlError
 from penstock.plan import node as plan
-from penstock.spark.catalyst import aggregates, filters, joins, order, recursion, relations, windows
+from penstock.spark.catalyst import aggregates, filters, joins, meaning, order, recursion, relations, windows
 from penstock.spark.catalyst.expressions import Json, is_now, nested, walk
 from penstock.spark.catalyst.placed import (
     Context,
@@ -56,6 +56,7 @@ class Settings:
     zone: str = "UTC"
     most_levels: int | None = None  # of a recursion
     most_rows: int | None = None
+    has_code: bool = False  # the query is a DataFrame
 
 
 DEFAULTS = Settings()
@@ -69,6 +70,7 @@ def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
         settings.most_levels,
         settings.most_rows,
         recursion.pushed_limits(root),
+        settings.has_code,
     )
     placed = select(_plan(context, root, None), attribute_keys(root), fields_of(root))
     query = _main(root) if root["c"] == "WithCTE" else root
@@ -136,6 +138,8 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             return recursion.reference(context, node)
         case name if name in _TRANSPARENT:
             return _plan(context, node["k"][0], needed)
+        case "Sample" if _takes_all(node):
+            return _plan(context, node["k"][0], needed)
         case "Sample":
             raise SqlError(
                 "the view takes a sample, which is another one every time",
@@ -146,6 +150,13 @@ def _translate(context: Context, node: Json, needed: set[int] | None) -> Placed:
             raise Unsupported("a correlated subquery that Catalyst could not turn into a join")
         case name:
             raise Unsupported(f"the kernel does not know the operator {name}")
+
+
+def _takes_all(node: Json) -> bool:
+    """Whether a sample is of all rows, each once, as TABLESAMPLE (100 PERCENT) is."""
+    bounds = node["a"]
+    lower, upper = float(bounds["lowerBound"]), float(bounds["upperBound"])
+    return not bounds["withReplacement"] and lower <= 0 and upper >= 1
 
 
 def _main(node: Json) -> Json:
@@ -172,6 +183,13 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         select(_plan(context, child, None), attribute_keys(child)).node for child in children
     ]
     subqueries = _subqueries(run)
+    if any(item["c"] != "ScalarSubquery" for item in subqueries):
+        # Spark would read the relations of the flow inside it, which have no rows there.
+        raise SqlError(
+            "the view has a subquery that Spark's optimizer has not turned into a join",
+            code="SQL_SUBQUERY",
+            hint="write it as a join",
+        )
     timed = any(is_now(item) for item in subqueries)
     context.uses_time |= timed
     inputs += [single(context, item) for item in subqueries if not is_now(item)]
@@ -183,17 +201,18 @@ def _recompute(context: Context, node: Json, reason: str) -> Placed:
         stateless=node["c"] == "Generate" and not _is_table_function(node) and not timed,
         reason=reason,
         cut=tuple(child["at"] for child in children) if len(run) > 1 else (),
+        meaning=meaning.of_operators(run, (), code=context.has_code),
     )
     return Placed(recomputed, attribute_keys(node))
 
 
 def _subqueries(operators: list[Json]) -> list[Json]:
-    """The scalar subqueries in the expressions of operators, each once."""
+    """The subqueries in the expressions of operators, each once."""
     by_id: dict[int, Json] = {}
     for operator in operators:
         for expression in nested(operator["a"]):
             for item in walk(expression):
-                if item["c"] == "ScalarSubquery":
+                if "plan" in item:
                     by_id.setdefault(item["id"], item)
     return list(by_id.values())
 

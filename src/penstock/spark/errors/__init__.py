@@ -7,6 +7,7 @@ who ask for it. Codes are stable: docs/reference/errors.md lists them.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,11 @@ def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
             return error
     if named:
         return _other(named[-1], question)
-    return _by_shape(chain, question, WITHOUT_NAME) or _other(_plainest(chain), question)
+    return (
+        _by_shape(chain, question, WITHOUT_NAME)
+        or _of_the_machine(chain, question)
+        or _other(_plainest(chain), question)
+    )
 
 
 def _by_shape(
@@ -107,6 +112,19 @@ def _by_shape(
             if (error := shape(fault, question)) is not None:
                 error.condition = fault.condition
                 return error
+    return None
+
+
+def _of_the_machine(chain: tuple[Fault, ...], question: Question) -> PenstockError | None:
+    """An error of the JVM itself, such as a class that cannot be initialised: its kind says more than its text."""
+    for index, fault in enumerate(chain):
+        if re.fullmatch(r"java\.lang\.\w+Error", fault.kind):
+            causes = [f"{cause.kind}: {cause.message}".rstrip(": ") for cause in chain[index:]]
+            return SqlError(
+                f"Spark failed: {', because of '.join(causes)}",
+                code="SQL_SPARK",
+                where=where(fault, question),
+            )
     return None
 
 

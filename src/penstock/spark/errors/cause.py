@@ -24,7 +24,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One Java or PySpark exception; `condition` is Spark's error class where it has one."""
+    """One Java or PySpark exception; `condition` is Spark's error class where it has one, `text` what the parser did not understand."""
 
     kind: str
     message: str
@@ -34,6 +34,7 @@ class Fault:
     spots: tuple[Spot, ...] = ()
     line: int | None = None
     column: int | None = None
+    text: str | None = None
 
 
 def faults(error: BaseException) -> tuple[Fault, ...]:
@@ -76,9 +77,10 @@ def _of_java(origin: Any) -> Fault:
     message = origin.getMessage() or ""
     if not is_instance_of(SparkContext._gateway, origin, "org.apache.spark.SparkThrowable"):
         return Fault(kind, message)
-    line = column = None
+    line = column = text = None
     if kind.endswith(".ParseException"):
         line, column = _number(origin.line()), _number(origin.startPosition())
+        text = origin.command().get() if origin.command().isDefined() else None
     return Fault(
         kind,
         message,
@@ -88,6 +90,7 @@ def _of_java(origin: Any) -> Fault:
         tuple(spot for context in origin.getQueryContext() if (spot := spot_of(context)) is not None),
         line,
         None if column is None else column + 1,
+        text,
     )
 
 

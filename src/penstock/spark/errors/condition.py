@@ -46,8 +46,9 @@ def _unknown_table(fault: Fault, question: Question) -> PenstockError:
 
 
 def _unknown_column(fault: Fault, question: Question) -> PenstockError:
-    name = plain_name(fault.parameters.get("objectName", ""))
-    proposals = names(fault.parameters.get("proposal", ""))
+    parameters = fault.parameters
+    name = plain_name(parameters.get("objectName") or parameters.get("colName", ""))
+    proposals = names(parameters.get("proposal") or parameters.get("suggestion", ""))
     hint = None
     if proposals:
         # Spark names at most five, so five may not be all.
@@ -126,9 +127,10 @@ def _syntax(fault: Fault, question: Question) -> PenstockError:
 
 def _keyword_hint(fault: Fault, question: Question) -> str | None:
     """The misspelt word is where Spark stopped, or just before it, where it passed for an alias."""
-    if question.sql is None or fault.line is None or fault.column is None:
+    text = fault.text or question.sql
+    if text is None or fault.line is None or fault.column is None:
         return None
-    lines = question.sql.split("\n")
+    lines = text.split("\n")
     before = "\n".join([*lines[: fault.line - 1], lines[fault.line - 1][: fault.column - 1]])
     here = re.match(r"\w+", lines[fault.line - 1][fault.column - 1 :])
     words = [word for word in (here[0] if here else "", *re.findall(r"\w+", before)[-1:]) if len(word) > 3]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.spark.boot import gateway
 from penstock.spark.errors import translate
 
 _OWN_FILES = str(Path(__file__).parents[2])
@@ -17,7 +18,8 @@ def translate_query_error(error: BaseException, *, sql: str | None = None) -> Pe
     """Return the penstock error for an exception that ended a streaming query or refused its start."""
     if isinstance(error, PenstockError):
         return error
-    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+    gone = gateway.is_lost(error) and gateway.death() is not None
+    if gone or type(error).__module__.startswith(("pyspark.", "py4j.")):
         return translate(error, sql=sql)
     return _error_of_function(error)
 

@@ -15,6 +15,7 @@ from penstock.errors import (
     StateError,
     suggest,
 )
+from penstock.spark.boot import gateway
 from penstock.spark.connectors import ADDITIONS, connector_for_format, connector_for_path, needs_restart
 from penstock.spark.errors.cause import Fault
 from penstock.spark.errors.wording import Question, sentence, where
@@ -119,8 +120,13 @@ def _memory(fault: Fault, question: Question) -> PenstockError | None:
             code="SPARK_RESULT_SIZE",
             hint="fetch it by its tickets (session.submit), or raise the limit in conf=",
         )
+    thrown = re.search(r"OutOfMemoryError(: [^\n]*)?", f"{fault.kind}: {fault.message}")
+    return _out_of_memory("java.lang." + (thrown[0] if thrown else "OutOfMemoryError"))
+
+
+def _out_of_memory(thrown: str, *, ended: bool = False) -> PenstockError:
     return StateError(
-        "Spark ran out of memory",
+        f"Spark ran out of memory{' and has ended' if ended else ''}: {thrown.rstrip(': ')}",
         code="SPARK_OUT_OF_MEMORY",
         hint='give it more, as in conf={"spark.driver.memory": "8g"}, or more partitions',
     )
@@ -138,8 +144,11 @@ def _gone(fault: Fault, question: Question) -> PenstockError | None:
     cut = fault.kind.endswith("Py4JError") and re.fullmatch(UNANSWERED, fault.message) is not None
     if not (lost or cut or any(words in fault.message for words in stopped)):
         return None
+    death = gateway.death() if lost or cut else None
+    if death is not None and death.out_of_memory:
+        return _out_of_memory(death.thrown or "java.lang.OutOfMemoryError", ended=True)
     return StateError(
-        "Spark has ended",
+        "Spark has ended" if death is None else f"Spark has ended: {death.manner}",
         code="SPARK_ENDED",
         hint="start a new session; if it ended by itself, look at its memory (spark.driver.memory)",
     )

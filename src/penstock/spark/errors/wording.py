@@ -28,6 +28,11 @@ class Question:
     spark: SparkSession | None = None
     spot: Spot | None = None
 
+    @property
+    def text(self) -> str:
+        """The text that Spark saw."""
+        return (self.sql or "") if self.seen is None else self.seen.sql
+
     def locate(self, offset: int) -> int:
         """The offset in the user's text of one in the text that Spark saw."""
         return offset if self.seen is None else self.seen.original(offset)
@@ -42,19 +47,29 @@ def sentence(fault: Fault) -> str:
     text = re.sub(r"^\s*\[[A-Z0-9_.]+\]\s*", "", fault.message)
     text = re.split(r"\s*SQLSTATE: |; line \d+ pos \d+", text)[0].strip()
     text = re.sub(r"\b(?:org\.apache|java|javax|scala)\.(?:\w+\.)+(?=[A-Z])", "", text.split("\n")[0])
+    text = re.sub(r"(?<=\w)#\d+L?\b", "", text)  # the numbers that Catalyst gives to columns
     return _TOLERANT.split(text)[0].strip().rstrip(".;")
 
 
 def where(fault: Fault, question: Question) -> str | None:
     """Where Spark says that the error is: in the query, a view, or a Python program."""
     if question.sql is not None and fault.line is not None and fault.column is not None:
-        lines = (question.sql if question.seen is None else question.seen.sql).split("\n")
-        offset = question.locate(sum(len(line) + 1 for line in lines[: fault.line - 1]) + fault.column - 1)
-        token = fault.parameters.get("error", "").strip("'")
-        length = len(token) if question.sql.startswith(token, offset) else 1
-        return excerpt(question.sql, min(offset, len(question.sql)), length)
+        return _misread(fault.line, fault.column, fault, question)
     spots = fault.spots or ((question.spot,) if question.spot is not None else ())
     return next((_spot(spot, question) for spot in spots), None)
+
+
+def _misread(line: int, column: int, fault: Fault, question: Question) -> str:
+    """The place at which the parser stopped: in the query, or in another text, as that of EXECUTE IMMEDIATE."""
+    assert question.sql is not None
+    own = question.text
+    text = own if fault.text is None else fault.text
+    offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+    if text.strip() == own.strip():
+        text, offset = question.sql, question.locate(offset)
+    token = fault.parameters.get("error", "").strip("'")
+    length = len(token) if text.startswith(token, offset) else 1
+    return excerpt(text, min(offset, len(text)), length)
 
 
 def _spot(spot: Spot, question: Question) -> str:
@@ -64,7 +79,14 @@ def _spot(spot: Spot, question: Question) -> str:
         return f"view {spot.view}, in {short(spot.fragment)}"
     if question.sql is None or spot.start is None or spot.stop is None:
         return short(spot.fragment)
-    start, stop = question.locate(spot.start), question.locate(spot.stop)
+    first, last = spot.start, spot.stop
+    if question.text[first : last + 1] != spot.fragment:
+        # The place is one in another text: that of EXECUTE IMMEDIATE, or the body of a function.
+        if question.text.count(spot.fragment) != 1:
+            return short(spot.fragment)
+        first = question.text.index(spot.fragment)
+        last = first + len(spot.fragment) - 1
+    start, stop = question.locate(first), question.locate(last)
     if start == 0 and stop >= len(question.sql.rstrip()) - 1:
         return short(question.sql)
     return excerpt(question.sql, start, max(1, min(stop + 1, len(question.sql)) - start))

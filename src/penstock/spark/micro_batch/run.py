@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
+from penstock.spark.boot import gateway
 from penstock.spark.micro_batch import checkpoint_lock, local_files
 from penstock.spark.run import TaggedRun
 
@@ -130,7 +131,8 @@ class SparkRun(ABC):
         self._ended.set()
         self._release()
         assert self._last_report is not None
-        self._last_report.wait(LAST_REPORT_SECONDS)
+        if error is None or not gateway.is_lost(error):  # a JVM that is gone reports no more
+            self._last_report.wait(LAST_REPORT_SECONDS)
         if self._aborted or isinstance(self._failure, Drained):
             return None
         return self._failure or error

@@ -1,0 +1,258 @@
+"""JSON: from_json, to_json, get_json_object and the smaller functions over JSON text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.data.types import Parsed, decimal_parts, kernel_type, parse
+from penstock.functions.json import convert, path, structs
+from penstock.functions.json.reader import Leniency
+from penstock.functions.scalars import zones
+from penstock.functions.scalars.base import (
+    AnsiError,
+    Columns,
+    Compiled,
+    Datum,
+    Scalar,
+    TickLike,
+    array,
+    only,
+    rows_of,
+)
+from penstock.plan.expression import Call, Literal
+
+_LENIENT = {
+    "allowcomments": "comments",
+    "allowunquotedfieldnames": "unquoted_names",
+    "allowsinglequotes": "single_quotes",
+    "allownumericleadingzeros": "leading_zeros",
+    "allownonnumericnumbers": "not_a_number",
+    "allowbackslashescapinganycharacter": "any_escape",
+    "allowunquotedcontrolchars": "control_characters",
+}
+# What says something to readers of files, or to the inference of a schema.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "multiline",
+        "samplingratio",
+        "primitivesasstring",
+        "prefersdecimal",
+        "dropfieldifallnull",
+        "compression",
+        "infertimestamp",
+    }
+)
+_DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_BLANK = "".join(map(chr, (*range(0x21), 0x7F)))
+_WHOLE = re.compile(r"[+-]?\d+")
+_FIRST_GREGORIAN = -141_427  # 1582-10-15
+
+
+def _given(call: Call) -> dict[str, str]:
+    """The options of the function, by their names in lower case."""
+    flat = call.option("options", ())
+    return {name.lower(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _setting(call: Call, name: str) -> str:
+    return str(call.option(name, ""))
+
+
+# ------------------------------------------------------------------ from_json
+
+
+def _schema_reason(kind: str) -> str | None:
+    """Why from_json does not make values of a type."""
+    parsed = parse(kind)
+    if parsed.kind == "struct":
+        if len(set(parsed.names)) < len(parsed.names):
+            return "two fields of one name"
+        return next((why for inner in parsed.inner if (why := _schema_reason(inner)) is not None), None)
+    if parsed.kind in ("array", "map"):
+        return _schema_reason(parsed.inner[-1])
+    return None if kind in convert.SIMPLE or decimal_parts(kind) is not None else kind
+
+
+def _from_json_check(call: Call) -> str | None:
+    given = _given(call)
+    for name, value in given.items():
+        if name in _LENIENT:
+            if value.lower() not in ("true", "false"):
+                return f"from_json with the option {name} = {value}"
+        elif name not in ("mode", "columnnameofcorruptrecord") and name not in _WITHOUT_EFFECT:
+            return f"from_json with the option {name}"
+    if given.get("mode", "permissive").lower() not in ("permissive", "failfast"):
+        return "from_json in a mode that Spark refuses"
+    if _setting(call, "enabled") == "true" or _setting(call, "enableDateTimeParsingFallback"):
+        return "from_json with settings of older versions"
+    if _setting(call, "timeParserPolicy") == "LEGACY":
+        return "from_json with the time parser of older versions"
+    why = _schema_reason(call.type)
+    if why is not None:
+        return f"from_json with {why}"
+    parsed = parse(call.type)
+    corrupt = _corrupt(call)
+    if dict(zip(parsed.names, parsed.inner, strict=False)).get(corrupt, "string") != "string":
+        return "from_json with a column for bad records that is no text"
+    return None
+
+
+def _corrupt(call: Call) -> str:
+    return _given(call).get("columnnameofcorruptrecord", _setting(call, "columnNameOfCorruptRecord"))
+
+
+def _civil(text: str) -> int | None:
+    match = _DATE.fullmatch(text.strip(_BLANK))
+    if match is None:
+        return None
+    year = int(match[2]) * (-1 if match[1] == "-" else 1)
+    days = zones.days_from_civil(year, int(match[3] or 1), int(match[4] or 1))
+    return days if days is not None and -(2**31) <= days < 2**31 else None
+
+
+def _date(text: str) -> int | None:
+    """Days of a text as Spark reads dates in JSON: as CAST does, or else a number of days."""
+    days = _civil(text)
+    if days is None and "GMT" in text:
+        days = _civil(text.replace("GMT", "", 1))
+    if days is not None or _WHOLE.fullmatch(text) is None:
+        return days
+    number = int(text)
+    if not -(2**31) <= number < 2**31:
+        return None
+    return number if number >= _FIRST_GREGORIAN else _from_julian(number)
+
+
+def _from_julian(days: int) -> int | None:
+    """The day of the Gregorian calendar that has the date of a day of the Julian one."""
+    shifted = days + 719_470  # since 0000-03-01 in the Julian calendar
+    era, of_era = divmod(shifted, 1461)
+    year = min((4 * of_era + 3) // 1461, 3)
+    of_year = of_era - 365 * year
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    return zones.days_from_civil(4 * era + year + (month <= 2), month, day)
+
+
+def _rules(call: Call) -> convert.Rules:
+    given = _given(call)
+    leniency = Leniency(
+        **{field: given[name].lower() == "true" for name, field in _LENIENT.items() if name in given}
+    )
+    partial = _setting(call, "enablePartialResults") != "false"
+    return convert.Rules(leniency, partial, int(call.option("java")), _date)
+
+
+def _without(parsed: Parsed, name: str) -> str:
+    fields = [
+        f"{field}:{inner}" for field, inner in zip(parsed.names, parsed.inner, strict=True) if field != name
+    ]
+    return f"struct<{','.join(fields)}>"
+
+
+def _from_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    kind = kernel_type(call.type)
+    parsed = parse(call.type)
+    corrupt = _corrupt(call)
+    has_corrupt = corrupt in parsed.names
+    converted = convert.converter(_without(parsed, corrupt) if has_corrupt else call.type, _rules(call))
+    strict = _given(call).get("mode", "").lower() == "failfast"
+
+    def twin(text: str) -> Any:
+        record = converted(text)
+        if record.bad is not None and strict:
+            raise AnsiError("a text that is no JSON of the schema", record.bad)
+        if has_corrupt and record.value is not None:
+            return {**record.value, corrupt: None if record.bad is None else text}
+        return record.value
+
+    (one,) = args
+    return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, kind)
+
+
+# ------------------------------------------------------------------ to_json
+
+
+def _to_json_check(call: Call) -> str | None:
+    for name, value in _given(call).items():
+        if name != "ignorenullfields" or value.lower() not in ("true", "false"):
+            return f"to_json with the option {name}"
+    why = structs.reason(call.args[0].type, call.option("timeZoneId"))
+    return None if why is None else f"to_json with {why}"
+
+
+def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    kind = call.args[0].type
+    skip = _given(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
+    write = structs.writer(kind, structs.Style(skip, int(call.option("java")), call.option("timeZoneId")))
+    (one,) = args
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        value = one(columns, length, tick)
+        rows = structs.plain(array(value, 1 if isinstance(value, pa.Scalar) else length)).to_pylist()
+        texts = pa.array([None if row is None else write(row) for row in rows], pa.large_string())
+        return texts[0] if isinstance(value, pa.Scalar) else texts
+
+    return run
+
+
+# ------------------------------------------------------------------ paths
+
+
+def _get_json_object(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    java = int(call.option("java"))
+    kind = pa.large_string()
+    text_of, path_of = args
+    wanted = call.args[1]
+    if isinstance(wanted, Literal):
+        steps = None if wanted.value is None else path.parse(wanted.value)
+        if steps is None:
+            return lambda columns, length, tick: pa.scalar(None, kind)
+        fixed = steps
+        return lambda columns, length, tick: rows_of(
+            call, lambda text: path.find(text, fixed, java), [text_of(columns, length, tick)], length, kind
+        )
+
+    def twin(text: str, pattern: str) -> str | None:
+        try:
+            steps = path.parse(pattern)
+        except OverflowError as error:
+            raise AnsiError(f"the index {error} is too large", "SQL_SPARK") from None
+        return None if steps is None else path.find(text, steps, java)
+
+    return lambda columns, length, tick: rows_of(
+        call, twin, [text_of(columns, length, tick), path_of(columns, length, tick)], length, kind
+    )
+
+
+def _path_check(call: Call) -> str | None:
+    wanted = call.args[1]
+    if isinstance(wanted, Literal) and wanted.value is not None:
+        try:
+            path.parse(wanted.value)
+        except OverflowError:
+            return "a path with an index beyond 64 bits"
+    return None
+
+
+def _over_text(twin: Callable[[str], Any]) -> Any:
+    def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        kind = kernel_type(call.type)
+        (one,) = args
+        return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, kind)
+
+    return build
+
+
+FUNCTIONS: dict[str, Scalar] = {
+    "JsonToStructs": Scalar(_from_json, _from_json_check),
+    "StructsToJsonEvaluator.evaluate": Scalar(_to_json, _to_json_check),
+    "GetJsonObject": Scalar(_get_json_object, _path_check),
+    "JsonExpressionUtils.lengthOfJsonArray": Scalar(_over_text(path.array_length), only("string")),
+    "JsonExpressionUtils.jsonObjectKeys": Scalar(_over_text(path.object_keys), only("string")),
+}

@@ -1,0 +1,1 @@
+"""Faults inside the JVM, on demand."""

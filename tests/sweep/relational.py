@@ -1,0 +1,275 @@
+"""Functions that make rows of rows: aggregates, generators and table functions, each as a whole query next to Spark's batch query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import penstock as ps
+from golden import canonical
+from golden.spark_answer import settings
+from penstock.plan.explain import Explanation
+from penstock.spark.errors import translate
+from sweep.call import GROUPS, Call, Table
+from sweep.outcome import Outcome, Verdict
+from sweep.scalar import COMPILED, shown
+from sweep.template import call_of
+
+# Aggregates whose answer depends on the order of rows or breaks ties by it: all rows of a group have the same values.
+BY_ORDER = frozenset(
+    {
+        *("first", "first_value", "last", "last_value", "any_value", "mode", "max_by", "min_by"),
+        *("approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric"),
+    }
+)
+# What makes answers comparable that are the same in another order.
+SORTED = {
+    **dict.fromkeys(("collect_list", "collect_set", "array_agg"), "sort_array({})"),
+    **dict.fromkeys(("listagg", "string_agg"), "sort_array(split(CAST({} AS STRING), ''))"),
+}
+RELATION = "sweep_table"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query over `RELATION` for some calls; `columns` says how many of its columns each call has."""
+
+    calls: tuple[Call, ...]
+    sql: str
+    table: Table
+    loose: bool  # doubles are compared within tolerance
+
+
+def aggregates(
+    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], *, rows: int, full: bool
+) -> Iterator[Outcome]:
+    """Compare the calls of one aggregate function, with groups and FILTER, and with DISTINCT where Spark takes it."""
+    name = calls[0].function
+    table = Table(rows, constants, tame=True, by_group=name in BY_ORDER)
+    texts = {call: table.text(call) for call in calls}
+    with settings(session.spark, COMPILED):
+        _show(session, table.rows(), table)
+        filtered = {
+            text: _analyses(session, _filtered(texts[call]))
+            for call in calls
+            for text in [call.template.text]
+        }
+
+        def grouped(some: Sequence[Call]) -> str:
+            items = [f"{_item(call, texts[call])} AS a{index}" for index, call in enumerate(some)]
+            items += [
+                f"{_item(call, _filtered(texts[call]))} AS b{index}"
+                for index, call in enumerate(some)
+                if filtered[call.template.text]
+            ]
+            return f"SELECT g, {', '.join(items)} FROM {RELATION} GROUP BY g"
+
+        yield from _compared(session, Query(tuple(calls), grouped(calls), table, True), grouped)
+        for call in calls if full else calls[:1]:
+            distinct = _distinct(texts[call], name)
+            if distinct and _analyses(session, distinct):
+                sql = f"SELECT {_item(call, distinct)} AS a FROM {RELATION}"
+                yield from _compared(session, Query((call,), sql, table, True), None)
+
+
+def _item(call: Call, text: str) -> str:
+    return shown(call.type, SORTED.get(call.function, "{}").format(text))
+
+
+def _filtered(text: str) -> str:
+    """The aggregate with a FILTER; what stands around it stays outside."""
+    return f"{text} FILTER (WHERE id % 3 <> 0)" if text.endswith(")") else text
+
+
+def _distinct(text: str, name: str) -> str | None:
+    """The aggregate with DISTINCT, None where there is no such call in the text."""
+    span = call_of(text, name)
+    if span is None or text[span[0] : span[1]].upper().startswith("DISTINCT"):
+        return None
+    return f"{text[: span[0]]}DISTINCT {text[span[0] :]}"
+
+
+def generators(
+    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], *, rows: int
+) -> Iterator[Outcome]:
+    """Compare generators: in the SELECT list, and as LATERAL VIEW OUTER."""
+    with settings(session.spark, COMPILED):
+        for call in calls:
+            table = Table(rows, constants)
+            text = table.text(call)
+            for sql in (
+                f"SELECT id, {text} FROM {RELATION}",
+                f"SELECT id, x.* FROM {RELATION} LATERAL VIEW OUTER {text} x",
+            ):
+                _show(session, table.rows(), table)
+                if _accepted(session, sql):
+                    yield from _compared(session, Query((call,), sql, table, False), None)
+
+
+def tables(session: ps.Session, calls: Sequence[tuple[Call, str]], *, rows: int) -> Iterator[Outcome]:
+    """Compare whole queries with table functions."""
+    with settings(session.spark, COMPILED):
+        for call, sql in calls:
+            table = Table(rows, {})
+            table.text(call)
+            yield from _compared(session, Query((call,), sql, table, False), None)
+
+
+def _analyses(session: ps.Session, item: str) -> bool:
+    return _accepted(session, f"SELECT {item} FROM {RELATION}")
+
+
+def _accepted(session: ps.Session, sql: str) -> bool:
+    try:
+        session.spark.sql(sql)
+    except Exception:
+        return False
+    return True
+
+
+def _show(session: ps.Session, rows: pa.Table, table: Table) -> None:
+    session.spark.createDataFrame(rows, schema=table.ddl()).createOrReplaceTempView(RELATION)
+
+
+def _batch(session: ps.Session, query: Query, rows: pa.Table) -> pa.Table | ps.PenstockError:
+    _show(session, rows, query.table)
+    try:
+        return session.spark.sql(query.sql).toArrow()
+    except Exception as error:
+        return translate(error)
+
+
+def _compared(session: ps.Session, query: Query, again: Any) -> Iterator[Outcome]:
+    rows = query.table.rows()
+    want = _batch(session, query, rows)
+    if isinstance(want, ps.PenstockError):
+        if len(query.calls) > 1:
+            for call in query.calls:
+                yield from _compared(session, Query((call,), again([call]), query.table, query.loose), again)
+            return
+        yield _raising(session, query, rows, want)
+        return
+    flow = ps.IncrementalFlow(session)
+    flow.register_source(RELATION, query.table.ddl())
+    try:
+        explanation = flow.register_view("v", query.sql)
+    except Exception as error:
+        if len(query.calls) > 1:
+            for call in query.calls:
+                yield from _compared(session, Query((call,), again([call]), query.table, query.loose), again)
+        else:
+            yield refusal(query.calls[0], error)
+        return
+    explained = dict.fromkeys(query.calls, explanation)
+    if len(query.calls) > 1 and explanation.tier != "kernel":
+        for call in query.calls:
+            explained[call] = flow.register_view("alone", again([call]))
+            flow.drop_view("alone")
+    detail = _played(flow, query, rows, want)
+    if detail and len(query.calls) > 1:
+        for call in query.calls:
+            yield from _compared(session, Query((call,), again([call]), query.table, query.loose), again)
+        return
+    for call, found in explained.items():
+        verdict: Verdict = "WRONG" if detail else "right"
+        yield Outcome(call, found.tier, verdict, _reason(found), detail=detail or "")
+
+
+def _reason(explanation: Explanation) -> str:
+    return "; ".join(dict.fromkeys(line.reason for line in explanation.operators if line.reason))
+
+
+def refusal(call: Call, error: Exception) -> Outcome:
+    """The outcome of a view that was not accepted."""
+    if isinstance(error, ps.PenstockError) and not isinstance(error, ps.InternalError):
+        return Outcome(call, "", "refused", error.message.split("\n")[0], error.code)
+    return Outcome(call, "", "WRONG", detail=f"registration: {error!r}"[:400])
+
+
+def _played(flow: ps.IncrementalFlow, query: Query, rows: pa.Table, want: pa.Table) -> str | None:
+    """Feed the rows in three ticks, with noise that comes and goes; return what differs from Spark's answer."""
+    half = rows.num_rows // 2
+    noise = rows.slice(half, 9)
+    noise = noise.set_column(
+        0, noise.schema.field(0), pc.add(noise.column(0), pa.scalar(100_000, pa.int32()))
+    )
+    noise = noise.set_column(1, noise.schema.field(1), pa.array([99] * noise.num_rows, pa.int32()))
+    strays = rows.slice(half, 4)
+    strays = strays.set_column(
+        0, strays.schema.field(0), pc.add(strays.column(0), pa.scalar(200_000, pa.int32()))
+    )
+    try:
+        for tick in (
+            [(rows.slice(0, half), 1), (noise, 1), (strays, 1)],
+            [(noise, -1), (rows.slice(half), 1)],
+            [(strays, -1)],
+        ):
+            parts = [
+                part.append_column("_weight", pa.array([weight] * part.num_rows, pa.int64()))
+                for part, weight in tick
+            ]
+            joined = pa.concat_tables(parts)
+            if joined.num_rows:
+                flow.feed(RELATION, ps.DeltaBatch.weighted(joined))
+            flow.step()
+        got = flow.snapshot("v")
+    except Exception as error:
+        return f"{query.sql}: the view raises {error!r}"[:600]
+    if canonical.schema(got.schema) != canonical.schema(want.schema):
+        return f"{query.sql}: schema {canonical.schema(got.schema)}, Spark {canonical.schema(want.schema)}"
+    loose = tuple(
+        index for index, field in enumerate(want.schema) if query.loose and pa.types.is_floating(field.type)
+    )
+    ours, theirs = canonical.rows(got), canonical.rows(want)
+    if canonical.close(ours, theirs, loose):
+        return None
+    apart = next(
+        ((one, other) for one, other in zip(ours, theirs, strict=False) if one != other),
+        (len(ours), len(theirs)),
+    )
+    return f"{query.sql}: view {apart[0]}, Spark {apart[1]}"
+
+
+def _raising(session: ps.Session, query: Query, rows: pa.Table, error: ps.PenstockError) -> Outcome:
+    """A call that raises over all rows: compared over the groups that are fine, then with one that is not."""
+    call = query.calls[0]
+    keys = rows.column("g").to_pylist()
+    parts = {group: rows.filter(pa.array([key == group for key in keys])) for group in range(GROUPS)}
+    answers = {group: _batch(session, query, part) for group, part in parts.items()}
+    bad = {group: answer for group, answer in answers.items() if isinstance(answer, ps.PenstockError)}
+    flow = ps.IncrementalFlow(session)
+    flow.register_source(RELATION, query.table.ddl())
+    try:
+        explanation = flow.register_view("v", query.sql)
+    except Exception as refused:
+        code = refused.code if isinstance(refused, ps.PenstockError) else ""
+        return (
+            Outcome(call, "", "right", "", code, "raises as in Spark")
+            if code == error.code
+            else refusal(call, refused)
+        )
+    reason = _reason(explanation)
+    good = rows.filter(pa.array([key not in bad for key in keys]))
+    want = _batch(session, query, good)
+    if isinstance(want, ps.PenstockError):
+        return Outcome(
+            call, explanation.tier, "WRONG", reason, detail=f"{query.sql}: Spark raises for all rows: {want}"
+        )
+    detail = _played(flow, query, good, want)
+    if detail is None and bad:
+        group, expected = next(iter(bad.items()))
+        try:
+            flow.feed(RELATION, ps.DeltaBatch.inserts(parts[group]))
+            flow.step()
+            got = "nothing"
+        except ps.PenstockError as raised:
+            got = raised.code
+        if got != expected.code:
+            detail = f"{query.sql}: view raises {got}, Spark {expected.code} for {parts[group].to_pylist()}"[
+                :800
+            ]
+    return Outcome(call, explanation.tier, "WRONG" if detail else "right", reason, detail=detail or "")
