@@ -84,3 +84,74 @@ def test_a_power_cut_at_any_write_loses_nothing_that_has_returned(remains: float
             if not disk.dead:
                 return
     raise AssertionError("the scenario makes more calls than that")
+
+
+def test_a_directory_is_open_once_and_takes_nothing_after_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "flow"
+    flow = ps.IncrementalFlow(path=path)
+    flow.register_source("rows", "k BIGINT")
+    flow.tick("rows", [{"k": 1}])
+    with pytest.raises(ps.StateError, match="is open in process") as refused:
+        ps.IncrementalFlow(path=path)
+    assert refused.value.code == "FLOW_OPEN"
+    flow.close()
+    flow.close()
+    with pytest.raises(ps.StateError, match="closed") as refused:
+        flow.tick("rows", [{"k": 2}])
+    assert refused.value.code == "FLOW_CLOSED"
+    with ps.IncrementalFlow(path=path) as again:
+        assert again.snapshot("rows").to_pylist() == [{"k": 1}]
+
+
+def _code_of(holds: Callable[[], bool]) -> str | None:
+    """The code of the error that a statement raises; None when it holds."""
+    try:
+        assert holds()
+    except ps.StateError as error:
+        return error.code
+    return None
+
+
+def test_rows_that_a_checkpoint_holds_are_refused_when_a_byte_of_them_changes(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    flow = opened()
+    for action in actions():
+        action(flow)
+    flow.checkpoint(path)
+    data, manifest = path / "data-000001.bin", path / "checkpoint-000001.json"
+    for file in (data, manifest):
+        content = file.read_bytes()
+        for at in range(0, len(content), 97):
+            file.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            # A byte between two arrays is nobody's.
+            assert _code_of(lambda: answers(ps.IncrementalFlow.load(path)) == answers(flow)) in (
+                None,
+                "STATE_CHECKPOINT_DAMAGED",
+                "STATE_CHECKPOINT_VERSION",
+            )
+        file.write_bytes(content[:-1])
+        with pytest.raises(ps.StateError) as refused:
+            ps.IncrementalFlow.load(path)
+        assert refused.value.code == "STATE_CHECKPOINT_DAMAGED"
+        file.write_bytes(content)
+    assert answers(ps.IncrementalFlow.load(path)) == answers(flow)
+
+
+def test_a_restore_leaves_nothing_of_the_flow_before(tmp_path: Path) -> None:
+    saved, live = opened(), opened(tmp_path / "flow")
+    for action in actions():
+        action(saved)
+    saved.checkpoint(tmp_path / "checkpoint")
+    live.register_source("others", "k BIGINT")
+    live.tick("others", [{"k": 1}])
+    live.restore(tmp_path / "checkpoint")
+    assert answers(live) == answers(saved)
+    for flow in (saved, live):
+        tick(flow, [(0, 1, 1, False), (1, 2, 0, True)])
+    assert answers(live) == answers(saved)
+    live.close()
+    again = opened(tmp_path / "flow")
+    assert answers(again) == answers(saved)
+    with pytest.raises(ps.StateError) as refused:
+        saved.restore(tmp_path / "nothing")
+    assert refused.value.code == "STATE_NO_CHECKPOINT"

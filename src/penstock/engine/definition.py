@@ -36,12 +36,7 @@ def dumps(graph: Graph, name: str | None) -> str:
     """Return the definition of a flow; StateError when a view cannot be made again without its Python code."""
     views = [entry.view for entry in graph.views.values()]
     for view in views:
-        if not view.sql and (view.statics or any(spark_parts(view.root))):
-            raise StateError(
-                f"view '{view.name}' was made of a DataFrame and needs Spark in its ticks; no text says how to ask for it again",
-                code="FLOW_NOT_SAVABLE",
-                hint="register it by SQL",
-            )
+        require_savable(view)
     saved = {
         "version": VERSION,
         "name": name,
@@ -50,6 +45,16 @@ def dumps(graph: Graph, name: str | None) -> str:
         "on_error": {name: entry.on_error for name, entry in graph.views.items()},
     }
     return json.dumps(saved, allow_nan=False, separators=(",", ":"))
+
+
+def require_savable(view: plan.View) -> None:
+    """StateError when a view cannot be made again without its Python code."""
+    if not view.sql and (view.statics or any(spark_parts(view.root))):
+        raise StateError(
+            f"view '{view.name}' was made of a DataFrame and needs Spark in its ticks; no text says how to ask for it again",
+            code="FLOW_NOT_SAVABLE",
+            hint="register it by SQL",
+        )
 
 
 def loads(text: str) -> Definition:

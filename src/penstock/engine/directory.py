@@ -49,6 +49,7 @@ class FlowDirectory:
         self._log = RecordLog(path / "log", files=self._files)
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
+        self._closed = False
         self._sync = None if sync_ms is None else _PeriodicSync(self._log, sync_ms)
         self.error: BaseException | None = None
         """Why the last checkpoint could not be written."""
@@ -69,6 +70,13 @@ class FlowDirectory:
 
     def append(self, event: Event) -> None:
         """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
+        if self._closed:
+            raise StateError(
+                "the flow is closed",
+                code="FLOW_CLOSED",
+                hint="open its directory again",
+                where=str(self.path),
+            )
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
 
@@ -78,8 +86,15 @@ class FlowDirectory:
         return self._log.size() >= self._checkpoint_every and not is_writing
 
     def checkpoint(self, graph: Graph, name: str | None) -> None:
-        """Take a checkpoint of the flow as it is now; called between ticks, and written while ticks go on."""
-        staged = self.checkpoints.stage(graph, name, log=self._log.rotate())
+        """Take a checkpoint of the flow as it is now; called between ticks, and written while ticks go on.
+
+        A checkpoint that fails is tried again when the log has grown as much once more: the log has everything.
+        """
+        try:
+            staged = self.checkpoints.stage(graph, name, log=self._log.rotate())
+        except Exception as error:
+            self._failed(error)
+            return
         self._writing = threading.Thread(target=self._write, args=(staged,), name="penstock-checkpoint")
         self._writing.start()
 
@@ -89,9 +104,11 @@ class FlowDirectory:
             self.checkpoints.write(staged, keep=KEEP)
             self._log.drop_before(self.checkpoints.oldest()["log"])
         except BaseException as error:
-            # The log has everything: the next checkpoint is tried when it has grown again.
-            self.error = error
-            LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self.error = error
+        LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
 
     def replace(self, graph: Graph, name: str | None) -> None:
         """Let the directory hold another flow; on an error it holds the one of before."""
@@ -108,7 +125,10 @@ class FlowDirectory:
 
     def close(self) -> None:
         """Finish what is being written, and let others open the directory."""
+        if self._closed:
+            return
         self.wait()
+        self._closed = True
         if self._sync is not None:
             self._sync.close()
         try:

@@ -91,9 +91,7 @@ class IncrementalFlow:
         self._lock = RLock()
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
-        self._checkpoints: dict[
-            Path, FlowCheckpoints
-        ] = {}  # by the folders of checkpoints that users have asked for
+        self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
@@ -590,6 +588,8 @@ class IncrementalFlow:
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         micros, view = self._now(), prepared.view
+        if self._directory is not None:
+            definition.require_savable(view)
         registration.install(self._graph, replace(prepared, on_error=on_error), micros)
         try:
             statics = tuple((entry.spec.name, rows) for entry, rows in prepared.statics)

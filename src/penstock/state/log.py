@@ -277,8 +277,16 @@ class RecordLog:
         return self._handle
 
     def _begin_segment(self) -> None:
-        self._handle = self._files.create(self._path(self.next))
-        self._files.sync_folder(self._folder)
+        path = self._path(self.next)
+        handle = self._files.create(path)
+        try:
+            self._files.sync_folder(self._folder)
+        except BaseException:
+            # The segment before goes on, so none may be there that begins with its next record.
+            self._files.close(handle)
+            self._files.remove(path)
+            raise
+        self._handle = handle
         self._starts.append(self.next)
         self._size = 0
 
