@@ -178,7 +178,7 @@ class ImageWriter:
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     plain = np.ascontiguousarray(array)
-    return memoryview(plain.reshape(-1).view(np.uint8)) if plain.size else memoryview(b"")
+    return plain.reshape(-1).view(np.uint8).data if plain.size else memoryview(b"")
 
 
 def extents(described: Json) -> Iterator[Json]:
