@@ -1,4 +1,7 @@
-"""What came of a call: the tier that computes it and whether the view's answer is Spark's."""
+"""What came of a call: the tier that computes it and whether the view's answer is Spark's.
+
+"by order": Spark's own answer is another one when the same rows come in another order, so that no view can have it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Literal
 
 from sweep.call import Call
 
-Verdict = Literal["right", "refused", "WRONG"]
+Verdict = Literal["right", "by order", "refused", "WRONG"]
 
 
 @dataclass(frozen=True, slots=True)

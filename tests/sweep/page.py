@@ -14,7 +14,7 @@ ticks with deletes, next to Spark's batch query over the same rows. This page is
 runs the sweep again and fails when an answer is not Spark's, to the bit and to the error, or when the page is not current.
 
 - **tier**: who computes it, [as `explain` shows](kernel.md), with the reason when that is not the kernel; by the types of the arguments where it depends on them.
-- **answer**: *right*, or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong.
+- **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong.
 """
 _TITLES = {
     "agg_funcs": "Aggregate functions",
@@ -104,6 +104,12 @@ def _answers(outcomes: list[Outcome]) -> str:
         f"refused{f' for {_kinds(some)}' if len(some) < len(outcomes) and _kinds(some) else ''}: `{code}`, {_cell(reason)}"
         for (code, reason), some in refused.items()
     ]
+    by_order = [outcome for outcome in outcomes if outcome.verdict == "by order"]
+    if by_order:
+        shown.insert(
+            0,
+            f"by order{f' for {_kinds(by_order)}' if len(by_order) < len(outcomes) and _kinds(by_order) else ''}",
+        )
     if any(outcome.verdict == "right" for outcome in outcomes):
         shown.insert(0, "right")
     if any(outcome.verdict == "WRONG" for outcome in outcomes):

@@ -279,7 +279,8 @@ def _combinations(own: list[str]) -> list[tuple[str, ...]]:
 def _chosen(typed: list[Typed]) -> list[Typed]:
     """The calls that are kept: fewest casts first, and first those that have a kind in a slot where none had it before."""
     ranked = sorted(typed, key=lambda one: (one.answer.casts, one.place))
-    fresh, seen = [], set()
+    fresh: list[Typed] = []
+    seen: set[tuple[str, int, str]] = set()
     for one in ranked:
         new = {(one.template.text, place, slot.type) for place, slot in enumerate(one.template.slots)} - seen
         if new:

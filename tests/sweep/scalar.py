@@ -332,8 +332,8 @@ class _Comparison:
                 yield from apart.outcomes()
             else:
                 subject = view.subjects[0]
-                detail = f"the view raises {suspended.code} where Spark answers: {suspended.message[:300]}"
-                yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, suspended.code, detail)
+                raised = f"the view raises {suspended.code} where Spark answers: {suspended.message[:300]}"
+                yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, suspended.code, raised)
             return
         got = flow.snapshot(view.name)
         numbers = self._last(view)
