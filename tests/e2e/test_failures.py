@@ -238,12 +238,15 @@ with ps.Session.embedded(master="local[2]") as session:
 def test_a_jvm_that_ends_before_spark_is_up_is_heard(tmp_path: Path) -> None:
     run(
         """
-def kill():
-    while not (gateway._living and gateway._living[0].gateway is not None):
-        time.sleep(0.001)
-    os.kill(jvm(), signal.SIGKILL)
+from penstock.spark.boot import pyspark_session
 
-threading.Thread(target=kill).start()
+make = pyspark_session.session
+
+def killed(running, conf):
+    os.kill(running.process.pid, signal.SIGKILL)
+    return make(running, conf)
+
+pyspark_session.session = killed
 with pytest.raises(ps.PenstockError) as info:
     ps.Session.embedded(master="local[2]")
 assert info.value.code == "JVM_START", info.value

@@ -32,8 +32,8 @@ def _columns(source: node.Node, **values: list[Any]) -> list[pa.Array]:
 @pytest.mark.smoke
 def test_expressions_over_a_delta(spark: SparkSession) -> None:
     sql = (
-        "SELECT cosh(x) AS p, date_format(ts, 'EEEE') AS q, transform(arr, z -> z + cast(sign(cosh(z)) AS INT)) AS r, from_csv(s, 'a INT').a AS j, "
-        "months_between(now(), ts) AS m, a FROM t"
+        "SELECT cosh(x) AS p, sentences(date_format(ts, 'EEEE')) AS q, transform(arr, z -> z + cast(sign(cosh(z)) AS INT)) AS r, "
+        "from_csv(s, 'a INT').a AS j, sinh(months_between(now(), ts)) AS m, a FROM t"
     )
     fragments, fragment = _fragment(spark, sql)
     columns = _columns(
@@ -51,7 +51,7 @@ def test_expressions_over_a_delta(spark: SparkSession) -> None:
     ]
     assert {repr(column.to_pylist()) for column in found} == {
         "[1.0, None]",
-        "['Wednesday', None]",
+        "[[['Wednesday']], None]",
         "[[2, None], None]",
         "[{'a': 7}, None]",
         "[0.0, None]",

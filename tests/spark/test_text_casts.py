@@ -228,8 +228,6 @@ def test_numbers_become_text_and_moments(spark: SparkSession, ansi: str) -> None
             )
             == {}
         )
-        binary = {"a": ("binary", [None, b"", b"abc", "äß".encode(), b"1"])}
-        assert wrong(spark, binary, ["CAST(a AS string)"]) == {}
 
 
 def test_intervals_become_text(spark: SparkSession) -> None:

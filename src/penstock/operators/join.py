@@ -14,12 +14,17 @@ the cost is the delta times the data. A self join reads both versions from one a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.data.column_view import true_mask
+from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
+from penstock.errors import DataError
 from penstock.operators.base import Operator
 from penstock.operators.matching import Matcher, Residual
 from penstock.operators.presence import Presence
@@ -79,14 +84,28 @@ class Join(Operator):
 
     def _inner(self, tick: Tick, *, filling: bool) -> list[Delta]:
         matcher = self._matcher
-        left, right = matcher.own, matcher.other
-        mirrored = matcher.mirrored()
+        left, right, mirrored = matcher.own, matcher.other, matcher.mirrored()
         if filling and left.after().entries <= right.after().entries:
             return [matcher.joined(run, right.after(), tick) for run in left.changed(filling=True)]
         if filling:
             return [mirrored.joined(run, left.after(), tick) for run in right.changed(filling=True)]
+        try:
+            return self._changed(matcher, tick)
+        except DataError:
+            if matcher.residual is None:
+                raise
+            return [self._changed_alive(matcher.residual, tick)]
+
+    def _changed(self, matcher: Matcher, tick: Tick) -> list[Delta]:
+        left, right, mirrored = matcher.own, matcher.other, matcher.mirrored()
         parts = [matcher.joined(run, right.before(), tick) for run in left.changed(filling=False)]
         return parts + [mirrored.joined(run, left.after(), tick) for run in right.changed(filling=False)]
+
+    def _changed_alive(self, residual: Residual, tick: Tick) -> Delta:
+        """The same without asking the condition for a pair that comes and goes in the tick."""
+        parts = self._changed(replace(self._matcher, residual=None), tick)
+        pairs = consolidate(concat(parts))
+        return pairs.take(np.flatnonzero(true_mask(residual(pairs.columns, tick))))
 
 
 def _padded(rows: Delta, types: Sequence[pa.DataType], *, at_end: bool) -> Delta:

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from penstock.data.arrays import Bools
 from penstock.data.column_view import gather, join_pieces, null_mask, true_mask
-from penstock.data.delta import Delta, Weights
-from penstock.data.hashing import Hashes
+from penstock.data.delta import Delta, Weights, concat_columns
+from penstock.data.equality import group_rows
+from penstock.data.hashing import Hashes, hash_rows
 from penstock.data.tick import Tick
+from penstock.errors import DataError
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
 from penstock.state.spine import Match, Reader, collect
@@ -63,18 +65,52 @@ class Matcher:
 
         `words` are those of the delta's rows when they are the rows of a run of the own side.
         """
-        for match in self._candidates(delta, reader, words):
-            if self.residual is None:
-                yield match
-                continue
-            own = gather(delta.columns, match.left)
-            other = [view.gather(match.right) for view in match.run.views]
-            columns = (*own, *other) if self.own_is_left else (*other, *own)
-            passed = true_mask(self.residual(columns, tick))
+        if self.residual is None:
+            yield from self._candidates(delta, reader, words)
+            return
+        try:
+            matches = [
+                (match, self._passed(delta, match, tick)) for match in self._candidates(delta, reader, words)
+            ]
+        except DataError:
+            matches = self._passed_alive(delta, list(self._candidates(delta, reader, words)), tick)
+        for match, passed in matches:
             if passed.all():
                 yield match
             elif passed.any():
                 yield Match(match.left[passed], match.run, match.right[passed])
+
+    def _passed(self, delta: Delta, match: Match, tick: Tick) -> Bools:
+        """For which pairs the residual condition is TRUE."""
+        other = [view.gather(match.right) for view in match.run.views]
+        return self._condition(gather(delta.columns, match.left), other, tick)
+
+    def _condition(self, own: Sequence[pa.Array], other: Sequence[pa.Array], tick: Tick) -> Bools:
+        assert self.residual is not None
+        columns = (*own, *other) if self.own_is_left else (*other, *own)
+        return true_mask(self.residual(columns, tick))
+
+    def _passed_alive(
+        self, delta: Delta, candidates: Sequence[Match], tick: Tick
+    ) -> list[tuple[Match, Bools]]:
+        """The same, asked only for pairs with a row that is there: a deleted one is in one run, and taken back in another."""
+        left = np.concatenate([match.left for match in candidates])
+        weights = np.concatenate([match.run.weights.take(match.right) for match in candidates])
+        other = [
+            concat_columns([match.run.views[at].gather(match.right) for match in candidates])
+            for at in range(len(self.other.types))
+        ]
+        pairs = [pa.array(left), *other]
+        order, starts = group_rows(hash_rows(pairs, len(left)), pairs, as_rows=True)
+        sums = np.add.reduceat(weights[order], starts, dtype=np.int64)
+        alive = np.empty(len(left), np.bool_)
+        alive[order] = np.repeat(sums != 0, np.diff(np.append(starts, len(left))))
+        at = np.flatnonzero(alive)
+        passed = np.zeros(len(left), np.bool_)
+        if len(at):
+            passed[at] = self._condition(gather(delta.columns, left[at]), gather(other, at), tick)
+        ends = np.cumsum([len(match.left) for match in candidates])
+        return list(zip(candidates, np.split(passed, ends[:-1]), strict=True))
 
     def joined(self, run: Run, reader: Reader, tick: Tick) -> Delta:
         """The rows of a run of the own side with those that they match: left columns, then right columns."""

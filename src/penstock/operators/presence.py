@@ -11,13 +11,15 @@ m is counted for the touched rows: the cost is the delta times the rows per key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from penstock.data.arrays import Bools, Positions
-from penstock.data.delta import Delta, Weights
+from penstock.data.consolidate import consolidate
+from penstock.data.delta import Delta, Weights, concat, empty
 from penstock.data.tick import Tick
+from penstock.errors import DataError
 from penstock.operators.matching import Matcher
 from penstock.state.run import Run
 from penstock.state.spine import collect
@@ -32,6 +34,47 @@ class Presence:
 
     def change(self, own: Delta, other: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
         """The change for these changes of the two sides; `filling` says that both were empty before."""
+        try:
+            return self._change(own, other, tick, filling=filling)
+        except DataError:
+            if self.matcher.residual is None or filling:
+                raise
+            return self._change_alive(own, other, tick)
+
+    def _change_alive(self, own: Delta, other: Delta, tick: Tick) -> list[Delta]:
+        """The same, asking the condition only for pairs that are there before the tick, or after it.
+
+        d = A_ins*[c+ > 0] - A_del*[c- > 0] + A_kept*([c+ > 0] - [c- > 0])
+        """
+        matcher = self.matcher
+        before, after = matcher.other.before(), matcher.other.after()
+        own = consolidate(own)
+        parts = []
+        for rows, reader in ((own.weights > 0, after), (own.weights < 0, before)):
+            changed = own.take(np.flatnonzero(rows))
+            has_match = matcher.counts(changed, reader, tick) > 0
+            parts.append(changed.take(np.flatnonzero(has_match == self.wanted)))
+        kept = self._kept(own, other, tick)
+        signs = np.sign(matcher.counts(kept, after, tick)) - np.sign(matcher.counts(kept, before, tick))
+        flips = kept.take(np.flatnonzero(signs))
+        signs = signs[signs != 0]
+        parts.append(Delta(flips.columns, flips.weights * (signs if self.wanted else -signs)))
+        return [part for part in parts if len(part)]
+
+    def _kept(self, own: Delta, other: Delta, tick: Tick) -> Delta:
+        """The own rows with a key among the other side's changes that were there before and stay."""
+        plain = replace(self.matcher.mirrored(), residual=None)
+        touched: dict[int, tuple[Run, list[Positions]]] = {}
+        for match in plain.matches(other, self.matcher.own.before(), tick):
+            touched.setdefault(match.run.name, (match.run, []))[1].append(match.right)
+        rows = [run.take(np.unique(np.concatenate(positions))) for run, positions in touched.values()]
+        if not rows:
+            return empty(self.matcher.own.types)
+        deleted = own.take(np.flatnonzero(own.weights < 0))
+        kept = consolidate(concat([*rows, deleted]))
+        return kept.take(np.flatnonzero(kept.weights > 0))
+
+    def _change(self, own: Delta, other: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
         parts = []
         if len(own):
             chosen = np.flatnonzero(self._has_match(own, tick) == self.wanted)

@@ -42,7 +42,6 @@ def test_a_cast_that_the_setting_does_not_concern_stays_in_the_kernel() -> None:
     [
         ("PercentileDisc", "legacyCalculation", False),
         ("StddevSamp", "nullOnDivideByZero", True),
-        ("ArrayExists", "followThreeValuedLogic", True),
     ],
 )
 def test_a_flag_that_the_kernel_does_not_have(function: str, flag: str, known: bool) -> None:

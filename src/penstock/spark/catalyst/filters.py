@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from penstock.functions.argument_order import NEVER_RAISE, may_raise
+from penstock.functions.argument_order import DIVISIONS, NEVER_RAISE, NULL_INTOLERANT, may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Column, conjunction
 from penstock.spark.catalyst.expressions import Json, conjuncts, references, translate, walk
 from penstock.spark.catalyst.placed import Context, Key, Placed, asks_spark, prepare, select
 
 _LEAVES = frozenset({"AttributeReference", "Literal", "ScalarSubquery"})
+_NOWHERE = -1  # the place of an expression that Catalyst's plan does not have
 
 
 def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
@@ -20,7 +21,38 @@ def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
     condition = node["a"]["condition"]["e"]
     below = None if needed is None else needed | references(condition)
     child = context.plan(node["k"][0], below)
-    return filtered(context, child, conjuncts(condition))
+    parts = conjuncts(condition)
+    if any(_may_raise(part) for part in parts):
+        parts = [*_inferred(parts), *parts]
+    return filtered(context, child, parts)
+
+
+def _inferred(parts: Sequence[Json]) -> list[Json]:
+    """IS NOT NULL of the columns without which some part is NULL: Spark asks it before all parts that may raise."""
+    checked = {
+        part["k"][0]["id"]
+        for part in parts
+        if part["c"] == "IsNotNull" and part["k"][0]["c"] == "AttributeReference"
+    }
+    columns = {
+        column["id"]: column
+        for part in parts
+        for column in _decisive(part["k"][0] if part["c"] == "IsNotNull" else part)
+        if column.get("n", True) and column["id"] not in checked
+    }
+    return [
+        {"c": "IsNotNull", "k": [column], "t": "boolean", "n": False, "a": {}, "at": _NOWHERE, "sql": ""}
+        for column in columns.values()
+    ]
+
+
+def _decisive(item: Json) -> Iterator[Json]:
+    """The columns that make an expression NULL when they are."""
+    if item["c"] == "AttributeReference":
+        yield item
+    elif item["c"] in NULL_INTOLERANT or item["c"] in DIVISIONS:
+        for child in item.get("k", ()):
+            yield from _decisive(child)
 
 
 def filtered(context: Context, child: Placed, parts: Sequence[Json]) -> Placed:

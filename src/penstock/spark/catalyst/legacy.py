@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_MAPS = frozenset(
-    {"CreateMap", "MapFromArrays", "MapFromEntries", "MapConcat", "StringToMap", "TransformKeys"}
-)
 _TIMES = frozenset({"DateFormatClass", "GetTimestamp", "FromUnixTime", "UnixTimestamp", "ToUnixTimestamp"})
 _MOMENTS = frozenset(
     {
@@ -48,19 +45,14 @@ class Setting:
 SETTINGS: Mapping[str, Setting] = {
     "spark.sql.icu.caseMappings.enabled": Setting("true", frozenset({"Upper", "Lower", "InitCap"})),
     "spark.sql.legacy.castComplexTypesToString.enabled": Setting("false", frozenset({"Cast"}), _of_nested),
-    "spark.sql.legacy.disableMapKeyNormalization": Setting("false", _MAPS),
     "spark.sql.legacy.raiseErrorWithoutErrorClass": Setting("false", frozenset({"RaiseError"})),
     "spark.sql.legacy.timeParserPolicy": Setting("CORRECTED", _TIMES),
     "spark.sql.legacy.truncateForEmptyRegexSplit": Setting(
         "false", frozenset({"StringSplit", "StringToMap"})
     ),
-    "spark.sql.mapKeyDedupPolicy": Setting("EXCEPTION", _MAPS),
 }
 # Flags of functions, by their names in Catalyst, with the value that the kernel has.
 FLAGS: Mapping[str, Mapping[str, bool]] = {
-    "ArrayExists": {"followThreeValuedLogic": True},
-    "ArrayInsert": {"legacyNegativeIndex": False},
-    "ArraySort": {"allowNullComparisonResult": False},
     "PercentileDisc": {"legacyCalculation": False},
     **{name: {"nullOnDivideByZero": True} for name in _MOMENTS},
 }
