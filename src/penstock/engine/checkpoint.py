@@ -65,7 +65,7 @@ class FlowCheckpoints:
             raise StateError(
                 "there is no checkpoint here",
                 code="STATE_NO_CHECKPOINT",
-                hint="give the folder that flow.checkpoint(...) was given",
+                hint="give the folder that flow.checkpoint(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
                 where=str(self._folder.folder),
             )
         return saved

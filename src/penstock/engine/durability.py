@@ -37,4 +37,4 @@ def check_durability(durability: Durability | None, path: str | os.PathLike[str]
 
 def sync_ms(sync: Sync) -> int | None:
     """How long a tick may be unsynced, None for not at all."""
-    return None if sync == "tick" else milliseconds(sync)
+    return None if sync == "tick" else milliseconds(sync, what="sync")
