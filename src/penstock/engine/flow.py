@@ -33,6 +33,7 @@ from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
+from penstock.engine.time_travel import Past, read_at
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
@@ -81,6 +82,7 @@ class IncrementalFlow:
         self._clock = clock or (lambda: time.time_ns() // 1000)
         self.durability = check_durability(durability, path)
         self._directory: FlowDirectory | None = None
+        self._past: Past | None = None
         self._journal: Journal = NoJournal()
         self._graph = Graph()
         self._pending: list[Fed] = []
@@ -103,6 +105,7 @@ class IncrementalFlow:
             raise
         self.name = self.name or name
         self._directory = self._journal = directory
+        self._past = Past(directory, lambda: self.session)
 
     # Saving
 
@@ -450,11 +453,26 @@ class IncrementalFlow:
 
     # Reading
 
-    def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
+    def snapshot(self, name: str, *, at_tick: int | None = None) -> pa.Table:
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read.
+
+        `at_tick` gives those that it had when this tick was the last one, for the `ticks()` of a flow with a path.
+        """
         with self._lock:
-            rows = read.snapshot(self._graph, name)
+            now, end = self._graph.state.ticks, self._journal.position
+            if at_tick is None or at_tick == now:
+                rows = read.snapshot(self._graph, name)
+                at_tick = None
+        if at_tick is not None:
+            rows = read_at(self._past, at_tick, partial(read.snapshot, name=name), now=now, end=end)
         return rows()
+
+    def ticks(self) -> range:
+        """Return the ticks that `snapshot(..., at_tick=n)` gives: those behind the oldest checkpoint of a flow with a path."""
+        first = None if self._past is None else self._past.first()
+        with self._lock:
+            last = self._graph.state.ticks
+        return range(last if first is None else first, last + 1)
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -526,7 +544,12 @@ class IncrementalFlow:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
             history = sum(changelog.bytes for changelog in self._changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            past = 0 if self._past is None else self._past.bytes
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                "penstock_flow_past_bytes": past,
+            }
 
     def close(self) -> None:
         """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
@@ -537,6 +560,8 @@ class IncrementalFlow:
                 changelog.close()
             if self._directory is not None:
                 self._directory.close()
+            if self._past is not None:
+                self._past.forget()
             if self._own_session and self._session is not None:
                 self._session.stop()
 
