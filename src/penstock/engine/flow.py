@@ -35,6 +35,7 @@ from penstock.engine.summary import StepSummary
 from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
 from penstock.engine.time_travel import Past, read_at
 from penstock.engine.watch import Watch
+from penstock.engine.why import Provenance, why
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
@@ -405,6 +406,13 @@ class IncrementalFlow:
             batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
             return self._step_with([] if batch is None else [batch])
 
+    def tick_all(self, source: str, deltas: Sequence[DeltaBatch | Any]) -> StepSummary:
+        """Feed several changes of a source and step; when one of them is refused, none is fed."""
+        with self._lock:
+            self._refuse_ended()
+            batches = [feed.batch_of(self._graph, source, delta, None, ()) for delta in deltas]
+            return self._step_with([batch for batch in batches if batch is not None])
+
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
@@ -482,6 +490,17 @@ class IncrementalFlow:
         """
         with self._lock:
             return read.lookup(self._graph, name, key)
+
+    def why(self, view: str, row: Mapping[str, Any]) -> Provenance:
+        """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
+
+        `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
+
+        >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
+        """
+        with self._lock:
+            return why(self._graph, view, row)
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
