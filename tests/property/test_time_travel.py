@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
-from penstock.engine import time_travel
+from penstock.engine import replay, time_travel
+from penstock.engine.event import Event
+from penstock.engine.graph import Graph
+from penstock.engine.registration import Prepared
+from penstock.plan import node as plan
 from seed import SEED
 from twin.durable import Answers, add_view, answers, declare, opened, random_change, tick
-from twin.flows import VIEWS
+from twin.flows import VIEWS, no_fragment
 from twin.rows import small_state
 
-SHORT = 6
+SHORT = 4
 
 
 class History:
@@ -190,12 +195,12 @@ def test_going_forward_replays_only_the_ticks_between(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     applied: list[object] = []
-    apply = time_travel.apply
-    monkeypatch.setattr(
-        time_travel,
-        "apply",
-        lambda graph, event, session: (applied.append(event), apply(graph, event, session)),
-    )
+
+    def noted(graph: Graph, event: Event, session: replay.OpenSession) -> None:
+        applied.append(event)
+        replay.apply(graph, event, session)
+
+    monkeypatch.setattr(time_travel, "apply", noted)
     flow.snapshot("totals", at_tick=1)
     behind_tick_1 = len(applied)
     flow.snapshot("rows", at_tick=1)
@@ -206,4 +211,58 @@ def test_going_forward_replays_only_the_ticks_between(
     monkeypatch.setattr(time_travel, "MOST_BYTES", 0)
     flow.snapshot("totals", at_tick=4)
     assert flow.metrics()["penstock_flow_past_bytes"] == 0
+    flow.close()
+
+
+def test_a_view_that_was_suspended_and_resumed(tmp_path: Path) -> None:
+    flow = opened(tmp_path / "flow", checkpoint_every=10**9)
+    declare(flow)
+    flow._install(Prepared(plan.View("sums", "", VIEWS["totals"]), no_fragment), "suspend")
+    expected = {}
+
+    def remember() -> None:
+        expected[flow.ticks()[-1]] = flow.snapshot("sums").to_pylist()
+
+    tick(flow, [(1, 2, 0, False)])
+    remember()
+    flow.tick("rows", [{"k": 1, "v": 2**63 - 1, "w": 0}])
+    remember()
+    flow.tick("rows", ps.DeltaBatch.deletes([{"k": 1, "v": 2**63 - 1, "w": 0}]))
+    tick(flow, [(1, 3, 0, False)])
+    remember()
+    flow.resume_view("sums")
+    remember()
+    assert expected == {
+        1: [{"k": 1, "v": 2}],
+        2: [{"k": 1, "v": 2}],
+        4: [{"k": 1, "v": 2}],
+        5: [{"k": 1, "v": 5}],
+    }
+    tick(flow, [(2, 2, 0, False)])
+    assert {number: flow.snapshot("sums", at_tick=number).to_pylist() for number in expected} == expected
+    flow.close()
+
+
+def test_a_crash_in_a_restore_leaves_no_ticks_of_the_flow_before(tmp_path: Path) -> None:
+    path, saved = tmp_path / "flow", tmp_path / "saved"
+    flow = opened(path, checkpoint_every=1)
+    declare(flow)
+    tick(flow, [(1, 1, 1, False)])
+    flow.checkpoint(saved)
+    for number in range(4):
+        tick(flow, [(2, number, 1, False)])
+    flow.close()
+    shutil.copytree(path, tmp_path / "before")
+    flow = opened(path, checkpoint_every=10**9)
+    assert flow.ticks()[-1] == 5
+    flow.restore(saved)
+    tick(flow, [(3, 3, 3, False)])
+    flow.close()
+    # As if the process had died before it dropped the files of the other flow.
+    shutil.copytree(tmp_path / "before", path, dirs_exist_ok=True)
+    flow = opened(path, checkpoint_every=10**9)
+    assert flow.ticks() == range(1, 3)
+    assert flow.snapshot("rows", at_tick=1).to_pylist() == [{"k": 1, "v": 1, "w": 1}]
+    with pytest.raises(ps.StateError, match="tick 4 has not happened yet: ticks 1 to 2 are there"):
+        flow.snapshot("rows", at_tick=4)
     flow.close()

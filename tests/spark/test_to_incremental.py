@@ -108,7 +108,7 @@ def test_a_transaction_is_one_tick_or_nothing(orders: DataFrame) -> None:
             refused_transaction(inc, [{"id": 7, "customer": 9, "amount": 6}], last)
     with pytest.raises(ps.DataError) as refused:
         refused_transaction(
-            inc, [{"id": 7, "customer": 9, "amount": 6}], [{"id": 8, "customer": 9}], delete=99
+            inc, [{"id": 7, "customer": 9, "amount": 6}], [{"id": 8, "customer": 9, "amount": 1}], delete=99
         )
     assert refused.value.code == "DATA_MISSING_ROW"
     assert inc.snapshot() == after

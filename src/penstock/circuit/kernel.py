@@ -146,13 +146,13 @@ class Kernel(Protocol):
         A relation has the indexes of the column sets that were used last; others are forgotten.
         """
 
-    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
-        """The same, with the hidden columns of a view: through an index that is there already, or by reading all rows."""
+    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
+        """The same, with the hidden columns of a view, and how many rows were read for it without an index. None is made."""
 
     def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:
         """The rows of sources and static tables behind rows of a view, hidden columns included; `tick` is the last one.
 
-        Every row that contributes is there, with its weight in the source. StateError when the view has an operator of which nobody knows it.
+        Each has its weight in the source. StateError when nobody knows them, because of an operator of the view.
         """
 
     def memory(self) -> int:

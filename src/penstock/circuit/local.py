@@ -248,10 +248,12 @@ class LocalKernel(Kernel):
             return own
         return indexes.find(scan(name, entry.source.fields), entry.vertex_id, keys, entry)
 
-    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
+    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
         wanted = restriction(columns, Delta(tuple(values), np.ones(len(values[0]), np.int64)))
-        # Nothing of this depends on the time.
-        return PlanContents(self._relations, Tick(0, 0)).relation(name, wanted)
+        contents = PlanContents(
+            self._relations, Tick(0, 0)
+        )  # the rows of a relation do not depend on the time
+        return contents.relation(name, wanted), contents.scanned.get(name, 0)
 
     def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:
         return Tracer(PlanContents(self._relations, tick)).trace(view, rows)

@@ -28,7 +28,7 @@ SHOWN = 20
 class Provenance:
     """A row of a view, and the rows of each source and static table that it comes from, with `_weight`.
 
-    `scanned` has the relations that were read as a whole to find them, because no index led there, and how many rows were read.
+    `scanned` has the relations that were read as a whole, because no index led to the rows, and how many rows that were in all.
 
     >>> print(flow.why("totals", {"customer": 7}))            # doctest: +SKIP
     >>> flow.why("totals", {"customer": 7})["orders"]         # doctest: +SKIP
@@ -69,14 +69,15 @@ def why(graph: Graph, view: str, row: Mapping[str, Any]) -> Provenance:
     for spec in specs.values():
         require_whole(graph.kernel, spec, "the rows behind a view")
     columns, values = _wanted(entry, row)
-    rows = graph.kernel.matching(entry.name, columns, values)
+    rows, read = graph.kernel.matching(entry.name, columns, values)
     shown = _the_one(entry, rows, row)
     tick = Tick(graph.state.ticks, graph.state.micros)
     traced = graph.kernel.trace(entry.name, rows, tick)
     sources = {
         name: _table(traced.rows.get(name, empty(spec.types)), spec.fields) for name, spec in specs.items()
     }
-    return Provenance(entry.name, shown, sources, dict(traced.scanned))
+    scanned = {entry.name: read, **traced.scanned}
+    return Provenance(entry.name, shown, sources, {name: count for name, count in scanned.items() if count})
 
 
 def _sources_of(graph: Graph, entry: ViewEntry) -> list[str]:

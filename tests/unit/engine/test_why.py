@@ -45,11 +45,13 @@ def test_it_lists_the_rows_of_every_source_and_says_what_it_read(flow: ps.Increm
     assert provenance.row == {"k": 1, "v": 4, "name": "one"}
     assert str(provenance).splitlines()[0] == "named {'k': 1, 'v': 4, 'name': 'one'}"
     assert "    {'k': 1, 'v': 1, 'w': 0} x 2" in str(provenance).splitlines()
-    # The names are found by their key; nothing leads to the rows.
-    assert "names" not in provenance.scanned
-    assert "  read without an index: " in str(provenance)
+    assert "  read without an index: 2 rows of named" in str(provenance).splitlines()
+    # The names are found by their key, and the totals by that of the join; nothing leads to the rows.
+    assert provenance.scanned.keys() == {"named", "rows"}
     flow.lookup("rows", k=0)
-    assert "rows" not in flow.why("totals", {"k": 1}).scanned
+    assert flow.why("totals", {"k": 1}).scanned == {"totals": 3}
+    flow.lookup("totals", k=0)
+    assert flow.why("totals", {"k": 1}).scanned == {}
 
 
 def test_a_source_without_rows_behind_is_empty(flow: ps.IncrementalFlow) -> None:
