@@ -48,10 +48,10 @@ def test_it_lists_the_rows_of_every_source_and_says_what_it_read(flow: ps.Increm
     assert "  read without an index: 2 rows of named" in str(provenance).splitlines()
     # The names are found by their key, and the totals by that of the join; nothing leads to the rows.
     assert provenance.scanned.keys() == {"named", "rows"}
+    assert flow.why("totals", {"k": 1}).scanned == {"rows": 12}
     flow.lookup("rows", k=0)
-    assert flow.why("totals", {"k": 1}).scanned == {"totals": 3}
-    flow.lookup("totals", k=0)
     assert flow.why("totals", {"k": 1}).scanned == {}
+    assert flow.why("totals", {"v": 4}).scanned == {"totals": 3}
 
 
 def test_a_source_without_rows_behind_is_empty(flow: ps.IncrementalFlow) -> None:
