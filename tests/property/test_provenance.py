@@ -40,6 +40,11 @@ PLUS = plan.Project(
     ROWS,
     (Call("Add", (V, Column(2, "bigint")), "bigint", True, (ADD,)), K),
 )
+SPANS = plan.Project(
+    (Field("k", "bigint"), Field("begin", "bigint"), Field("end", "bigint")),
+    PAIR,
+    (K, V, Call("Add", (V, Literal(1, "bigint")), "bigint", True, (ADD,))),
+)
 LARGER = Call("GreaterThan", (V, Column(3, "bigint")), "boolean", True)  # left v, right v
 MAX = plan.AggregateCall("Max", (1,), "bigint")
 COUNT = plan.AggregateCall("Count", (), "bigint")
@@ -115,6 +120,13 @@ WHOLE: dict[str, plan.Node] = {
         (),
     ),
     "asof": plan.Asof((*FIELDS[:2], *FIELDS), PAIR, ROWS, (0,), (0,), 1, 2),
+    "sessions": plan.SessionWindow((*SPANS.fields, Field("s", "bigint")), SPANS, (0,), 1, 2),
+    "session_counts": plan.Aggregate(
+        (Field("k", "bigint"), Field("s", "bigint"), Field("c", "bigint")),
+        plan.SessionWindow((*SPANS.fields, Field("s", "bigint")), SPANS, (0,), 1, 2),
+        (0, 3),
+        (COUNT,),
+    ),
     "sets": plan.Aggregate(
         (Field("k", "bigint"), Field("g", "int"), Field("c", "bigint")),
         plan.Expand(

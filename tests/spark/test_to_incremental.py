@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -174,6 +175,14 @@ def test_files_tables_views_and_parts_of_a_query(
     assert inc.snapshot().to_pylist() == ORDERS[1:2]
     inc.insert([{"id": 5, "customer": 1, "amount": 99}])
     assert counted(inc.snapshot().to_pylist()) == counted(ORDERS[:2])
+
+    local = session.spark.createDataFrame(pa.Table.from_pylist(ORDERS))
+    numbers = session.spark.range(2).withColumnRenamed("id", "n")
+    inc = ps.to_incremental(
+        local.crossJoin(numbers).groupBy("n").agg(F.sum("amount").alias("total")), source=local
+    )
+    inc.delete(ORDERS[:1])
+    assert counted(inc.snapshot().to_pylist()) == counted([{"n": 0, "total": 17}, {"n": 1, "total": 17}])
 
     large = orders.where("amount > 10").withColumn("half", F.col("amount") / 2)
     inc = ps.to_incremental(large.groupBy().agg(F.sum("half").alias("halves")), source=large)

@@ -250,9 +250,8 @@ class LocalKernel(Kernel):
 
     def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
         wanted = restriction(columns, Delta(tuple(values), np.ones(len(values[0]), np.int64)))
-        contents = PlanContents(
-            self._relations, Tick(0, 0)
-        )  # the rows of a relation do not depend on the time
+        # The rows of a relation are there, whatever time it is.
+        contents = PlanContents(self._relations, Tick(0, 0))
         return contents.relation(name, wanted), contents.scanned.get(name, 0)
 
     def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:

@@ -142,27 +142,19 @@ class Tracer:
                 pairs = self._pairs(view, node, rows, self.contents.node(view, node.right, wanted))
                 self._node(view, node.right, distinct(_part(pairs, width)))
             return
-        nothing = np.zeros(len(rows), np.bool_)
         # Rows that may have come from one input alone.
-        left_alone = (
-            is_null_row(rows.columns[width:], len(rows)) if node.kind in ("left", "full") else nothing
-        )
-        right_alone = (
-            is_null_row(rows.columns[:width], len(rows)) if node.kind in ("right", "full") else nothing
-        )
+        left_alone = is_null_row(rows.columns[width:], len(rows)) & (node.kind in ("left", "full"))
+        right_alone = is_null_row(rows.columns[:width], len(rows)) & (node.kind in ("right", "full"))
         if (left_alone | right_alone).any():
             unmatched = self._unmatched(view, node, rows, left_alone | right_alone)
             left_alone, right_alone = left_alone & unmatched, right_alone & unmatched
         matched = rows.take(np.flatnonzero(~(left_alone | right_alone)))
-        self._side(
-            view, node.left, _part(matched, 0, width), _part(rows.take(np.flatnonzero(left_alone)), 0, width)
-        )
-        self._side(
-            view, node.right, _part(matched, width), _part(rows.take(np.flatnonzero(right_alone)), width)
-        )
+        left, right = rows.take(np.flatnonzero(left_alone)), rows.take(np.flatnonzero(right_alone))
+        self._side(view, node.left, _part(matched, 0, width), _part(left, 0, width))
+        self._side(view, node.right, _part(matched, width), _part(right, width))
 
     def _side(self, view: ViewVertex, node: plan.Node, matched: Delta, alone: Delta) -> None:
-        """The rows of one input of a join. A row of nothing but NULLs may have been there in the other input alone."""
+        """Follow the rows of one input of a join: those with a match, and those without one, if they are from this input."""
         if len(alone):
             matched = distinct(concat([matched, self._there(view, node, alone)]))
         self._node(view, node, matched)

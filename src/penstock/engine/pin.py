@@ -32,14 +32,19 @@ class Pins:
     def unpinned(self, *, wait: bool = True) -> Iterator[bool]:
         """Let nobody begin to read while the body runs. Gives False, at once, when somebody reads and `wait` is not set."""
         with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: not self._count and not self._dropping)
-            alone = not self._count and not self._dropping
-            self._dropping = self._dropping or alone
+            if not wait and (self._count or self._dropping):
+                alone = False
+            else:
+                self._changed.wait_for(lambda: not self._dropping)
+                self._dropping = alone = True
+        if not alone:
+            yield False
+            return
         try:
-            yield alone
+            with self._changed:
+                self._changed.wait_for(lambda: not self._count)
+            yield True
         finally:
-            if alone:
-                with self._changed:
-                    self._dropping = False
-                    self._changed.notify_all()
+            with self._changed:
+                self._dropping = False
+                self._changed.notify_all()
