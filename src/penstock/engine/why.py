@@ -15,7 +15,7 @@ from penstock.data.ordering import sort_rows
 from penstock.data.rows import to_arrow
 from penstock.data.tick import Tick
 from penstock.engine.graph import Graph, ViewEntry
-from penstock.engine.names import position, require_comparable
+from penstock.engine.names import position, registered, require_comparable
 from penstock.engine.result import to_batch
 from penstock.engine.retention import require_whole
 from penstock.errors import ConfigError, DataError, StateError
@@ -43,12 +43,12 @@ class Provenance:
         return self.sources[source]
 
     def __str__(self) -> str:
-        lines = [f"{self.view} {dict(self.row)}"]
+        lines = [f"{self.view}: {_text(self.row)}"]
         for name, table in self.sources.items():
             lines.append(f"  {name}: {table.num_rows:,} row{'' if table.num_rows == 1 else 's'}")
             for row in table.slice(0, SHOWN).to_pylist():
                 weight = row.pop("_weight")
-                lines.append(f"    {row}{'' if weight == 1 else f' x {weight}'}")
+                lines.append(f"    {_text(row)}{'' if weight == 1 else f' (x {weight})'}")
             if table.num_rows > SHOWN:
                 lines.append(f"    and {table.num_rows - SHOWN:,} more")
         for name, count in self.scanned.items():
@@ -56,8 +56,20 @@ class Provenance:
         return "\n".join(lines)
 
 
+def _text(row: Mapping[str, Any]) -> str:
+    """A row for people: quotes around text only."""
+    shown = ((name, repr(value) if isinstance(value, str | bytes) else value) for name, value in row.items())
+    return ", ".join(f"{name}={value}" for name, value in shown)
+
+
 def why(graph: Graph, view: str, row: Mapping[str, Any]) -> Provenance:
     """The source rows behind the one row of a view that has these values. Cost: see `Provenance.scanned`."""
+    if registered(view, graph.sources) is not None:
+        raise ConfigError(
+            f"'{view}' is a source: its rows come from outside",
+            code="FLOW_UNKNOWN_VIEW",
+            hint=f"ask for a row of a view: {', '.join(graph.views) or 'there is none yet'}",
+        )
     entry = graph.find_view(view)
     if entry.name in graph.state.suspended:
         raise StateError(
@@ -117,15 +129,15 @@ def _the_one(entry: ViewEntry, rows: Delta, row: Mapping[str, Any]) -> Mapping[s
     matches = _table(visible, entry.fields).drop_columns("_weight")
     if matches.num_rows == 0:
         raise DataError(
-            f"view '{entry.name}' has no row with {dict(row)}",
+            f"view '{entry.name}' has no row with {_text(row)}",
             code="FLOW_WHY_ROW",
             hint=f"flow.snapshot({entry.name!r}) gives its rows; leave out columns whose values are computed",
         )
     if matches.num_rows > 1:
-        some = ", ".join(map(str, matches.slice(0, 5).to_pylist()))
-        more = f", and {matches.num_rows - 5:,} more" if matches.num_rows > 5 else ""
+        some = "; ".join(map(_text, matches.slice(0, 5).to_pylist()))
+        more = f"; and {matches.num_rows - 5:,} more" if matches.num_rows > 5 else ""
         raise DataError(
-            f"view '{entry.name}' has {matches.num_rows:,} rows with {dict(row)}: {some}{more}",
+            f"view '{entry.name}' has {matches.num_rows:,} rows with {_text(row)}: {some}{more}",
             code="FLOW_WHY_ROW",
             hint="give more columns",
         )
