@@ -133,8 +133,10 @@ def _without_null_checks(
     A filter of its own would cost the join the arrangement that it shares with others. It says nothing new of a column without which a
     key is NULL.
     """
-    sides = tuple({item[0] for item in child["o"]} for child in children)
-    pairs = [pair for part in parts if part["c"] == "EqualTo" and (pair := _pair(part, sides)) is not None]
+    left, right = ({item[0] for item in child["o"]} for child in children)
+    pairs = [
+        pair for part in parts if part["c"] == "EqualTo" and (pair := _pair(part, (left, right))) is not None
+    ]
     inputs, checks = [], []
     for side, child in enumerate(children):
         below, conditions = _null_checks(child) if side in _LOSING.get(kind, ()) else (child, [])
