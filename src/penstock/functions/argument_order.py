@@ -42,7 +42,7 @@ EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
     CreateMap ArrayRepeat
-    GetJsonObject Murmur3Hash XxHash64 Mask StringLocate FormatString Elt Levenshtein ArrayJoin
+    GetJsonObject Murmur3Hash XxHash64 Mask StringLocate FormatString Elt Levenshtein ArrayJoin VectorScore
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.
