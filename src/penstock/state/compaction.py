@@ -74,7 +74,7 @@ class Compaction(Generic[R]):
         try:
             while len(self.runs) > 2 and self._start(LIMITS.at_once // wide):
                 pass
-            least = min(fuel, 2 * LIMITS.most_dead)
+            least = min(fuel, 3 * LIMITS.most_dead)
             self._advance_all(rows, max(fuel // wide, least), LIMITS.paid_chunk // wide)
         except BaseException:
             self.open.clear()  # half-done merges begin again
