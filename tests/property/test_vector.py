@@ -54,7 +54,7 @@ class History:
         self.several = rng.choice([None, "list", "labels"])
         labels: dict[str | None, list[Any]] = {None: [0], "list": [0, 1, 2], "labels": ["b", "a"]}
         self.queries = {
-            label: as_stored(random_vector(rng) or [1.0, 2.0, 3.0], self.element)
+            label: as_stored(random_vector(rng), self.element) or [1.0, 2.0, 3.0]
             for label in labels[self.several]
         }
         self.rows: list[Row] = []

@@ -159,8 +159,7 @@ def _equal_vectors(
         return None
     if one.shape != other.shape:
         return np.zeros(len(at), np.bool_)
-    equal: Bools = _equal_values(one, other, as_rows).all(axis=1)
-    return equal
+    return np.logical_and.reduce(_equal_values(one, other, as_rows), axis=1)
 
 
 def _equal_nested(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:

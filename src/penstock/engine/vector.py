@@ -247,7 +247,7 @@ def _refuse_twice(names: Sequence[str], where: str) -> None:
             f"the view would have two columns '{double}'",
             code="FLOW_SCHEMA",
             where=where,
-            hint=f"name the columns of the payload: payload={{'source_{double}': '{double}'}}",
+            hint=f"give one of them another name: payload={{'other_{double}': ...}}, or in a view that is the source",
         )
 
 

@@ -115,7 +115,8 @@ def _width(runs: Sequence[Run]) -> int:
     largest = max(runs, key=len, default=None)
     if largest is None or len(largest) == 0:
         return 1
-    return min(1 + sum(column.nbytes for column in largest.columns) // len(largest) // _WIDE, 4)
+    size = int(sum(column.nbytes for column in largest.columns))
+    return min(1 + size // len(largest) // _WIDE, 4)
 
 
 def narrowed(run: Run) -> Run:

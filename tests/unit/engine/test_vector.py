@@ -211,6 +211,8 @@ def test_numbers_at_the_ends_of_double() -> None:
     far, near = (row["distance"] for row in reversed(flow.snapshot("l2").to_pylist()))
     assert near == pytest.approx(5e-320, rel=1e-3)
     assert far == pytest.approx(5e300)
+    register(flow, "large", query=[3e300, 4e300])
+    assert [row["score"] for row in flow.snapshot("large").to_pylist()] == pytest.approx([1, 1], rel=1e-3)
     register(flow, "dot", metric="dot", query=[0, 1])
     with pytest.raises(ps.DataError, match="beyond DOUBLE") as caught:
         flow.tick("docs", [{"doc_id": 3, "vec": [1.5e308, 1.5e308]}])

@@ -51,7 +51,8 @@ def score_function(metric: str, query: Floats) -> Score:
     if metric == "dot":
         return lambda vectors: _sums(vectors * query) + 0.0  # -0.0 becomes 0.0
     scaled = query[None, :].copy()
-    squares, _ = _squares(scaled)
+    with np.errstate(over="ignore"):
+        squares, _ = _squares(scaled)
     unit = scaled[0] / np.sqrt(squares[0])
 
     def cosine(vectors: Floats) -> Floats:
@@ -119,13 +120,13 @@ def _vector_score(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             )
         missing = null_mask(inside)
         if missing is not None:
-            raise rows.refusal(missing.reshape(-1, width).any(axis=1), "has a NULL in it")
+            raise rows.refusal(_any_of(missing, width), "has a NULL in it")
         vectors = values.reshape(-1, width)
         bad = ~np.isfinite(values)
         if bad.any():
-            raise rows.refusal(bad.reshape(-1, width).any(axis=1), "has a NaN or an infinity in it")
+            raise rows.refusal(_any_of(bad, width), "has a NaN or an infinity in it")
         if metric == "cosine":
-            zero = ~vectors.any(axis=1)
+            zero = ~_any_of(values != 0, width)
             if zero.any():
                 raise rows.refusal(
                     zero, "is zero in all dimensions, and has no direction to compare by cosine"
@@ -166,6 +167,11 @@ class _Rows:
             code=code,
             hint="leave the vector NULL, which is not in the view, or keep such rows out with filter=",
         )
+
+
+def _any_of(numbers: Bools, width: int) -> Bools:
+    """Which vectors have a number that is marked."""
+    return np.logical_or.reduce(numbers.reshape(-1, width), axis=1)
 
 
 def _count(dimensions: int) -> str:
