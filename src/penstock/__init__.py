@@ -22,6 +22,7 @@ _EXPORTS = {
     "IncrementalFlow": "penstock.engine.flow",
     "DeltaBatch": "penstock.data.batch",
     "StepSummary": "penstock.engine.summary",
+    "VectorViewSpec": "penstock.engine.vector",
     "Watch": "penstock.engine.watch",
     "OutputMode": "penstock.streaming.trigger",
     "Trigger": "penstock.streaming.trigger",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,16 +31,16 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import maintain
+from penstock.engine.vector import VectorViewSpec, vector_view
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
+from penstock.plan.node import View
 from penstock.spark import catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LOG = logging.getLogger("penstock.flow")
 
 
 class IncrementalFlow:
@@ -273,6 +272,32 @@ class IncrementalFlow:
             prepared = registration.saved_view(lambda: self.session, view, {}, ())
             self._install(prepared, on_error)
             return self.explain(name)
+
+    def register_vector_view(
+        self, name: str, spec: VectorViewSpec, *, on_error: OnError = "reject"
+    ) -> Explanation:
+        """Declare a view of the k rows whose vectors are nearest to a query vector; only a filter needs Spark, once.
+
+        `on_error` is that of `register_view`.
+
+        >>> flow.register_vector_view("similar", VectorViewSpec(
+        ...     source="docs", id="doc_id", embedding="vec", query=[0.1, 0.9], k=10))          # doctest: +SKIP
+        """
+        one_of("on_error", on_error, ON_ERROR)
+        with self._registering:
+            with self._lock:
+                self._graph.refuse_taken(name)
+                relation = self._graph.find_relation(spec.source)
+                names = registration.relations(self._graph)
+
+            def filtered(columns: Sequence[int], condition: str) -> View:
+                return registration.plan_filter(self.session, name, names[relation.name], columns, condition)
+
+            view = vector_view(name, spec, relation, filtered=filtered)
+            prepared = registration.saved_view(lambda: self.session, view, names, ())
+            with self._lock:
+                self._install(prepared, on_error)
+                return self.explain(name)
 
     def resume_view(self, name: str) -> StepSummary:
         """Let a suspended view go on, with the views that were suspended because of it: they are filled from what is there.

@@ -47,7 +47,7 @@ EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
     CreateMap ArrayRepeat
-    GetJsonObject Murmur3Hash XxHash64 Mask FormatString
+    GetJsonObject Murmur3Hash XxHash64 Mask FormatString VectorScore
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.

@@ -52,6 +52,20 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
     return DataFrame(_empty(bridge.front(spark), spark._jsparkSession, relation), spark)
 
 
+def filtered(
+    spark: SparkSession, view: str, relation: Relation, columns: Sequence[int], condition: str
+) -> DataFrame:
+    """Return some columns of a relation's rows for which a condition holds, for a view; SqlError when Spark refuses the condition."""
+    frame = table(spark, relation)
+    try:
+        frame = frame.where(condition)
+    except Exception as error:
+        refusal = errors.translate(error, sql=condition, spark=spark)
+        refusal.where = refusal.where or errors.short(condition)
+        raise errors.located(refusal, f"view '{view}', filter") from None
+    return frame.select(*(frame[f"`{relation.fields[at].name.replace('`', '``')}`"] for at in columns))
+
+
 def plan_view(
     spark: SparkSession,
     name: str,
