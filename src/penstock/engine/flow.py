@@ -31,8 +31,10 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import maintain
+from penstock.engine.time_travel import Past, read_at
 from penstock.engine.vector import VectorViewSpec, vector_view
 from penstock.engine.watch import Watch
+from penstock.engine.why import Provenance, why
 from penstock.errors import ConfigError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
@@ -77,6 +79,7 @@ class IncrementalFlow:
         self._own_session = session is None
         self.durability = check_durability(durability, path)
         self._runner = Runner(name, clock or (lambda: time.time_ns() // 1000))
+        self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
         self._lock = self._runner.lock
@@ -93,6 +96,7 @@ class IncrementalFlow:
             directory.close()
             raise
         self._runner.open(graph, self.name or name, directory)
+        self._past = Past(directory, lambda: self.session)
 
     @property
     def name(self) -> str | None:
@@ -416,6 +420,13 @@ class IncrementalFlow:
             batch = feed.batch_of(self._graph, source, delta, ordinal, self._runner.pending)
             return self._runner.step_with([] if batch is None else [batch])
 
+    def tick_all(self, source: str, deltas: Sequence[DeltaBatch | Any]) -> StepSummary:
+        """Feed several changes of a source and step; when one of them is refused, none is fed."""
+        with self._lock:
+            self._runner.refuse_ended()
+            batches = [feed.batch_of(self._graph, source, delta, None, ()) for delta in deltas]
+            return self._runner.step_with([batch for batch in batches if batch is not None])
+
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
@@ -449,11 +460,26 @@ class IncrementalFlow:
 
     # Reading
 
-    def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
+    def snapshot(self, name: str, *, at_tick: int | None = None) -> pa.Table:
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read.
+
+        `at_tick` gives those that it had when this tick was the last one, for the `ticks()` of a flow with a path.
+        """
         with self._lock:
-            rows = read.snapshot(self._graph, name)
+            now, end = self._graph.state.ticks, self._runner.journal.position
+            if at_tick is None or at_tick == now:
+                rows = read.snapshot(self._graph, name)
+                at_tick = None
+        if at_tick is not None:
+            rows = read_at(self._past, at_tick, partial(read.snapshot, name=name), now=now, end=end)
         return rows()
+
+    def ticks(self) -> range:
+        """Return the ticks that `snapshot(..., at_tick=n)` gives: those behind the oldest checkpoint of a flow with a path."""
+        first = None if self._past is None else self._past.first()
+        with self._lock:
+            last = self._graph.state.ticks
+        return range(last if first is None else first, last + 1)
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -463,6 +489,17 @@ class IncrementalFlow:
         """
         with self._lock:
             return read.lookup(self._graph, name, key)
+
+    def why(self, view: str, row: Mapping[str, Any]) -> Provenance:
+        """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
+
+        `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
+
+        >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
+        """
+        with self._lock:
+            return why(self._graph, view, row)
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
@@ -525,7 +562,12 @@ class IncrementalFlow:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
             history = sum(changelog.bytes for changelog in self._runner.changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            past = 0 if self._past is None else self._past.bytes
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                "penstock_flow_past_bytes": past,
+            }
 
     def close(self) -> None:
         """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
@@ -536,6 +578,8 @@ class IncrementalFlow:
                 changelog.close()
             if self._runner.directory is not None:
                 self._runner.directory.close()
+            if self._past is not None:
+                self._past.forget()
             if self._own_session and self._session is not None:
                 self._session.stop()
 

@@ -36,7 +36,7 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
     saved = directory.checkpoints.newest()
     graph, name, first = Graph(), None, 1
     if saved is not None:
-        graph, name = _rebuilt(saved, session)
+        graph, name = rebuilt(saved, session)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -47,12 +47,12 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
 def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:
     """The flow of the newest checkpoint, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = _rebuilt(saved, session)
+    graph, name = rebuilt(saved, session)
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
-def _rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
+def rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow."""
     flow = definition.loads(saved.flow["definition"])
     graph = Graph(state=FlowState.from_dict(saved.flow["state"]))
