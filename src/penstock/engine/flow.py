@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock import config
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
@@ -24,6 +25,7 @@ from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
+from penstock.engine.followers import FlowAccess, Followers, pass_tick, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
 from penstock.engine.names import one_of, registered
@@ -92,6 +94,16 @@ class IncrementalFlow:
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
         self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._followers = Followers(
+            FlowAccess(
+                lock=self._lock,
+                graph=lambda: self._graph,
+                journal=lambda: self._journal,
+                name=lambda: self.name,
+                session=lambda: self.session,
+                settings=lambda: config.load() if self._session is None else self._session.settings,
+            )
+        )
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
@@ -103,6 +115,7 @@ class IncrementalFlow:
             raise
         self.name = self.name or name
         self._directory = self._journal = directory
+        self._followers.start_all()
 
     # Saving
 
@@ -149,6 +162,7 @@ class IncrementalFlow:
         """
         with self._checkpointing, self._registering, self._lock:
             self._refuse_ended()
+            refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
             graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
@@ -299,6 +313,7 @@ class IncrementalFlow:
         with self._registering, self._lock:
             name = self._graph.find_view(name).name
             self._graph.refuse_read("view", name)
+            refuse_followed(self._graph, name)
             self._journal.append(DropEvent(name, is_view=True))
             registration.drop_view(self._graph, name)
             changelog = self._changelogs.pop(name, None)
@@ -313,6 +328,37 @@ class IncrementalFlow:
             self._journal.append(DropEvent(name, is_view=False))
             registration.drop_source(self._graph, name)
             self._pending = [batch for batch in self._pending if batch.source != name]
+
+    def sink(
+        self,
+        view: str,
+        kind: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> None:
+        """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
+
+        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
+        A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
+        what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
+
+        >>> flow.sink("totals", "postgres", url="postgresql://me:secret@db/shop", table="totals", key=["customer"])  # doctest: +SKIP
+        """
+        with self._registering:
+            self._followers.register(view, kind, key=key, name=name, overwrite=overwrite, options=options)
+
+    def drop_sink(self, name: str) -> None:
+        """Let a sink follow its view no more; the rows that it has stored stay."""
+        with self._registering:
+            self._followers.drop(name)
+
+    def flush_sinks(self, timeout: float | None = None) -> bool:
+        """Wait until all sinks have the ticks of now; False when `timeout` seconds pass. Raises what has ended a sink."""
+        return self._followers.flush(timeout)
 
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
@@ -484,12 +530,13 @@ class IncrementalFlow:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
             entry = self._graph.find_view(view)
-            return explain(
+            explanation = explain(
                 entry.view,
                 cost=aggregates.cost,
                 relations=self._graph.distributions(),
                 suspended=self._graph.state.suspended.get(entry.name),
             )
+            return replace(explanation, sinks=self._followers.describe(entry.name))
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -526,12 +573,22 @@ class IncrementalFlow:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
             history = sum(changelog.bytes for changelog in self._changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                **self._followers.metrics(),
+            }
 
     def close(self) -> None:
-        """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
+        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also the end of `with`.
+
+        Raises why a sink does not have them, behind everything else.
+        """
         try:
-            self.stop()
+            try:
+                self.stop()
+            finally:
+                self._followers.close()
         finally:
             for changelog in list(self._changelogs.values()):
                 changelog.close()
@@ -574,6 +631,7 @@ class IncrementalFlow:
         return ticked.summary
 
     def _publish(self, ticked: Ticked) -> None:
+        pass_tick(self._graph, ticked.changes)
         for name, suspension in ticked.suspended.items():
             LOG.warning("view '%s' is %s", name, suspension)
         for name, changelog in self._changelogs.items():
@@ -582,6 +640,7 @@ class IncrementalFlow:
 
     def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
         """Let watches know that they may lack a change: handing it over was interrupted."""
+        pass_tick(self._graph, ticked.changes)
         for name, changelog in self._changelogs.items():
             if name in ticked.changes:
                 changelog.lose(self._graph.state.ticks, error)
