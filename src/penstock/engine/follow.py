@@ -13,14 +13,18 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.data.delta import Delta, concat
+from penstock.engine.backlog import Waiting
 from penstock.engine.result import to_batch
 from penstock.engine.sink_spec import SinkState
 from penstock.errors import ConnectorError, PenstockError, StateError
 from penstock.sinks.base import QueryStatus
+from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget
 from penstock.spark.micro_batch.run import Drained
@@ -43,8 +47,12 @@ class Follower:
         *,
         rows: Rows,
         sync: Callable[[], None],
+        rows_of_keys: Callable[[Delta], pa.Table],
     ) -> None:
-        """`rows` restarts the backlog at the tick of now and gives all rows of the view; `sync` returns when the log has all ticks."""
+        """`rows` restarts the backlog at the tick of now and gives all rows of the view; `sync` returns when the log has all ticks.
+
+        `rows_of_keys` gives the rows that the view has now with the keys of others.
+        """
         self.spec = state.spec
         self.sink = sink
         self.status = QueryStatus()
@@ -54,6 +62,7 @@ class Follower:
         self._target = target
         self._rows = rows
         self._sync = sync
+        self._rows_of_keys = rows_of_keys
         self._is_open = False
         self._thread = threading.Thread(target=self._run, name=f"penstock-sink-{self.spec.name}", daemon=True)
 
@@ -155,10 +164,19 @@ class Follower:
             return
         batch = self._backlog.take()
         if batch:
+            self._check_keys(batch)
             self._sync()
             fields = self._target.fields
             self.sink.apply([Change(waiting.last, to_batch(waiting.change, fields)) for waiting in batch])
             self._backlog.acknowledge(batch[-1].last)
+
+    def _check_keys(self, batch: Sequence[Waiting]) -> None:
+        """DataError when the view has several rows of a key that comes."""
+        if self._target.keys and not self.sink.checks_keys:
+            changes = [waiting.change for waiting in batch]
+            coming = concat([change.take(np.flatnonzero(change.weights > 0)) for change in changes])
+            if len(coming):
+                require_unique(self._rows_of_keys(coming), self._target.keys, where=self._target.name)
 
     def _open(self) -> None:
         backlog, before = self._backlog, self._backlog.mark

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock import config
+from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta
 from penstock.engine import read
 from penstock.engine.backlog import Backlog
@@ -19,6 +20,7 @@ from penstock.engine.event import DropSinkEvent, SinkEvent
 from penstock.engine.follow import Follower
 from penstock.engine.graph import Graph
 from penstock.engine.names import position, registered, require_comparable, require_name
+from penstock.engine.result import to_table
 from penstock.engine.sink_spec import SinkSpec, SinkState, savable_options
 from penstock.engine.tick import Journal
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
@@ -180,6 +182,7 @@ class Followers:
             self._target(state),
             rows=lambda: self._rows(state),
             sync=lambda: self._flow.journal().sync(),
+            rows_of_keys=lambda coming: self._rows_of_keys(state, coming),
         )
         self._running[state.spec.name] = follower
         self._stopped.pop(state.spec.name, None)
@@ -205,6 +208,15 @@ class Followers:
             rows, tick = read.snapshot(graph, state.spec.view), graph.state.ticks
             state.backlog.restart(tick)
             return tick, rows
+
+    def _rows_of_keys(self, state: SinkState, coming: Delta) -> pa.Table:
+        with self._flow.lock:
+            graph = self._flow.graph()
+            entry = graph.find_view(state.spec.view)
+            names = [field.name for field in entry.fields]
+            positions = tuple(names.index(key) for key in state.spec.key)
+            rows = graph.kernel.lookup(entry.name, positions, [coming.columns[at] for at in positions])
+        return to_table(consolidate(rows), entry.fields)
 
     def start_all(self) -> None:
         """Start the sinks of a flow that was opened; those with secrets wait until they are given again."""

@@ -30,6 +30,8 @@ VIEW_SINKS = Registry(
     "view sink",
     {
         "postgres": "penstock.sinks.postgres.view:PostgresViewSink",
+        "kafka": "penstock.sinks.kafka.view:KafkaViewSink",
+        "parquet": "penstock.sinks.parquet_view:ParquetViewSink",
     },
     group="penstock.view_sinks",
 )
@@ -77,6 +79,8 @@ class ViewSink(ABC):
     """Whether the rows of the view must have a key."""
     replaces: ClassVar[bool] = True
     """Whether `replace` brings it in line whatever it holds; False for logs of changes, which only grow."""
+    checks_keys: ClassVar[bool] = False
+    """Whether it notices by itself that a key comes which is there already; otherwise the flow looks it up in the view."""
 
     options: ServerOptions
 
@@ -155,7 +159,11 @@ def view_sink(kind: str, options: Mapping[str, Any], settings: Settings | None) 
 
 def taken(place: str, owner: str | None, *, where: str) -> PenstockError:
     """Return the error for a place that has rows of others, or another owner."""
-    holds = "has rows that this sink has not stored" if owner is None else f"is written by another sink, of {owner}"
+    holds = (
+        "has rows that this sink has not stored"
+        if owner is None
+        else f"is written by another sink, of {owner}"
+    )
     return ConfigError(
         f"{place} {holds}",
         code="FLOW_SINK_NOT_EMPTY",

@@ -8,7 +8,7 @@ is either a key that is none, or a table that someone else has changed, and the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import DataError, PenstockError
 from penstock.sinks.base import Guarantee
@@ -37,6 +37,7 @@ class PostgresViewSink(ViewSink):
     """A table with the rows of the view."""
 
     Options = PostgresOptions
+    checks_keys: ClassVar[bool] = True
 
     options: PostgresOptions
 
