@@ -32,6 +32,8 @@ VIEW_SINKS = Registry(
         "postgres": "penstock.sinks.postgres.view:PostgresViewSink",
         "kafka": "penstock.sinks.kafka.view:KafkaViewSink",
         "parquet": "penstock.sinks.parquet_view:ParquetViewSink",
+        "iceberg": "penstock.sinks.iceberg_view:IcebergViewSink",
+        "clickhouse": "penstock.sinks.clickhouse.view:ClickHouseViewSink",
     },
     group="penstock.view_sinks",
 )
