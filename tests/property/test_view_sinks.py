@@ -182,3 +182,33 @@ def test_a_copy_of_an_older_flow_brings_a_table_in_line_and_ends_a_changelog(
     assert "ended: sink 'large_changelog' cannot go on" in str(older.explain("large"))
     older.drop_sink("large_changelog")
     older.close()
+
+
+class StuckDisk(DyingDisk):
+    """A disk that takes bytes and cannot say that they are safe."""
+
+    stuck = False
+
+    def sync(self, handle: int) -> None:
+        if self.stuck:
+            raise OSError("I/O error")
+        super().sync(handle)
+
+
+def test_a_sink_gets_nothing_that_the_log_may_lose(tmp_path: Path) -> None:
+    disk = StuckDisk(-1)
+    run = Run(SEED, tmp_path, files=disk)
+    for store in STORES.values():
+        store.faults = 0
+    disk.stuck = True
+    tick(run.flow, [(1, 2, 0, False)])
+    for stuck in (True, False):
+        disk.stuck = stuck
+        with pytest.raises(ps.StateError) as lost:
+            run.flow.flush_sinks(60)
+        assert lost.value.code == "FLOW_LOG_FAILED"
+        assert {store.mark for store in STORES.values()} == {0}
+        # A sink that is started again does not get it either.
+        run.flow.sink("totals", "keyed", place="totals", key=["k"])
+    with pytest.raises(ps.StateError):
+        run.flow.close()

@@ -36,12 +36,11 @@ def _records(kafka: Broker, topic: str) -> list[tuple[str | None, Any, int]]:
                 if message.error() is not None:
                     return records
                 key, value = message.key(), message.value()
-                headers = dict(message.headers() or [])
                 records.append(
                     (
                         None if key is None else key.decode(),
                         None if value is None else json.loads(value),
-                        int(headers["tick"]),
+                        next(int(value or 0) for name, value in message.headers() or () if name == "tick"),
                     )
                 )
     finally:

@@ -199,4 +199,4 @@ class Backlog:
 
 def _size(waiting: Waiting) -> int:
     change = waiting.change
-    return int(change.weights.nbytes) + sum(column.nbytes for column in change.columns)
+    return int(change.weights.nbytes + sum(column.nbytes for column in change.columns))

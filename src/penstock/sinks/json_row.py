@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.data.types import kernel_type
 from penstock.errors import DataError
 from penstock.functions.json import structs
+from penstock.functions.json.writer import quoted
 from penstock.plan.node import Field
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def row_texts(rows: pa.Table, fields: Sequence[Field]) -> list[str]:
 
 def json_name(text: str) -> str:
     """A text in quotes."""
-    return structs.quoted(text, wide_escapes=False)
+    return quoted(text, wide_escapes=False)
 
 
 def require_json(fields: Sequence[Field], *, where: str) -> None:
