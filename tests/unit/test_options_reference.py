@@ -33,7 +33,9 @@ def test_the_tables_are_current(tool: ModuleType, name: str) -> None:
     assert "| option | type | default | meaning |" in page
 
 
-@pytest.mark.parametrize(("name", "registry"), [("sinks.md", SINKS), ("sources.md", SOURCES), ("view-sinks.md", VIEW_SINKS)])
+@pytest.mark.parametrize(
+    ("name", "registry"), [("sinks.md", SINKS), ("sources.md", SOURCES), ("view-sinks.md", VIEW_SINKS)]
+)
 def test_every_connector_with_options_has_a_table(tool: ModuleType, name: str, registry: Registry) -> None:
     models = {connector: tool.options_of(registry, connector) for connector in registry.builtin}
     tabled = {models[connector] for connector in tool.names(name)}

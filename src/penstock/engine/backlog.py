@@ -160,8 +160,10 @@ class Backlog:
     def acknowledge(self, mark: int) -> None:
         """The sink has everything up to this tick."""
         with self._changed:
-            self.mark, self.in_line, self._taken = mark, True, 0
-            self._drop_until(mark)
+            # A change that was lost meanwhile is still missing.
+            self.mark, self.in_line, self._taken = mark, mark >= self.base, 0
+            if self.in_line:
+                self._drop_until(mark)
             self._changed.notify_all()
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -266,7 +267,11 @@ class Followers:
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all sinks have the ticks of now; False when the time is over. Raises what has ended one."""
-        return all(follower.flush(timeout) for follower in list(self._running.values()))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return all(
+            follower.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for follower in list(self._running.values())
+        )
 
     def describe(self, view: str) -> tuple[str, ...]:
         """The sinks of a view, a line each."""

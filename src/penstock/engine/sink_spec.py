@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -41,15 +41,20 @@ class SinkSpec:
 
     def differences(self, other: SinkSpec) -> list[str]:
         """What another declaration says otherwise, for people."""
-        own, others = self._compared(), other._compared()
+        withheld = {*self.withheld, *other.withheld}
+        own, others = self._compared(withheld), other._compared(withheld)
         return [
             f"{name} was {own.get(name)!r} and is {others.get(name)!r}"
             for name in dict.fromkeys([*own, *others])
             if own.get(name) != others.get(name)
         ]
 
-    def _compared(self) -> dict[str, Any]:
-        options = {name: value for name, value in self.options.items() if name not in ALTERABLE}
+    def _compared(self, withheld: Collection[str]) -> dict[str, Any]:
+        options = {
+            name: value
+            for name, value in self.options.items()
+            if name not in ALTERABLE and name not in withheld
+        }
         return {"view": self.view, "sink": self.kind, "key": list(self.key), **options}
 
 

@@ -161,7 +161,7 @@ class IcebergSink(ServerSink):
     def _merge(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
         """Merge the last row of each key; Spark caches the rows, because a merge may read them twice."""
         spark, keys = frame.sparkSession, self.target.keys
-        last = _opaque(last_of_each_key(frame, keys)).persist()
+        last = opaque(last_of_each_key(frame, keys)).persist()
         view = f"penstock_epoch_{self.target.query.replace('-', '')}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
@@ -241,8 +241,8 @@ def session_properties(spark: SparkSession, properties: Mapping[str, str]) -> It
             spark.conf.unset(f"{IN_SESSION}{name}")
 
 
-def _opaque(frame: DataFrame) -> DataFrame:
-    """The rows of a frame without its plan: a merge refuses one in which rows are numbered."""
+def opaque(frame: DataFrame) -> DataFrame:
+    """The rows of a frame without its plan: a merge refuses one in which rows are numbered, and loses inserts of one that is a constant."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     spark = frame.sparkSession

@@ -18,6 +18,7 @@ from penstock.sinks.iceberg import (
     QUERY,
     IcebergOptions,
     create_table,
+    opaque,
     session_properties,
     transient,
 )
@@ -90,7 +91,7 @@ class IcebergViewSink(ViewSink):
         operations = ["d"] * change.deleted.num_rows + ["u"] * (rows.num_rows - change.deleted.num_rows)
         spark = self._session(target)
         frame = spark.createDataFrame(rows.append_column(OP, pa.array(operations, pa.string())))
-        frame.createOrReplaceTempView(STAGE)
+        opaque(frame).createOrReplaceTempView(STAGE)
         names = [quoted(name) for name in target.names]
         same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in target.keys)
         with session_properties(spark, self._properties(changes[-1].tick)):
