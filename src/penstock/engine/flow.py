@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock import config
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
@@ -23,6 +24,7 @@ from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
+from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
@@ -86,6 +88,16 @@ class IncrementalFlow:
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
         self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._followers = Followers(
+            FlowAccess(
+                lock=self._lock,
+                graph=lambda: self._graph,
+                journal=lambda: self._runner.journal,
+                name=lambda: self.name,
+                session=lambda: self.session,
+                settings=lambda: config.load() if self._session is None else self._session.settings,
+            )
+        )
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
@@ -97,6 +109,7 @@ class IncrementalFlow:
             raise
         self._runner.open(graph, self.name or name, directory)
         self._past = Past(directory, lambda: self.session)
+        self._followers.start_all()
 
     @property
     def name(self) -> str | None:
@@ -148,6 +161,7 @@ class IncrementalFlow:
         """
         with self._checkpointing, self._registering, self._lock:
             self._runner.refuse_ended()
+            refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
             graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
@@ -320,6 +334,7 @@ class IncrementalFlow:
         with self._registering, self._lock:
             name = self._graph.find_view(name).name
             self._graph.refuse_read("view", name)
+            refuse_followed(self._graph, name)
             self._runner.journal.append(DropEvent(name, is_view=True))
             registration.drop_view(self._graph, name)
             changelog = self._runner.changelogs.pop(name, None)
@@ -334,6 +349,37 @@ class IncrementalFlow:
             self._runner.journal.append(DropEvent(name, is_view=False))
             registration.drop_source(self._graph, name)
             self._runner.pending = [batch for batch in self._runner.pending if batch.source != name]
+
+    def sink(
+        self,
+        view: str,
+        kind: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> None:
+        """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
+
+        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
+        A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
+        what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
+
+        >>> flow.sink("totals", "postgres", url="postgresql://me:secret@db/shop", table="totals", key=["customer"])  # doctest: +SKIP
+        """
+        with self._registering:
+            self._followers.register(view, kind, key=key, name=name, overwrite=overwrite, options=options)
+
+    def drop_sink(self, name: str) -> None:
+        """Let a sink follow its view no more; the rows that it has stored stay."""
+        with self._registering:
+            self._followers.drop(name)
+
+    def flush_sinks(self, timeout: float | None = None) -> bool:
+        """Wait until all sinks have the ticks of now; False when `timeout` seconds pass. Raises what has ended a sink."""
+        return self._followers.flush(timeout)
 
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
@@ -520,12 +566,13 @@ class IncrementalFlow:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
             entry = self._graph.find_view(view)
-            return explain(
+            explanation = explain(
                 entry.view,
                 cost=aggregates.cost,
                 relations=self._graph.distributions(),
                 suspended=self._graph.state.suspended.get(entry.name),
             )
+            return replace(explanation, sinks=self._followers.describe(entry.name))
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -567,12 +614,19 @@ class IncrementalFlow:
                 **read.metrics(self._graph),
                 "penstock_flow_history_bytes": history,
                 "penstock_flow_past_bytes": past,
+                **self._followers.metrics(),
             }
 
     def close(self) -> None:
-        """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
+        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also the end of `with`.
+
+        Raises why a sink does not have them, behind everything else.
+        """
         try:
-            self.stop()
+            try:
+                self.stop()
+            finally:
+                self._followers.close()
         finally:
             for changelog in list(self._runner.changelogs.values()):
                 changelog.close()

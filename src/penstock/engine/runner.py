@@ -11,6 +11,7 @@ from penstock.engine import replay
 from penstock.engine.changelog import Changelog
 from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import RejectEvent
+from penstock.engine.followers import pass_tick
 from penstock.engine.graph import Fed, Graph
 from penstock.engine.isolation import step_isolated
 from penstock.engine.stepper import Stepper
@@ -96,6 +97,7 @@ class Runner:
         return self.publish_tick(partial(run_tick, self.graph, batches, self.now(), self.journal))
 
     def _publish(self, ticked: Ticked) -> None:
+        pass_tick(self.graph, ticked.changes)
         for name, suspension in ticked.suspended.items():
             LOG.warning("view '%s' is %s", name, suspension)
         for name, changelog in self.changelogs.items():
@@ -104,6 +106,7 @@ class Runner:
 
     def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
         """Let watches know that they may lack a change: handing it over was interrupted."""
+        pass_tick(self.graph, ticked.changes)
         for name, changelog in self.changelogs.items():
             if name in ticked.changes:
                 changelog.lose(self.graph.state.ticks, error)
