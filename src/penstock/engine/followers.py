@@ -216,7 +216,10 @@ class Followers:
             entry = graph.find_view(state.spec.view)
             names = [field.name for field in entry.fields]
             positions = tuple(names.index(key) for key in state.spec.key)
-            rows = graph.kernel.lookup(entry.name, positions, [coming.columns[at] for at in positions])
+            keys = consolidate(
+                coming.select(positions)
+            )  # a look-up of a key that is named twice gives its rows twice
+            rows = graph.kernel.lookup(entry.name, positions, keys.columns)
         return to_table(consolidate(rows), entry.fields)
 
     def start_all(self) -> None:
