@@ -25,6 +25,7 @@ _EXPORTS = {
     "DeltaBatch": "penstock.data.batch",
     "Provenance": "penstock.engine.why",
     "StepSummary": "penstock.engine.summary",
+    "VectorViewSpec": "penstock.engine.vector",
     "Watch": "penstock.engine.watch",
     "OutputMode": "penstock.streaming.trigger",
     "Trigger": "penstock.streaming.trigger",

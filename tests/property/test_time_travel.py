@@ -78,8 +78,8 @@ class History:
 
     def ticks(self) -> range:
         """The ticks that are there when no checkpoint is being written, which may drop some."""
-        assert self.flow._directory is not None
-        self.flow._directory.wait()
+        assert self.flow._runner.directory is not None
+        self.flow._runner.directory.wait()
         return self.flow.ticks()
 
     def check_some(self) -> None:

@@ -90,6 +90,10 @@ class FlowDirectory:
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
 
+    def sync(self) -> None:
+        """Return when every event that was appended is on the disk; called from any thread."""
+        self._log.sync()
+
     def is_due(self) -> bool:
         """Whether the log has grown so much that a checkpoint should be taken."""
         is_writing = self._writing is not None and self._writing.is_alive()

@@ -224,9 +224,17 @@ class RecordLog:
         )
 
     def sync(self) -> None:
-        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records."""
+        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records.
+
+        StateError then, and at every later call: a disk that forgot what it could not write may say that all is well.
+        """
+        if self._failed is not None:
+            raise self._broken()
         with self._segment_lock:
-            self._sync()
+            try:
+                self._sync()
+            except OSError as error:
+                raise self._broken() from error
 
     def _sync(self) -> None:
         end = self.next
