@@ -21,7 +21,7 @@ from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
-from penstock.state.files import Files, LocalFiles
+from penstock.state.files import Files, LocalFiles, ReadOnlyFiles
 from penstock.state.log import RecordLog
 
 LOG = logging.getLogger("penstock.flow")
@@ -39,12 +39,16 @@ class FlowDirectory:
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         files: Files | None = None,
+        read_only: bool = False,
     ) -> None:
-        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once."""
+        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once.
+
+        `read_only` takes no lock and no events: another process may have the directory open.
+        """
         self.path = path
-        self._files = files or LocalFiles()
+        self._files = ReadOnlyFiles() if read_only else files or LocalFiles()
         self._files.make_folder(path)
-        self._lock = _lock(path)
+        self._lock = None if read_only else _lock(path)
         self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
         self._log = RecordLog(path / "log", files=self._files)
         self._checkpoint_every = checkpoint_every
@@ -75,6 +79,13 @@ class FlowDirectory:
                 "the flow is closed",
                 code="FLOW_CLOSED",
                 hint="open its directory again",
+                where=str(self.path),
+            )
+        if self._lock is None:
+            raise StateError(
+                "the flow is open for reading only",
+                code="FLOW_READ_ONLY",
+                hint="open it with IncrementalFlow(path=...) to change it",
                 where=str(self.path),
             )
         header, batches = encode(event)
@@ -134,7 +145,21 @@ class FlowDirectory:
         try:
             self._log.close()
         finally:
-            os.close(self._lock)
+            if self._lock is not None:
+                os.close(self._lock)
+
+
+def contents(path: Path) -> list[str]:
+    """The files of a directory that tell which checkpoints and which parts of the log it has; StateError when it is none."""
+    names = [f"{part}/{name}" for part in ("log", "checkpoints") for name in LocalFiles().names(path / part)]
+    if not names:
+        raise StateError(
+            "there is no flow here",
+            code="STATE_NO_FLOW",
+            hint='a flow directory is made by IncrementalFlow(path="..."), or by penstock sql --flow DIR',
+            where=str(path),
+        )
+    return names
 
 
 class _PeriodicSync:

@@ -26,6 +26,7 @@ from penstock.engine.durability import Durability, Sync, check_durability, sync_
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
+from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
@@ -35,8 +36,7 @@ from penstock.engine.summary import StepSummary
 from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
 from penstock.engine.watch import Watch
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
-from penstock.functions import aggregates
-from penstock.plan.explain import Explanation, explain
+from penstock.plan.explain import Explanation
 from penstock.spark import catalyst
 
 if TYPE_CHECKING:
@@ -97,12 +97,22 @@ class IncrementalFlow:
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            self._graph, name = replay.opened(directory, lambda: self.session)
+            graph, name = replay.opened(directory, lambda: self.session)
         except BaseException:
             directory.close()
             raise
-        self.name = self.name or name
+        self._take(directory, graph, name)
+
+    def _take(self, directory: FlowDirectory, graph: Graph, name: str | None) -> None:
+        self._graph, self.name = graph, self.name or name
         self._directory = self._journal = directory
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], session: Session | None = None) -> Self:
+        """Return the flow of a flow directory as it is now, to look at it: another process may have it open. It takes no ticks."""
+        flow = cls(session)
+        flow._take(*replay.reading(Path(path), lambda: flow.session))
+        return flow
 
     # Saving
 
@@ -483,13 +493,17 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
-            entry = self._graph.find_view(view)
-            return explain(
-                entry.view,
-                cost=aggregates.cost,
-                relations=self._graph.distributions(),
-                suspended=self._graph.state.suspended.get(entry.name),
-            )
+            return explain_view(self._graph, self._graph.find_view(view).view)
+
+    def sources(self) -> list[SourceListing]:
+        """Return the sources, with how they were declared and the number of their rows."""
+        with self._lock:
+            return list_sources(self._graph)
+
+    def views(self) -> list[ViewListing]:
+        """Return the views, with their queries, their tiers and the number of their rows."""
+        with self._lock:
+            return list_views(self._graph)
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.

@@ -170,16 +170,6 @@ class SessionFlow(IncrementalFlow):
 
     # Reading
 
-    def sources(self) -> list[listing.SourceListing]:
-        """The sources, with the number of their rows."""
-        with self._lock:
-            return listing.list_sources(self._graph)
-
-    def views(self) -> list[listing.ViewListing]:
-        """The views, with their tiers and the number of their rows."""
-        with self._lock:
-            return listing.list_views(self._graph)
-
     def explain_query(self, query: str) -> Explanation:
         """What a view with this query would cost; nothing is registered."""
         with self._lock:
