@@ -123,38 +123,35 @@ def _create_source(cursor: Cursor, replace: bool) -> CreateSource:
 
 
 def _columns(cursor: Cursor, first: int, last: int) -> tuple[Piece, tuple[str, ...]]:
-    """The columns between two parentheses without what says PRIMARY KEY, which may stand behind a column or as a last entry."""
+    """The columns between two parentheses without what says PRIMARY KEY, which may stand behind a column or as an entry of its own."""
     start, end = cursor.tokens[first - 1].end, cursor.tokens[last].offset
-    text = list(cursor.text[start:end])
+    text = cursor.text[start:end]
     key: tuple[str, ...] = ()
-    resume = cursor.at
+    behind, depth, entry = cursor.at, 0, first
     for at in range(first, last):
-        token, after = cursor.tokens[at], cursor.tokens[at + 1]
-        if token.upper != "PRIMARY" or after.upper != "KEY":
+        token = cursor.tokens[at]
+        depth += {"(": 1, "<": 1, ")": -1, ">": -1, ">>": -2, ">>>": -3}.get(token.upper, 0)
+        if token.text == "," and depth == 0:
+            entry = at + 1
+        if depth or token.upper != "PRIMARY" or cursor.tokens[at + 1].upper != "KEY":
             continue
-        begins = cursor.tokens[at - 1].text in (",", "(")
-        cursor.at = at + 2
+        cursor.at = at
         if key:
-            cursor.at = at
             raise cursor.error(
                 "the primary key is there twice", hint="a key of several columns is PRIMARY KEY (a, b)"
             )
-        if begins:
+        cursor.at = at + 2
+        if at == entry:
             key = tuple(column.text for column in cursor.names("a column"))
-            blank = (
-                cursor.tokens[at - 1].offset if at > first else token.offset,
-                cursor.tokens[cursor.at - 1].end,
-            )
+            blank = cursor.tokens[max(at - 1, first)].offset  # with the comma before it
         else:
-            column = at
-            while column > first and cursor.tokens[column - 1].text != ",":
-                column -= 1
-            key = (cursor.tokens[column].text.strip("`"),)
-            blank = (token.offset, after.end)
-        for place in range(blank[0] - start, blank[1] - start):
-            text[place] = " " if text[place] != "\n" else "\n"
-    cursor.at = resume
-    return Piece("".join(text), start), key
+            key = (cursor.tokens[entry].text.strip("`"),)
+            blank = token.offset
+        until = cursor.tokens[cursor.at - 1].end
+        blanked = "".join(char if char == "\n" else " " for char in cursor.text[blank:until])
+        text = text[: blank - start] + blanked + text[until - start :]
+    cursor.at = behind
+    return Piece(text, start), key
 
 
 def _create_view(cursor: Cursor, replace: bool, recursive: bool) -> CreateView:
