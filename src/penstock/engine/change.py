@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, SqlError, suggest
 from penstock.spark.arrow import to_arrow
 from penstock.spark.assignment import Target, assigned
 from penstock.spark.errors import analyzed, translate
-from penstock.spark.flow_table import numbered_frame
+from penstock.spark.flow_table import numbered_frame, with_char_lengths
 from penstock.sql.excerpt import excerpt, moved
 from penstock.sql.files import Rewritten
 from penstock.sql.statement import Delete, Insert, Name, Update
@@ -79,7 +79,10 @@ def _inserted(
             where=excerpt(text, statement.query.start, len(statement.query.text.split("\n")[0])),
             hint=f"name the columns that it gives: INSERT INTO {source} (column, ...) ...",
         )
-    return _rows(session, query, frame, wanted, text)
+    table = _rows(session, query, frame, wanted, text)
+    for name in targets.keys() - {target.name for target in wanted}:
+        table = table.append_column(name, pa.nulls(table.num_rows))
+    return table
 
 
 def _query_of(statement: Insert) -> Rewritten:
@@ -151,8 +154,9 @@ def _assigned_column(column: Name, targets: dict[str, Target], source: str, text
 def _numbered(session: Session, flow: SessionFlow, source: str, stored: pa.Table) -> Iterator[str]:
     """The rows of a source as a table with their numbers, while the statement runs."""
     table = f"penstock_rows_{uuid.uuid4().hex[:12]}"
-    kinds = flow.column_kinds(source)
-    numbered_frame(session.spark, stored, kinds, number=NUMBER).createOrReplaceTempView(table)
+    kinds, declared = flow.column_kinds(source), [field.type for field in flow.relations()[source]]
+    frame = with_char_lengths(numbered_frame(session.spark, stored, kinds, number=NUMBER), declared)
+    frame.createOrReplaceTempView(table)
     try:
         yield table
     finally:
@@ -210,11 +214,12 @@ def _rows(
 
 @contextmanager
 def _at(target: Name, text: str) -> Iterator[None]:
-    """Errors that say no place have that of the target."""
+    """Errors that say no place in the statement have that of the target."""
     try:
         yield
     except PenstockError as error:
-        error.where = error.where or _place(target, text)
+        if error.where is None or "line " not in error.where:
+            error.where = _place(target, text)
         raise
 
 
@@ -223,7 +228,9 @@ def _inside(query: Rewritten, text: str) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        error.where = moved(error.where, query.sql, text, query.original)
+        # Without a place in the text it would be one in our own query or program.
+        place = moved(error.where, query.sql, text, query.original)
+        error.where = None if place == error.where else place
         error.hint = error.hint and error.hint.replace(f"{NUMBER}, ", "")  # no column of the user's
         raise
 

@@ -156,6 +156,20 @@ def numbered_frame(
     return to_frame(spark, columns, names, types)
 
 
+def with_char_lengths(frame: DataFrame, declared: Sequence[str]) -> DataFrame:
+    """The columns with the lengths of CHAR and VARCHAR, by which Spark compares them; `declared` are types of the first columns."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    columns = [F.col(_quoted(name)) for name in frame.columns]
+    for at, kind in enumerate(declared):
+        if "char(" in kind:
+            columns[at] = columns[at].alias(frame.columns[at], metadata={_CHAR: kind})
+    return frame.select(*columns)
+
+
+_CHAR = "__CHAR_VARCHAR_TYPE_STRING"  # Spark's own key
+
+
 class _Rows:
     """The Python side of the rule."""
 
