@@ -328,7 +328,7 @@ REFUSED = {
     "CREATE SOURCE t_spark (a INT)": ("FLOW_NAME_TAKEN", "in Spark already", 15),
     "CREATE INCREMENTAL VIEW T_SPARK AS SELECT * FROM orders": ("FLOW_NAME_TAKEN", "in Spark already", 25),
     "CREATE SOURCE totals (a INT)": ("FLOW_NAME_TAKEN", "choose another name", 15),
-    "CREATE SOURCE s (a NOSUCHTYPE)": ("CONFIG_SCHEMA_TYPE", "", 15),
+    "CREATE SOURCE s (a NOSUCHTYPE)": ("CONFIG_UNKNOWN_TYPE", "", 15),
     "CREATE SOURCE s (a INT) PRIMARY KEY (b)": ("FLOW_UNKNOWN_COLUMN", "Known columns: a", 15),
     "CREATE SOURCE s (a INT) WITH (retain = 'some')": ("FLOW_OPTION", "Known choices: all, used", 15),
     "CREATE SOURCE s (a INT) WITH (lateness = '1 hour')": ("FLOW_OPTION", "event_time = ts", 15),

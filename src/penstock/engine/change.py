@@ -228,9 +228,7 @@ def _inside(query: Rewritten, text: str) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        # Without a place in the text it would be one in our own query or program.
-        place = moved(error.where, query.sql, text, query.original)
-        error.where = None if place == error.where else place
+        error.where = moved(error.where, query.sql, text, query.original)
         error.hint = error.hint and error.hint.replace(f"{NUMBER}, ", "")  # no column of the user's
         raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import RLock
 from typing import Any
 
@@ -54,7 +54,7 @@ class SessionFlow(IncrementalFlow):
     def spelled(self, name: str, kind: str | None = None) -> str | None:
         """How a source or view was spelled when it was registered, None when there is none of this name."""
         with self._lock:
-            names = {"source": self._graph.sources, "view": self._graph.views}
+            names: dict[str, Iterable[str]] = {"source": self._graph.sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)
             return next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
 

@@ -197,11 +197,11 @@ def _say(summary: StepSummary, output: Format) -> None:
             "rows_out": summary.rows_out,
             "late": summary.late,
             "duration_ms": round(summary.duration_ms, 3),
-            "view": name,
+            "view": name or None,
             "inserted": step.inserted,
             "retracted": step.retracted,
         }
-        for name, step in (summary.views or {None: ViewStep()}).items()
+        for name, step in (summary.views or {"": ViewStep()}).items()
     ]
     columns = ["tick", "rows_in", "rows_out", "late", "duration_ms", "view", "inserted", "retracted"]
     write_rows(rows, columns, output=output)
