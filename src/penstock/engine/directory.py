@@ -23,7 +23,7 @@ from penstock.engine.graph import Graph
 from penstock.engine.pin import Pins
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
-from penstock.state.files import Files, LocalFiles
+from penstock.state.files import Files, LocalFiles, ReadOnlyFiles
 from penstock.state.log import LogReader, RecordLog
 
 LOG = logging.getLogger("penstock.flow")
@@ -41,12 +41,16 @@ class FlowDirectory:
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         files: Files | None = None,
+        read_only: bool = False,
     ) -> None:
-        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once."""
+        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once.
+
+        `read_only` takes no lock and no events: another process may have the directory open.
+        """
         self.path = path
-        self._files = files or LocalFiles()
+        self._files = ReadOnlyFiles() if read_only else files or LocalFiles()
         self._files.make_folder(path)
-        self._lock = _lock(path)
+        self._lock = None if read_only else _lock(path)
         self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
         self._log = RecordLog(path / "log", files=self._files)
         self._checkpoint_every = checkpoint_every
@@ -87,6 +91,13 @@ class FlowDirectory:
     def append(self, event: Event) -> None:
         """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
         self._refuse_closed()
+        if self._lock is None:
+            raise StateError(
+                "the flow is open for reading only",
+                code="FLOW_READ_ONLY",
+                hint="open it with IncrementalFlow(path=...) to change it",
+                where=str(self.path),
+            )
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
 
@@ -154,7 +165,8 @@ class FlowDirectory:
         try:
             self._log.close()
         finally:
-            os.close(self._lock)
+            if self._lock is not None:
+                os.close(self._lock)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -164,6 +176,19 @@ class FlowDirectory:
                 hint="open its directory again",
                 where=str(self.path),
             )
+
+
+def contents(path: Path) -> list[str]:
+    """The files of a directory that tell which checkpoints and which parts of the log it has; StateError when it is none."""
+    names = [f"{part}/{name}" for part in ("log", "checkpoints") for name in LocalFiles().names(path / part)]
+    if not names:
+        raise StateError(
+            "there is no flow here",
+            code="STATE_NO_FLOW",
+            hint='a flow directory is made by IncrementalFlow(path="..."), or by penstock sql --flow DIR',
+            where=str(path),
+        )
+    return names
 
 
 class _PeriodicSync:

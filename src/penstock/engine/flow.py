@@ -26,6 +26,7 @@ from penstock.engine.durability import Durability, Sync, check_durability, sync_
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
 from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
+from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
 from penstock.engine.runner import Runner
@@ -38,8 +39,7 @@ from penstock.engine.vector import VectorViewSpec, vector_view
 from penstock.engine.watch import Watch
 from penstock.engine.why import Provenance, why
 from penstock.errors import ConfigError, suggest
-from penstock.functions import aggregates
-from penstock.plan.explain import Explanation, explain
+from penstock.plan.explain import Explanation
 from penstock.plan.node import View
 from penstock.spark import catalyst
 
@@ -115,6 +115,14 @@ class IncrementalFlow:
     def name(self) -> str | None:
         """The flow's name."""
         return self._runner.name
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], session: Session | None = None) -> Self:
+        """Return the flow of a flow directory as it is now, to look at it: another process may have it open. It takes no ticks."""
+        flow = cls(session)
+        directory, graph, name = replay.reading(Path(path), lambda: flow.session)
+        flow._runner.open(graph, name, directory)
+        return flow
 
     # Saving
 
@@ -565,14 +573,18 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
-            entry = self._graph.find_view(view)
-            explanation = explain(
-                entry.view,
-                cost=aggregates.cost,
-                relations=self._graph.distributions(),
-                suspended=self._graph.state.suspended.get(entry.name),
-            )
-            return replace(explanation, sinks=self._followers.describe(entry.name))
+            explanation = explain_view(self._graph, self._graph.find_view(view).view)
+            return replace(explanation, sinks=self._followers.describe(self._graph.find_view(view).name))
+
+    def sources(self) -> list[SourceListing]:
+        """Return the sources, with how they were declared and the number of their rows."""
+        with self._lock:
+            return list_sources(self._graph)
+
+    def views(self) -> list[ViewListing]:
+        """Return the views, with their queries, their tiers and the number of their rows."""
+        with self._lock:
+            return list_views(self._graph)
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
-from penstock.engine.directory import FlowDirectory
+from penstock.engine.directory import FlowDirectory, contents
 from penstock.engine.event import (
     ClearEvent,
     DropEvent,
@@ -29,6 +30,7 @@ from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.tick import NoJournal, maintain, newest, run_tick
+from penstock.errors import PenstockError
 from penstock.plan import node as plan
 
 OpenSession = Callable[[], Session]
@@ -45,6 +47,24 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
     for event in directory.events(first):
         apply(graph, event, session)
     return graph, name
+
+
+def reading(path: Path, session: OpenSession) -> tuple[FlowDirectory, Graph, str | None]:
+    """The flow of a directory as it is now, which another process may have open: directory, graph and name.
+
+    A checkpoint that the other one takes meanwhile may take files away; then the newer ones are read.
+    """
+    while True:
+        before = contents(path)
+        directory = FlowDirectory(path, read_only=True)
+        try:
+            graph, name = opened(directory, session)
+        except (PenstockError, OSError):
+            directory.close()
+            if contents(path) == before:
+                raise
+        else:
+            return directory, graph, name
 
 
 def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:

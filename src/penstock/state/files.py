@@ -102,6 +102,40 @@ class LocalFiles:
         return path.stat().st_size if path.exists() else 0
 
 
+class ReadOnlyFiles(LocalFiles):
+    """The disk of this machine for one who only looks: what another process has written is left as it is.
+
+    Cutting off a record that is not whole does nothing here; the process that writes it has not finished it yet.
+    """
+
+    def create(self, path: Path) -> int:
+        return -1
+
+    def append(self, handle: int, content: bytes) -> None:
+        raise PermissionError("the files are open for reading only")
+
+    def truncate(self, handle: int, size: int) -> None:
+        pass
+
+    def sync(self, handle: int) -> None:
+        pass
+
+    def close(self, handle: int) -> None:
+        pass
+
+    def write(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
+        raise PermissionError("the files are open for reading only")
+
+    def replace(self, path: Path, target: Path) -> None:
+        raise PermissionError("the files are open for reading only")
+
+    def remove(self, path: Path) -> None:
+        pass
+
+    def make_folder(self, path: Path) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     handle = os.open(path, os.O_RDONLY)

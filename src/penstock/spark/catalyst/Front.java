@@ -346,6 +346,57 @@ public class Front {
     return cut(session, plan, null);
   }
 
+  public static final String TABLE = "penstock.table"; // in the metadata of columns: see FlowTables.java
+
+  /** The plan with the tables of a flow, which a DataFrame or a view of Spark's may read, replaced by relations of the flow. */
+  public LogicalPlan adopt(LogicalPlan plan, final java.util.Map relations) {
+    return (LogicalPlan) plan.transformWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return relations.containsKey(tableOf(node));
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        LogicalPlan relation =
+            ((org.apache.spark.sql.classic.Dataset) relations.get(tableOf(node))).queryExecution().analyzed();
+        return renamed(relation, (LogicalPlan) node);
+      }
+    });
+  }
+
+  /** The tables of a flow that a plan reads. */
+  public List tables(LogicalPlan plan) {
+    List names = new ArrayList();
+    tables(plan, names);
+    return names;
+  }
+
+  private static void tables(LogicalPlan plan, List names) {
+    String table = tableOf(plan);
+    if (!table.isEmpty()) names.add(table);
+    for (Object child : list(plan.children())) tables((LogicalPlan) child, names);
+    for (Object child : list(plan.subqueries())) tables((LogicalPlan) child, names);
+  }
+
+  private static String tableOf(Object node) {
+    if (!(node instanceof org.apache.spark.sql.execution.datasources.LogicalRelation)) return "";
+    LogicalPlan plan = (LogicalPlan) node;
+    if (plan.output().isEmpty()) return "";
+    Metadata metadata = ((Attribute) plan.output().apply(0)).metadata();
+    return metadata.contains(TABLE) ? metadata.getString(TABLE) : "";
+  }
+
+  /** A leaf whose columns have the identities of those of another plan. */
+  private static LogicalPlan renamed(LogicalPlan leaf, LogicalPlan plan) {
+    List aliases = new ArrayList();
+    for (int i = 0; i < plan.output().size(); i++) {
+      Attribute old = (Attribute) plan.output().apply(i);
+      aliases.add(new Alias((Attribute) leaf.output().apply(i), old.name(), old.exprId(), old.qualifier(),
+          scala.Option.empty(), seq(new ArrayList())));
+    }
+    return new Project(seq(aliases), leaf);
+  }
+
   private LogicalPlan cut(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String alias) {
     if (isOurs(plan)) return plan;
     if (plan instanceof View && !holdsOurs(plan)) {
@@ -392,14 +443,7 @@ public class Front {
           .putString(RELATION, name).putLong(POSITION, (long) i).build();
       fields[i] = new StructField(attribute.name(), attribute.dataType(), attribute.nullable(), metadata);
     }
-    LogicalPlan leaf = empty(session, new StructType(fields)).queryExecution().analyzed();
-    List aliases = new ArrayList();
-    for (int i = 0; i < fields.length; i++) {
-      Attribute old = (Attribute) plan.output().apply(i);
-      aliases.add(new Alias((Attribute) leaf.output().apply(i), old.name(), old.exprId(), old.qualifier(),
-          scala.Option.empty(), seq(new ArrayList())));
-    }
-    return new Project(seq(aliases), leaf);
+    return renamed((LogicalPlan) empty(session, new StructType(fields)).queryExecution().analyzed(), plan);
   }
 
   /** The parts of a plan that have rows of their own, each once: [name or null, plan, name or null, plan, ...]. */

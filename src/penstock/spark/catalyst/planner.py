@@ -85,7 +85,7 @@ def plan_view(
         front = bridge.front(spark)
         session = bridge.planning_session(spark)
         declare(spark, front, session, variables)
-        analyzed = _analyze(front, session, query, relations)
+        analyzed = _adopted(spark, front, session, _analyze(front, session, query, relations), relations)
         return _optimize(spark, session, front, analyzed, name, query)
     except Exception as error:
         refusal = errors.translate(error, sql=text, spark=spark, plan=analyzed)
@@ -199,6 +199,20 @@ def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mappin
     if dotted:
         return front.analyze(session, query, dotted)
     return session.sql(query).queryExecution().analyzed()
+
+
+def _adopted(
+    spark: SparkSession, front: Any, session: Any, analyzed: Any, relations: Mapping[str, Relation]
+) -> Any:
+    """The plan in which tables that SQL has of the flow are the flow's relations: views of Spark's and DataFrames may read them."""
+    tables = {name for name in front.tables(analyzed) if name in relations}
+    if not tables:
+        return analyzed
+    jvm: Any = spark._jvm
+    empty = jvm.java.util.HashMap()
+    for name in tables:
+        empty.put(name, _empty(front, session, relations[name]))
+    return front.adopt(analyzed, empty)
 
 
 def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:
