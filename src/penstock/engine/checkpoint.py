@@ -47,12 +47,16 @@ class FlowCheckpoints:
 
     def newest(self) -> Saved | None:
         """The newest checkpoint, None when there is none; StateError when it is damaged."""
-        numbers = self._folder.numbers()
-        if not numbers:
+        number = self.newest_number()
+        if number is None:
             return None
-        manifest = self._folder.read(numbers[-1])
+        manifest = self._folder.read(number)
         images = {_key(name): image for name, image in self._folder.images(manifest).items()}
         return Saved(manifest, images)
+
+    def newest_number(self) -> int | None:
+        """The number of the newest checkpoint, None when there is none."""
+        return max(self._folder.numbers(), default=None)
 
     def oldest(self) -> Mapping[str, Any]:
         """What the oldest checkpoint that is there says of the flow."""
@@ -65,8 +69,8 @@ class FlowCheckpoints:
             raise StateError(
                 "there is no checkpoint here",
                 code="STATE_NO_CHECKPOINT",
-                hint="give the folder that flow.checkpoint(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
-                where=str(self._folder.folder),
+                hint="give the folder that flow.checkpoint(...) or flow.checkpoint_full(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
+                where=self._folder.location,
             )
         return saved
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock import config
+from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.engine import definition, feed, feeder, read, registration, replay
+from penstock.engine import definition, feed, feeder, full_checkpoint, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
-from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
@@ -31,6 +32,7 @@ from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
+from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
 from penstock.engine.watch import Watch
@@ -91,7 +93,7 @@ class IncrementalFlow:
         self._lock = RLock()
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
-        self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._storage = FlowStorage(self._settings)
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
@@ -131,19 +133,29 @@ class IncrementalFlow:
         return flow
 
     def checkpoint(self, path: str | os.PathLike[str], *, keep: int = 3) -> int:
-        """Write the flow to a folder, and return the number of the checkpoint; ticks of other threads go on meanwhile.
+        """Write the flow to a folder, or to a prefix of an object store, and return the number of the checkpoint; ticks of other threads go on meanwhile.
 
         What the last checkpoint of this flow has there, and what has not changed since, is not written again. The newest `keep` checkpoints
         of the folder stay.
         """
         with self._checkpointing:
-            checkpoints = self._checkpoints_in(path)
+            checkpoints = self._storage.checkpoints(path)
             with self._lock:
                 staged = checkpoints.stage(self._graph, self.name)
             return checkpoints.write(staged, keep=keep)
 
+    def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.
+
+        It has the rows of sources; `restore` and `load` fill the views from them. Ticks of other threads go on meanwhile.
+        """
+        with self._checkpointing:
+            with self._lock:
+                staged = full_checkpoint.stage(self._graph, self.name)
+            self._storage.write_full(path, staged)
+
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Be the flow of the newest checkpoint in a folder, instead of what is here.
+        """Be the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, instead of what is here.
 
         Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
         """
@@ -151,7 +163,7 @@ class IncrementalFlow:
             self._refuse_ended()
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
+            graph, name = self._storage.restored(path, lambda: self.session)
             if self._directory is not None:
                 self._directory.replace(graph, name)
             self._graph, self.name, self._pending = graph, name, []
@@ -167,7 +179,7 @@ class IncrementalFlow:
         *,
         clock: Callable[[], int] | None = None,
     ) -> Self:
-        """Return the flow of the newest checkpoint in a folder; views that the kernel computes start no JVM."""
+        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store; views that the kernel computes start no JVM."""
         flow = cls(session, clock=clock)
         flow.restore(path)
         return flow
@@ -548,9 +560,8 @@ class IncrementalFlow:
 
     # Inside
 
-    def _checkpoints_in(self, path: str | os.PathLike[str]) -> FlowCheckpoints:
-        folder = Path(path).resolve()
-        return self._checkpoints.setdefault(folder, FlowCheckpoints(folder))
+    def _settings(self) -> Settings:
+        return config.load() if self._session is None else self._session.settings
 
     def _now(self) -> int:
         return max(self._clock(), self._graph.state.micros)

@@ -3,7 +3,7 @@
     checkpoint-000007.json    the manifest of the seventh checkpoint: what it holds, and where its arrays are
     data-000007.bin           the arrays that the seventh checkpoint had to write
 
-A checkpoint is there when its manifest has its name: it is written under another one, synced, and renamed. So a crash at any moment leaves the
+A checkpoint is there when its manifest has its name, which it gets in one moment. So a crash at any moment leaves the
 last whole checkpoint, and at most files that no manifest mentions, which the next checkpoint takes away.
 """
 
@@ -70,6 +70,11 @@ class CheckpointFolder:
         # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
         self._written: Mapping[str, WrittenArray] = {}
 
+    @property
+    def location(self) -> str:
+        """The folder as users write it."""
+        return self._files.location(self.folder)
+
     # Writing
 
     def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
@@ -91,12 +96,7 @@ class CheckpointFolder:
         files.make_folder(folder)
         files.write(folder / f"data-{staged.number:06d}.bin", staged.writer.content())
         manifest = Manifest(staged.number, staged.flow, staged.states)
-        target = folder / f"checkpoint-{staged.number:06d}.json"
-        part = target.with_suffix(".json.part")
-        files.write(part, [memoryview(_encode(manifest))])
-        files.sync_folder(folder)
-        files.replace(part, target)
-        files.sync_folder(folder)
+        files.put(self._path(staged.number), [memoryview(_encode(manifest))])
         self._written = staged.writer.written
         self._prune(keep)
         return manifest
@@ -132,31 +132,32 @@ class CheckpointFolder:
     def read(self, number: int) -> Manifest:
         """The manifest of a checkpoint; StateError when it is not one of ours, of another version, or damaged."""
         path = self._path(number)
+        where = self._files.location(path)
         try:
-            head, _, content = path.read_bytes().partition(b"\n")
+            head, _, content = self._files.read(path).partition(b"\n")
             written = json.loads(head)
             is_ours = written["format"] == FORMAT
         except (ValueError, TypeError, KeyError):
             is_ours = False
         except OSError as error:
-            raise damaged(path, "the manifest", f"cannot be read: {error}") from None
+            raise damaged(where, "the manifest", f"cannot be read: {error}") from None
         if not is_ours:
-            raise damaged(path, "the manifest", "is none of penstock's, or its beginning is damaged")
+            raise damaged(where, "the manifest", "is none of penstock's, or its beginning is damaged")
         if written["version"] != VERSION:
             raise StateError(
                 f"{path.name} has version {written['version']!r}; this penstock reads version {VERSION}",
                 code="STATE_CHECKPOINT_VERSION",
                 hint="open it with the version that wrote it, and take checkpoint_full(path), which later versions read",
-                where=str(path),
+                where=where,
             )
         if zlib.crc32(content) != written["crc"]:
-            raise damaged(path, "the manifest", "has another checksum")
+            raise damaged(where, "the manifest", "has another checksum")
         saved = json.loads(content)
         return Manifest(number, saved["flow"], saved["states"])
 
     def images(self, manifest: Manifest) -> dict[str, Image]:
         """The states of a checkpoint, by their names; StateError when a byte of them is damaged."""
-        reader = ImageReader(self.folder)
+        reader = ImageReader(self.folder, self._files)
         reader.verify(list(manifest.states.values()))
         return {name: reader.image(described) for name, described in manifest.states.items()}
 

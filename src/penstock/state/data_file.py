@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from weakref import ref
 
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.state.files import Files
 from penstock.state.slot_array import ChangedSlots, MappedRows, Version
 from penstock.state.state import Image
 
@@ -214,9 +216,11 @@ def written_arrays(
 class ImageReader:
     """Reads images from the data files of a folder; arrays are maps of the files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Files) -> None:
         self._folder = folder
+        self._files = files
         self._buffers: dict[str, pa.Buffer] = {}
+        self._mapping = Lock()
 
     def verify(self, described: Sequence[Json]) -> None:
         """Compare the checksums of all extents; StateError names the file and the place of one that is damaged."""
@@ -226,7 +230,7 @@ class ImageReader:
 
     def _verify(self, extent: Json) -> None:
         if zlib.crc32(self._buffer(extent)) != extent["crc"]:
-            raise damaged(self._folder / extent["file"], f"byte {extent['at']}", "has another checksum")
+            raise damaged(self._location(extent), f"byte {extent['at']}", "has another checksum")
 
     def image(self, described: Json) -> Image:
         """The image of its description."""
@@ -246,7 +250,7 @@ class ImageReader:
             (self._numpy(patch["slots"]), self._numpy(patch["rows"])) for patch in extent.get("patches", ())
         )
         return MappedRows(
-            self._folder / extent["file"],
+            self._files.local(self._folder / extent["file"]),
             extent["at"],
             np.dtype(extent["type"]),
             tuple(extent["shape"]),
@@ -260,29 +264,36 @@ class ImageReader:
 
     def _buffer(self, extent: Json) -> pa.Buffer:
         name = extent["file"]
-        if name not in self._buffers:
-            self._buffers[name] = _mapped(self._folder / name)
+        with self._mapping:
+            if name not in self._buffers:
+                try:
+                    self._buffers[name] = map_file(self._files.local(self._folder / name))
+                except OSError as error:
+                    raise damaged(self._location(extent), "the file", f"cannot be read: {error}") from None
         content = self._buffers[name]
         if extent["at"] + extent["bytes"] > content.size:
-            raise damaged(self._folder / name, f"byte {extent['at']}", f"is cut off at {content.size} bytes")
+            raise damaged(
+                self._location(extent), f"byte {extent['at']}", f"is cut off at {content.size} bytes"
+            )
         return content.slice(extent["at"], extent["bytes"])
 
-
-def _mapped(path: Path) -> pa.Buffer:
-    try:
-        if path.stat().st_size == 0:
-            return pa.py_buffer(b"")
-        with pa.memory_map(str(path)) as file:
-            return file.read_buffer()
-    except OSError as error:
-        raise damaged(path, "the file", f"cannot be read: {error}") from None
+    def _location(self, extent: Json) -> str:
+        return self._files.location(self._folder / extent["file"])
 
 
-def damaged(path: Path, part: str, why: str) -> StateError:
+def map_file(path: Path) -> pa.Buffer:
+    """The content of a file of this machine, mapped into memory."""
+    if path.stat().st_size == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def damaged(where: str, part: str, why: str) -> StateError:
     """The error for a file that is not what was written."""
     return StateError(
-        f"the checkpoint is damaged: {part} of {path.name} {why}",
+        f"the checkpoint is damaged: {part} of {where.rpartition('/')[2]} {why}",
         code="STATE_CHECKPOINT_DAMAGED",
         hint="restore an older checkpoint, or the file from a copy",
-        where=str(path),
+        where=where,
     )

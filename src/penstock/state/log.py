@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import StateError
-from penstock.state.files import Files, LocalFiles
+from penstock.state.files import AppendFiles, LocalFiles
 
 _MAGIC = b"PLR1"
 _HEAD = struct.Struct("<4sIQQI")
@@ -101,7 +101,7 @@ def _has_record(content: memoryview, offset: int) -> bool:
 class RecordLog:
     """The log of a folder, open for appending. One process has it at a time; its caller sees to that."""
 
-    def __init__(self, folder: Path, *, first: int = 1, files: Files | None = None) -> None:
+    def __init__(self, folder: Path, *, first: int = 1, files: AppendFiles | None = None) -> None:
         """Open the log, or begin one with the record `first`. `records` gives what is in it."""
         self._folder = folder
         self._files = files or LocalFiles()
@@ -136,7 +136,7 @@ class RecordLog:
         return self._starts[at + 1] if at + 1 < len(self._starts) else float("inf")
 
     def _read_segment(self, start: int, first: int, *, is_last: bool) -> Iterator[Record]:
-        content = memoryview(self._path(start).read_bytes())
+        content = memoryview(self._files.read(self._path(start)))
         offset = 0
         number = start
         while offset < len(content):
