@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from twin.durable import add_view, answers, declare, opened, random_change, tick
 
 
 @pytest.fixture
-def bucket(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def bucket(s3: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A bucket, which the settings of sources and sinks reach."""
     conf = {"endpoint": s3.endpoint, "access.key": ACCESS_KEY, "secret.key": SECRET_KEY}
     words = [f"spark.hadoop.fs.s3a.{key}={value}" for key, value in conf.items()]
     monkeypatch.setenv("PENSTOCK_CONF", " ".join(words))
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
-    yield s3.new_bucket()
+    return s3.new_bucket()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import penstock as ps
 from seed import SEED
 from twin.disk import DyingDisk, PowerCut
-from twin.durable import Schedule, add_view, answers, opened, random_change, tick
+from twin.durable import Schedule, actions, answers, opened, tick
 from twin.rows import small_state
 
 SHORT = 6
@@ -25,27 +24,6 @@ CALLS_AT_MOST = 2_000
 def test_a_durable_flow_is_the_flow_in_memory(number: int, tmp_path: Path) -> None:
     with small_state():
         Schedule(SEED + number, tmp_path).run(20)
-
-
-def actions() -> list[Callable[[ps.IncrementalFlow], None]]:
-    """Registrations, ticks and drops: one event each."""
-    rng = random.Random(7)
-    changes = [[*random_change(rng), (1, 2, 0, False)] for _ in range(5)]
-    return [
-        lambda flow: flow.register_source(
-            "rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine"
-        ),
-        lambda flow: flow.register_source("names", "k BIGINT, name STRING", primary_key="k"),
-        lambda flow: add_view(flow, "totals"),
-        lambda flow: tick(flow, changes[0]),
-        lambda flow: add_view(flow, "top_total"),
-        lambda flow: tick(flow, changes[1]),
-        lambda flow: add_view(flow, "named"),
-        lambda flow: tick(flow, changes[2]),
-        lambda flow: flow.drop_view("top_total"),
-        lambda flow: tick(flow, changes[3]),
-        lambda flow: tick(flow, changes[4]),
-    ]
 
 
 def done_until_the_end(path: Path, disk: DyingDisk) -> int:

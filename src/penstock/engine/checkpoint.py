@@ -13,7 +13,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.engine import definition
 from penstock.engine.graph import Graph
 from penstock.errors import StateError
-from penstock.state.checkpoint import CheckpointFolder, Manifest, Staged
+from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, Staged
 from penstock.state.files import Files
 from penstock.state.state import Image
 
@@ -33,8 +33,10 @@ class Saved:
 class FlowCheckpoints:
     """The checkpoints of one flow in one folder."""
 
-    def __init__(self, folder: Path, files: Files | None = None) -> None:
-        self._folder = CheckpointFolder(folder, files)
+    def __init__(
+        self, folder: Path, files: Files | None = None, *, catalog: Catalog | None = None, writer: str = ""
+    ) -> None:
+        self._folder = CheckpointFolder(folder, files, catalog=catalog, writer=writer)
 
     def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
@@ -47,20 +49,20 @@ class FlowCheckpoints:
 
     def newest(self) -> Saved | None:
         """The newest checkpoint, None when there is none; StateError when it is damaged."""
-        number = self.newest_number()
-        if number is None:
+        names = self._folder.names()
+        if not names:
             return None
-        manifest = self._folder.read(number)
+        manifest = self._folder.read(names[-1])
         images = {_key(name): image for name, image in self._folder.images(manifest).items()}
         return Saved(manifest, images)
 
-    def newest_number(self) -> int | None:
-        """The number of the newest checkpoint, None when there is none."""
-        return max(self._folder.numbers(), default=None)
+    def exist(self) -> bool:
+        """Whether there are any."""
+        return bool(self._folder.names())
 
     def oldest(self) -> Mapping[str, Any]:
         """What the oldest checkpoint that is there says of the flow."""
-        return self._folder.read(self._folder.numbers()[0]).flow
+        return self._folder.read(self._folder.names()[0]).flow
 
     def require(self) -> Saved:
         """The newest checkpoint; StateError when there is none."""

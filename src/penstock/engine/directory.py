@@ -1,6 +1,6 @@
 """A flow directory: the log of what happens to a flow, and checkpoints that bound how much of it is replayed.
 
-    lock             locked by the process that has the flow open
+    lock             locked by the process that has the flow open; a shared directory has a lease in the state backend instead
     log/             every event, synced before the call that caused it returns
     checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
 
@@ -13,16 +13,18 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
+from penstock.engine.shared import SharedOwner
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
-from penstock.state.files import Files, LocalFiles
-from penstock.state.log import RecordLog
+from penstock.state.files import AppendFiles, Files, LocalFiles
+from penstock.state.log import Log, RecordLog
+from penstock.state.object_log import ObjectLog
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
@@ -30,23 +32,23 @@ KEEP = 2
 
 
 class FlowDirectory:
-    """One flow on a local disk, opened by one process."""
+    """One flow on storage, opened by one process."""
 
     def __init__(
         self,
-        path: Path,
+        location: str,
         *,
+        log: Log,
+        checkpoints: FlowCheckpoints,
+        release: Callable[[], None],
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        files: Files | None = None,
     ) -> None:
-        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once."""
-        self.path = path
-        self._files = files or LocalFiles()
-        self._files.make_folder(path)
-        self._lock = _lock(path)
-        self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
-        self._log = RecordLog(path / "log", files=self._files)
+        """Without `sync_ms` every event is synced at once. `release` lets others open the directory."""
+        self.location = location
+        self.checkpoints = checkpoints
+        self._log = log
+        self._release = release
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
         self._closed = False
@@ -75,7 +77,7 @@ class FlowDirectory:
                 "the flow is closed",
                 code="FLOW_CLOSED",
                 hint="open its directory again",
-                where=str(self.path),
+                where=self.location,
             )
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
@@ -108,7 +110,7 @@ class FlowDirectory:
 
     def _failed(self, error: BaseException) -> None:
         self.error = error
-        LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+        LOG.warning("the checkpoint of the flow in %s could not be written", self.location, exc_info=True)
 
     def replace(self, graph: Graph, name: str | None) -> None:
         """Let the directory hold another flow; on an error it holds the one of before."""
@@ -134,13 +136,57 @@ class FlowDirectory:
         try:
             self._log.close()
         finally:
-            os.close(self._lock)
+            self._release()
+
+
+def local_directory(
+    path: Path,
+    *,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    files: AppendFiles | None = None,
+) -> FlowDirectory:
+    """Open a directory of this machine, which is made when it is not there; FLOW_OPEN when another process has it."""
+    disk = files or LocalFiles()
+    disk.make_folder(path)
+    lock = _lock(path)
+    try:
+        return FlowDirectory(
+            str(path),
+            log=RecordLog(path / "log", files=disk),
+            checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+            release=lambda: os.close(lock),
+            sync_ms=sync_ms,
+            checkpoint_every=checkpoint_every,
+        )
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def shared_directory(
+    path: Path,
+    *,
+    files: Files,
+    owner: SharedOwner,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+) -> FlowDirectory:
+    """Open a directory on storage that several machines reach; `owner` says what of it counts, and is released with it."""
+    return FlowDirectory(
+        files.location(path),
+        log=ObjectLog(path / "log", files=files, index=owner),
+        checkpoints=FlowCheckpoints(path / "checkpoints", files, catalog=owner, writer=owner.writer),
+        release=owner.release,
+        sync_ms=sync_ms,
+        checkpoint_every=checkpoint_every,
+    )
 
 
 class _PeriodicSync:
     """Syncs a log every so many milliseconds."""
 
-    def __init__(self, log: RecordLog, milliseconds: int) -> None:
+    def __init__(self, log: Log, milliseconds: int) -> None:
         self._log = log
         self._seconds = milliseconds / 1000
         self._ended = threading.Event()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +22,7 @@ from penstock.engine import definition, feed, feeder, full_checkpoint, read, reg
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
-from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
+from penstock.engine.durability import Durability, Profile, Sync, check_durability, open_directory
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
@@ -69,11 +68,13 @@ class IncrementalFlow:
         durability: Durability | None = None,
         sync: Sync = "tick",
         checkpoint_every: int = CHECKPOINT_EVERY,
+        shared_disk: bool = False,
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
         `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
-        disk of this machine. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
+        disk of this machine; `"shared"`, the default with an object store, as long as that store and the state backend, which
+        says who owns the flow. `shared_disk` says that a path is a disk of all nodes. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
         by `checkpoint_every` bytes.
         """
@@ -82,6 +83,7 @@ class IncrementalFlow:
         self._own_session = session is None
         self._clock = clock or (lambda: time.time_ns() // 1000)
         self.durability = check_durability(durability, path)
+        profile = Profile(self.durability, path, sync, checkpoint_every, shared_disk)
         self._directory: FlowDirectory | None = None
         self._journal: Journal = NoJournal()
         self._graph = Graph()
@@ -95,7 +97,7 @@ class IncrementalFlow:
         self._checkpointing = RLock()  # taken before the other two
         self._storage = FlowStorage(self._settings)
         if path is not None:
-            self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
+            self._open(open_directory(profile, name, self._settings()))
 
     def _open(self, directory: FlowDirectory) -> None:
         try:

@@ -27,21 +27,21 @@ class FlowStorage:
     def checkpoints(self, location: Location) -> FlowCheckpoints:
         """The checkpoints at a location, to which one is to be added."""
         checkpoints, full = self._opened(location)
-        if checkpoints.newest_number() is None and full.exists():
+        if not checkpoints.exist() and full.exists():
             raise _other_kind(full.location, "a full checkpoint", "flow.checkpoint_full(path)")
         return checkpoints
 
     def write_full(self, location: Location, staged: StagedFull) -> None:
         """Write a full checkpoint instead of the one that is there."""
         checkpoints, full = self._opened(location)
-        if checkpoints.newest_number() is not None:
+        if checkpoints.exist():
             raise _other_kind(full.location, "checkpoints that build on each other", "flow.checkpoint(path)")
         full.write(staged.flow, staged.tables)
 
     def restored(self, location: Location, session: replay.OpenSession) -> tuple[Graph, str | None]:
         """The flow that was saved at a location, of either kind, and its name."""
         checkpoints, full = self._opened(location)
-        if checkpoints.newest_number() is None and full.exists():
+        if not checkpoints.exist() and full.exists():
             return replay.rebuilt_full(full_checkpoint.read(full), session)
         return replay.restored(checkpoints, session)
 

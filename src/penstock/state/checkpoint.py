@@ -5,6 +5,9 @@
 
 A checkpoint is there when its manifest has its name, which it gets in one moment. So a crash at any moment leaves the
 last whole checkpoint, and at most files that no manifest mentions, which the next checkpoint takes away.
+
+In a folder that several machines reach, an owner that does not know yet that it is none any more may still write. Its files have its own name in theirs (`data-000007-w3.bin`), and a
+checkpoint counts only when a `Catalog` outside of the folder names it; files are taken away only if they were there before the catalog took the new name, because those of a next owner come later.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.errors import StateError
 from penstock.state.data_file import (
@@ -33,8 +36,33 @@ from penstock.state.state import Image
 
 FORMAT = "penstock checkpoint"
 VERSION = 1
-_MANIFEST = re.compile(r"checkpoint-(\d{6,})\.json")
-_OURS = re.compile(r"(checkpoint-\d{6,}\.json(\.part)?|data-\d{6,}\.bin)")
+_MANIFEST = re.compile(r"checkpoint-(\d{6,})(-\w+)?\.json")
+_OURS = re.compile(r"(checkpoint-\d{6,}(-\w+)?\.json(\.part)?|data-\d{6,}(-\w+)?\.bin)")
+
+
+class Catalog(Protocol):
+    """Says which manifests of a folder count."""
+
+    def names(self) -> list[str]:
+        """The manifests that count, the newest last."""
+
+    def publish(self, names: list[str]) -> None:
+        """Let these count from now on, in one moment; StateError when somebody else owns the flow."""
+
+
+class FolderCatalog:
+    """The manifests of a folder with one writer: all that are there."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+
+    def names(self) -> list[str]:
+        matches = (_MANIFEST.fullmatch(name) for name in self._files.names(self._folder))
+        return [match[0] for match in sorted(filter(None, matches), key=lambda match: int(match[1]))]
+
+    def publish(self, names: list[str]) -> None:
+        """A manifest counts since it was put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +91,19 @@ class Staged:
 class CheckpointFolder:
     """The checkpoints of one folder, for one writer and one flow."""
 
-    def __init__(self, folder: Path, files: Files | None = None) -> None:
+    def __init__(
+        self, folder: Path, files: Files | None = None, *, catalog: Catalog | None = None, writer: str = ""
+    ) -> None:
+        """`writer` is part of the names of files, where another writer may come."""
         self.folder = folder
         self._files = files or LocalFiles()
+        self._catalog = catalog or FolderCatalog(folder, self._files)
+        self._suffix = f"-{writer}" if writer else ""
         self._name = uuid.uuid4().hex  # under which slot arrays remember what they have to write here
         # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
         self._written: Mapping[str, WrittenArray] = {}
+        # The last number that was taken: nobody may know whether a checkpoint that failed counts, so its files stay what they are.
+        self._last = 0
 
     @property
     def location(self) -> str:
@@ -79,11 +114,12 @@ class CheckpointFolder:
 
     def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`."""
-        number = max(self.numbers(), default=0) + 1
+        numbers = (int(name.split("-")[1].removesuffix(".json")) for name in self.names())
+        number = self._last = max([self._last, *numbers]) + 1
         sparse = self._sparse_files()
         earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
         self._written = {}
-        writer = ImageWriter(f"data-{number:06d}.bin", self._name, earlier)
+        writer = ImageWriter(f"data-{number:06d}{self._suffix}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
         return Staged(number, flow, states, writer)
 
@@ -94,11 +130,15 @@ class CheckpointFolder:
         """
         files, folder = self._files, self.folder
         files.make_folder(folder)
-        files.write(folder / f"data-{staged.number:06d}.bin", staged.writer.content())
+        files.write(folder / staged.writer.file, staged.writer.content())
         manifest = Manifest(staged.number, staged.flow, staged.states)
-        files.put(self._path(staged.number), [memoryview(_encode(manifest))])
+        name = f"checkpoint-{staged.number:06d}{self._suffix}.json"
+        names = [*(one for one in self.names() if one != name), name][-max(keep, 1) :]
+        files.put(folder / name, [memoryview(_encode(manifest))])
+        present = files.names(folder)
+        self._catalog.publish(names)
         self._written = staged.writer.written
-        self._prune(keep)
+        self._prune(names, present)
         return manifest
 
     def _sparse_files(self) -> set[str]:
@@ -110,28 +150,24 @@ class CheckpointFolder:
         sizes = {name: self._files.size(self.folder / name) for name in used}
         return {name for name, size in used.items() if size * 2 < sizes[name]}
 
-    def _prune(self, keep: int) -> None:
-        """Take away old checkpoints, then the files that none of the others needs."""
-        numbers = self.numbers()
-        for number in numbers[: -max(keep, 1)]:
-            self._files.remove(self._path(number))
-        needed: set[str] = set()
-        for number in numbers[-max(keep, 1) :]:
-            needed |= {self._path(number).name} | self.read(number).files()
-        for name in self._files.names(self.folder):
-            if _OURS.fullmatch(name) and name not in needed:
-                self._files.remove(self.folder / name)
+    def _prune(self, names: Sequence[str], present: Sequence[str]) -> None:
+        """Take away what was there and none of these checkpoints needs, manifests first."""
+        needed = set(names)
+        for name in names:
+            needed |= self.read(name).files()
+        ours = [name for name in present if _OURS.fullmatch(name) and name not in needed]
+        for name in sorted(ours, key=lambda name: not name.startswith("checkpoint-")):
+            self._files.remove(self.folder / name)
 
     # Reading
 
-    def numbers(self) -> list[int]:
-        """The checkpoints that are there, ascending."""
-        matches = (_MANIFEST.fullmatch(name) for name in self._files.names(self.folder))
-        return sorted(int(match[1]) for match in matches if match)
+    def names(self) -> list[str]:
+        """The manifests of the checkpoints that are there, the newest last."""
+        return self._catalog.names()
 
-    def read(self, number: int) -> Manifest:
+    def read(self, name: str) -> Manifest:
         """The manifest of a checkpoint; StateError when it is not one of ours, of another version, or damaged."""
-        path = self._path(number)
+        path = self.folder / name
         where = self._files.location(path)
         try:
             head, _, content = self._files.read(path).partition(b"\n")
@@ -153,7 +189,7 @@ class CheckpointFolder:
         if zlib.crc32(content) != written["crc"]:
             raise damaged(where, "the manifest", "has another checksum")
         saved = json.loads(content)
-        return Manifest(number, saved["flow"], saved["states"])
+        return Manifest(written["number"], saved["flow"], saved["states"])
 
     def images(self, manifest: Manifest) -> dict[str, Image]:
         """The states of a checkpoint, by their names; StateError when a byte of them is damaged."""
@@ -177,9 +213,6 @@ class CheckpointFolder:
         writer = ImageWriter("", self._name, {})
         for name, image in restored.items():
             writer.describe(name, image)
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"checkpoint-{number:06d}.json"
 
 
 def _encode(manifest: Manifest) -> bytes:

@@ -64,7 +64,7 @@ class ImageWriter:
     """
 
     def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, WrittenArray]) -> None:
-        self._file = file
+        self.file = file
         self._checkpoint = checkpoint
         self._earlier = earlier
         self._waiting: list[tuple[Json, Callable[[Json], Iterator[memoryview]]]] = []
@@ -175,7 +175,7 @@ class ImageWriter:
             size += piece.nbytes
             yield piece
         self._size = start + size
-        described.update(file=self._file, at=start, bytes=size, crc=checksum)
+        described.update(file=self.file, at=start, bytes=size, crc=checksum)
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -78,6 +78,17 @@ def _decode(content: memoryview, offset: int) -> tuple[Record, int] | _Damage:
     return Record(number, json.loads(bytes(content[start : start + header_size])), _batches(body)), end
 
 
+def whole_records(content: memoryview, error: Callable[[int, str], StateError]) -> Iterator[Record]:
+    """The records of bytes that were written at once; `error` makes the error for an offset, when they are damaged."""
+    offset = 0
+    while offset < len(content):
+        decoded = _decode(content, offset)
+        if isinstance(decoded, _Damage):
+            raise error(decoded.offset, decoded.why)
+        record, offset = decoded
+        yield record
+
+
 def _batches(body: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
     batches: list[pa.RecordBatch] = []
     source = pa.BufferReader(body)
@@ -96,6 +107,36 @@ def _has_record(content: memoryview, offset: int) -> bool:
             return True
         at = text.find(_MAGIC, at + 1)
     return False
+
+
+class Log(Protocol):
+    """Records in their order: what was appended and synced is read again."""
+
+    next: int
+    """The number of the next record."""
+
+    def records(self, first: int) -> Iterator[Record]:
+        """Yield the records from a number on; then the log is open for appending behind them."""
+
+    def append(
+        self, header: Mapping[str, Any], batches: Sequence[pa.RecordBatch] = (), *, sync: bool = True
+    ) -> None:
+        """Write a record, and sync it; when it raises, the log is what it was."""
+
+    def sync(self) -> None:
+        """Return when all records last. After an error nobody knows which do: the log takes no more records."""
+
+    def rotate(self) -> int:
+        """Let the next record begin a segment, and return its number; `drop_before` can then drop the others."""
+
+    def drop_before(self, number: int) -> None:
+        """Drop the segments all of whose records are before a number."""
+
+    def size(self) -> int:
+        """Bytes since the last rotation."""
+
+    def close(self) -> None:
+        """Sync what is left."""
 
 
 class RecordLog:
@@ -298,9 +339,14 @@ class RecordLog:
         return [int(name.removesuffix(SUFFIX)) for name in names]
 
     def _error(self, start: int, offset: int, why: str) -> StateError:
-        return StateError(
-            f"the log is damaged: {why}",
-            code="STATE_LOG_DAMAGED",
-            hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
-            where=f"{self._path(start)}, byte {offset}",
-        )
+        return log_damaged(f"{self._path(start)}, byte {offset}", why)
+
+
+def log_damaged(where: str, why: str) -> StateError:
+    """The error for a log that is not what was written."""
+    return StateError(
+        f"the log is damaged: {why}",
+        code="STATE_LOG_DAMAGED",
+        hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
+        where=where,
+    )
