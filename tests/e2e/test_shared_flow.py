@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.backend import JobState, open_backend
+from penstock.cli.main import main
 from penstock.errors import ConnectorError
 from servers.postgres import Postgres
 from servers.proxy import Proxy
@@ -67,6 +69,39 @@ def test_a_flow_in_a_store_goes_on_for_its_next_owner(sync: Any, place: str, tmp
 def _saved(flow: ps.IncrementalFlow, tmp_path: Path) -> Path:
     flow.checkpoint_full(tmp_path / "full")
     return tmp_path / "full"
+
+
+def test_what_lasts_is_shown_and_a_flow_is_stopped_from_outside(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = clocked(place)
+    declare(flow)
+    flow.register_asof_view(
+        "near", left="rows", right="names", left_time="k", right_time="k", columns=["name"]
+    )
+    tick(flow, [(1, 1, 1, False)])
+    assert str(flow.explain("near")).startswith("near: kernel, durability shared\n")
+    metrics = flow.metrics()
+    assert metrics['penstock_flow_durability{durability="shared"}'] == 1
+    assert metrics["penstock_flow_events_total"] == 4
+    assert metrics["penstock_flow_log_bytes"] > 0
+    assert main(["jobs", "list", "-o", "json"]) == 0
+    job = json.loads(capsys.readouterr().out)
+    assert (job["name"], job["kind"], job["state"], job["durability"]) == (
+        "orders",
+        "flow",
+        "RUNNING",
+        "shared",
+    )
+    assert main(["jobs", "stop", "orders"]) == 0
+    with pytest.raises(ps.StateError) as closed:
+        tick(flow, [(1, 1, 1, False)])
+    assert closed.value.code == "FLOW_CLOSED"
+    with clocked(place) as again:
+        assert again.snapshot("near").num_rows == 1
+    with ps.IncrementalFlow() as memory:
+        assert memory.metrics()['penstock_flow_durability{durability="memory"}'] == 1
+    flow.close()
 
 
 def test_profiles_that_cannot_be_kept_are_refused(

@@ -119,6 +119,14 @@ class FlowDirectory:
         self.checkpoints.write(self.checkpoints.stage(graph, name, log=first), keep=1)
         self._log.drop_before(first)
 
+    def metrics(self) -> dict[str, float]:
+        """The growth of the log, and whether the last checkpoint could not be written, by their Prometheus names."""
+        return {
+            "penstock_flow_log_bytes": self._log.size(),
+            "penstock_flow_events_total": self.position - 1,
+            "penstock_flow_checkpoint_failed": int(self.error is not None),
+        }
+
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
         if self._writing is not None:
@@ -173,7 +181,7 @@ def shared_directory(
     checkpoint_every: int = CHECKPOINT_EVERY,
 ) -> FlowDirectory:
     """Open a directory on storage that several machines reach; `owner` says what of it counts, and is released with it."""
-    return FlowDirectory(
+    directory = FlowDirectory(
         files.location(path),
         log=ObjectLog(path / "log", files=files, index=owner),
         checkpoints=FlowCheckpoints(path / "checkpoints", files, catalog=owner, writer=owner.writer),
@@ -181,6 +189,8 @@ def shared_directory(
         sync_ms=sync_ms,
         checkpoint_every=checkpoint_every,
     )
+    owner.on_stop = directory.close
+    return directory
 
 
 class _PeriodicSync:

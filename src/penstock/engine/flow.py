@@ -503,6 +503,7 @@ class IncrementalFlow:
                 cost=aggregates.cost,
                 relations=self._graph.distributions(),
                 suspended=self._graph.state.suspended.get(entry.name),
+                durability=self.durability,
             )
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
@@ -540,7 +541,13 @@ class IncrementalFlow:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
             history = sum(changelog.bytes for changelog in self._changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            durable = {} if self._directory is None else self._directory.metrics()
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                f'penstock_flow_durability{{durability="{self.durability}"}}': 1,
+                **durable,
+            }
 
     def close(self) -> None:
         """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""

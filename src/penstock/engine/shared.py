@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from penstock.backend import Backend, Heartbeat, Job, JobState, this_process
+from penstock.backend.model import Request
 from penstock.backend.process import clock
 from penstock.errors import ConfigError, ConnectorError, PenstockError, StateError
 from penstock.state.object_log import Span
@@ -85,6 +86,8 @@ class SharedOwner:
             None  # the last one that was to be published, when nobody knows whether it was
         )
         self._id = uuid.uuid4().hex
+        self.on_stop: Callable[[], None] | None = None
+        """Closes the flow, when another process asks for that (`penstock jobs stop`)."""
         _refuse_other_kind(backend, name)
         self._lease = backend.leases.acquire(name, this_process(), ttl_ms=ttl_ms)
         self._heartbeat = self._beating()
@@ -238,7 +241,14 @@ class SharedOwner:
             self._ended.wait(_PAUSE_SECONDS)
 
     def _beating(self) -> Heartbeat:
-        return Heartbeat(self._backend, self._lease, on_lost=lambda error: None).start()
+        return Heartbeat(
+            self._backend, self._lease, on_lost=lambda error: None, on_request=self._answer
+        ).start()
+
+    def _answer(self, request: Request) -> None:
+        """Do what another process asks for; only the program can open the flow again."""
+        if request == "stop" and self.on_stop is not None:
+            self.on_stop()
 
     def _lost(self, why: str) -> StateError:
         return StateError(

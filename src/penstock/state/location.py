@@ -81,7 +81,7 @@ def _unknown(text: str, why: str, hint: str = "") -> ConfigError:
 def _s3(text: str, settings: Settings) -> tuple[Any, str]:
     from pyarrow import fs
 
-    options = {
+    options: dict[str, Any] = {
         option: settings.conf[f"{_S3_CONF}{name}"]
         for name, option in _S3_OPTIONS.items()
         if f"{_S3_CONF}{name}" in settings.conf
