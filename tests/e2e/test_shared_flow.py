@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,31 @@ def test_profiles_that_cannot_be_kept_are_refused(
     assert refused.value.code == "FLOW_STATE_MISSING"
 
 
+def test_a_store_that_is_away_refuses_ticks_and_the_flow_goes_on(
+    s3: Store, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(s3.port) as proxy:
+        monkeypatch.setenv(
+            "PENSTOCK_CONF", os.environ["PENSTOCK_CONF"].replace(str(s3.port), str(proxy.port))
+        )
+        flow = clocked(place)
+        declare(flow)
+        tick(flow, [(1, 1, 1, False)])
+        before = answers(flow)
+        proxy.cut()
+        with pytest.raises(ps.ConnectorError) as away:
+            tick(flow, [(2, 2, 0, False)])
+        assert away.value.code == "STATE_STORE"
+        assert answers(flow) == before
+        proxy.mend()
+        tick(flow, [(2, 2, 0, False)])
+        expected = answers(flow)
+        assert expected != before
+        flow.close()
+        with clocked(place) as again:
+            assert answers(again) == expected
+
+
 @pytest.fixture
 def way(postgres: Postgres) -> Iterator[tuple[Proxy, str]]:
     """A way to Postgres that can be cut, and the address of a database behind it."""
@@ -204,7 +230,7 @@ def test_a_swap_whose_answer_was_lost_counts_once(gives_up: bool, tmp_path: Path
             raise ConnectorError("the answer was lost", code="STATE_UNREACHABLE", retryable=True)
         return answer
 
-    owner._swap = losing  # type: ignore[method-assign]
+    owner._swap = losing  # type: ignore[method-assign,assignment]
     before = answers(flow)
     if gives_up:
         with pytest.raises(ps.StateError):
