@@ -147,13 +147,13 @@ class ImageWriter:
                 yield _bytes(version.rows(start, min(start + pieces, version.size)))
 
         yield from self._extent(described, rows, align=mmap.ALLOCATIONGRANULARITY)
-        described.update(type=kind.str, shape=list(shape), rows=shape[0], slots=True)
+        described.update(type=_type_name(kind), shape=list(shape), rows=shape[0], slots=True)
 
     def _numpy(self, described: Json, rows: Any) -> Iterator[memoryview]:
         array = np.asarray(rows)
         content = _bytes(array)
         yield from self._extent(described, lambda: iter((content,)))
-        described.update(type=array.dtype.str, shape=list(array.shape))
+        described.update(type=_type_name(array.dtype), shape=list(array.shape))
 
     def _arrow(self, described: Json, array: pa.Array) -> Iterator[memoryview]:
         sink = pa.BufferOutputStream()
@@ -176,6 +176,15 @@ class ImageWriter:
             yield piece
         self._size = start + size
         described.update(file=self.file, at=start, bytes=size, crc=checksum)
+
+
+def _type_name(kind: np.dtype[Any]) -> Any:
+    """A type of NumPy as JSON: its name, or the names and types of its fields."""
+    return kind.str if kind.names is None else [[name, kind[name].str] for name in kind.names]
+
+
+def _type(name: Any) -> np.dtype[Any]:
+    return np.dtype(name if isinstance(name, str) else [tuple(part) for part in name])
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
@@ -252,7 +261,7 @@ class ImageReader:
         return MappedRows(
             self._files.local(self._folder / extent["file"]),
             extent["at"],
-            np.dtype(extent["type"]),
+            _type(extent["type"]),
             tuple(extent["shape"]),
             extent["rows"],
             patches,
@@ -260,7 +269,7 @@ class ImageReader:
 
     def _numpy(self, extent: Json) -> np.ndarray[Any, Any]:
         content = self._buffer(extent)
-        return np.frombuffer(content, np.dtype(extent["type"])).reshape(extent["shape"])
+        return np.frombuffer(content, _type(extent["type"])).reshape(extent["shape"])
 
     def _buffer(self, extent: Json) -> pa.Buffer:
         name = extent["file"]
