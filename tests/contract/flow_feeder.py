@@ -76,7 +76,20 @@ def fill_the_disk(path: str) -> None:
     assert flow._directory is not None
     flow._directory.checkpoint(flow._graph, None)
     flow._directory.wait()
+    for save in (flow.checkpoint, flow.checkpoint_full):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+        try:
+            save(f"{path} saved by {save.__name__}")
+        except ps.StateError as error:
+            if error.code != "STATE_CHECKPOINT_UNWRITTEN":
+                raise
+            refused += 1
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for save in (flow.checkpoint, flow.checkpoint_full):
+        save(f"{path} saved by {save.__name__}")
+        loaded = ps.IncrementalFlow.load(f"{path} saved by {save.__name__}")
+        assert loaded.snapshot("priced").num_rows == number
+    assert refused == 5
     for _ in range(3):
         number += 1
         feed(flow, number)

@@ -101,12 +101,13 @@ def fed_until(number: int) -> ps.IncrementalFlow:
 @pytest.mark.parametrize(
     ("durability", "sync", "kills"),
     [
+        # A new process takes a second or two, on a busy machine ten.
         ("local", "tick", 3),
         ("local", "15", 2),
         ("shared", "tick", 1),
-        pytest.param("local", "tick", 30, marks=pytest.mark.soak),
-        pytest.param("local", "15", 30, marks=pytest.mark.soak),
-        pytest.param("shared", "tick", 10, marks=pytest.mark.soak),
+        pytest.param("local", "tick", 30, marks=[pytest.mark.soak, pytest.mark.timeout(1_200)]),
+        pytest.param("local", "15", 30, marks=[pytest.mark.soak, pytest.mark.timeout(1_200)]),
+        pytest.param("shared", "tick", 10, marks=[pytest.mark.soak, pytest.mark.timeout(1_200)]),
     ],
 )
 def test_every_tick_that_returned_is_there_after_a_kill(

@@ -148,6 +148,28 @@ def test_damage_of_a_shared_log_is_refused_with_its_place(tmp_path: Path, backen
     again.close()
 
 
+def test_a_head_has_the_writers_that_are_still_read(tmp_path: Path, backend: str) -> None:
+    for number in range(5):
+        flow, owner = owned(tmp_path / "flow", backend, checkpoint_every=10**9)
+        if number == 0:
+            declare(flow)
+        tick(flow, [(number, 1, 1, False)])
+        assert len(owner.spans) == number + 1
+        flow.close()
+    flow, owner = owned(tmp_path / "flow", backend)
+    for number in range(4):
+        tick(flow, [(number, 1, 1, False)])
+        assert flow._directory is not None
+        flow._directory.wait()
+        assert flow._directory.error is None
+    assert len(owner.spans) == 1
+    expected = answers(flow)
+    flow.close()
+    again, _ = owned(tmp_path / "flow", backend)
+    assert answers(again) == expected
+    again.close()
+
+
 def test_a_flow_is_open_once_at_one_place_and_under_its_own_name(tmp_path: Path, backend: str) -> None:
     flow, _ = owned(tmp_path / "flow", backend)
     with pytest.raises(ps.StateError) as held:

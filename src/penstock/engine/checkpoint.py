@@ -38,6 +38,11 @@ class FlowCheckpoints:
     ) -> None:
         self._folder = CheckpointFolder(folder, files, catalog=catalog, writer=writer)
 
+    @property
+    def location(self) -> str:
+        """Their folder as users write it."""
+        return self._folder.location
+
     def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
         flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Literal
 
 from penstock.backend import open_backend, state_url
@@ -65,7 +64,8 @@ def open_directory(profile: Profile, name: str | None, settings: Settings) -> Fl
     assert profile.path is not None
     every, interval = profile.checkpoint_every, sync_ms(profile.sync)
     if profile.durability == "local":
-        return local_directory(Path(profile.path), sync_ms=interval, checkpoint_every=every)
+        _, folder = open_location(profile.path, settings)
+        return local_directory(folder, sync_ms=interval, checkpoint_every=every)
     _require_reachable(profile, settings)
     files, path = open_location(profile.path, settings)
     is_new = not files.names(path / "log") and not files.names(path / "checkpoints")

@@ -144,7 +144,7 @@ class IncrementalFlow:
             checkpoints = self._storage.checkpoints(path)
             with self._lock:
                 staged = checkpoints.stage(self._graph, self.name)
-            return checkpoints.write(staged, keep=keep)
+            return self._storage.write(checkpoints, staged, keep=keep)
 
     def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
         """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.

@@ -82,9 +82,9 @@ class SharedOwner:
         self._ended = threading.Event()
         self._swapping = threading.RLock()
         self._fenced: StateError | None = None
-        self._doubtful: Head | None = (
-            None  # the last one that was to be published, when nobody knows whether it was
-        )
+        # Those that were to be published since the last one that was: any of them may be there.
+        self._doubtful: list[Head] = []
+        self._oldest = 1  # the first record that anybody may still read
         self._id = uuid.uuid4().hex
         self.on_stop: Callable[[], None] | None = None
         """Closes the flow, when another process asks for that (`penstock jobs stop`)."""
@@ -118,6 +118,10 @@ class SharedOwner:
         """Let all records before a number count."""
         with self._swapping:
             self._publish(replace(self._head, next=next))
+
+    def dropped_before(self, number: int) -> None:
+        """The records before a number are gone, and so need no writer."""
+        self._oldest = number
 
     def names(self) -> list[str]:
         """The manifests that count."""
@@ -179,18 +183,23 @@ class SharedOwner:
     def _publish(self, head: Head) -> None:
         if self._fenced is not None:
             raise self._fenced
-        doubtful, self._doubtful = self._doubtful, head
-        self._patiently(lambda: self._swapped(head, doubtful))
-        self._head, self._doubtful = head, None
+        ends = (*(first for first, _ in head.spans[1:]), head.next + 1)
+        needed = (span for span, end in zip(head.spans, ends, strict=True) if end > self._oldest)
+        head = replace(head, spans=tuple(needed))
+        self._doubtful.append(head)
+        self._patiently(lambda: self._swapped(head))
+        self._head = head
+        self._doubtful.clear()
 
-    def _swapped(self, head: Head, doubtful: Head | None) -> None:
+    def _swapped(self, head: Head) -> None:
         self._hold()
         if self._swap(self._head.to_json(), head):
             return
         current = self._backend.state.get(self._name, _KEY, namespace=_NAMESPACE)
         if current == head.to_json():
             return
-        if doubtful is None or current != doubtful.to_json() or not self._swap(current, head):
+        mine = any(current == doubtful.to_json() for doubtful in self._doubtful)
+        if not mine or not self._swap(current, head):
             raise self._lost("another process has changed the flow")
 
     def _swap(self, before: dict[str, Any] | None, head: Head) -> bool:

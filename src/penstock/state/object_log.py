@@ -34,6 +34,9 @@ class LogIndex(Protocol):
     def next(self) -> int:
         """The first number that does not count."""
 
+    def dropped_before(self, number: int) -> None:
+        """Records before a number are not there any more."""
+
     def publish_log(self, next: int) -> None:
         """Let all records before a number count; StateError when they do not, because somebody else owns the log or nobody answers."""
 
@@ -150,6 +153,7 @@ class ObjectLog:
             match = _NAME.fullmatch(name)
             if match and int(match[1]) < number:
                 self._files.remove(self._folder / name)
+        self._index.dropped_before(number)
 
     def size(self) -> int:
         """Bytes since the last rotation."""
