@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine import backlog, follow
-from penstock.engine.directory import FlowDirectory
+from penstock.engine.directory import local_directory
 from penstock.sinks.retry import RetryPolicy
 from penstock.sinks.view_sink import VIEW_SINKS
 from seed import SEED
@@ -60,7 +60,7 @@ class Run:
         flow = ps.IncrementalFlow(clock=lambda: 0)
         every = self.rng.choice([1, 2_000, 10**9])
         sync_ms = None if files is None else 10**9
-        flow._open(FlowDirectory(self._path, checkpoint_every=every, files=files, sync_ms=sync_ms))
+        flow._open(local_directory(self._path, checkpoint_every=every, files=files, sync_ms=sync_ms))
         return flow
 
     def note(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.engine.directory import FlowDirectory
+from penstock.engine.directory import local_directory
 from penstock.spark import catalogs
 from twin.durable import add_view, declare, tick
 
@@ -27,7 +27,7 @@ def table(spark: SparkSession, tmp_path: Path) -> str:
 def _opened(session: ps.Session, path: Path | None = None) -> ps.IncrementalFlow:
     flow = ps.IncrementalFlow(session, clock=lambda: 0)
     if path is not None:
-        flow._open(FlowDirectory(path))
+        flow._open(local_directory(path))
     return flow
 
 

@@ -140,6 +140,14 @@ class Kernel(Protocol):
     def version(self, name: str) -> Callable[[], Delta]:
         """A function that gives what `rows` gives now, with hidden columns, whenever it is called: ticks may go on meanwhile."""
 
+    def stored(self, name: str) -> Callable[[], Delta]:
+        """A function that gives what `put` needs of a relation, as it is now: the columns that a source keeps, and with `retain="used"` the two
+        halves of the hash that tells its rows apart; all columns of a view. Ticks may go on meanwhile.
+        """
+
+    def put(self, name: str, rows: Delta) -> None:
+        """Let a source without rows, or a suspended view, have these rows, as `stored` gave them. Views that are registered later are filled from them."""
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 

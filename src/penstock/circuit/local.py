@@ -231,6 +231,15 @@ class LocalKernel(Kernel):
             return self._views[name].output.version()
         return self._sources[name].operator.contents().version()
 
+    def stored(self, name: str) -> Callable[[], Delta]:
+        return self.version(name) if name in self._views else self._sources[name].operator.stored()
+
+    def put(self, name: str, rows: Delta) -> None:
+        vertex_id = self._relations.vertex_id(name)
+        operator = self._views[name].output if name in self._views else self._sources[name].operator
+        operator.put(rows)
+        self._circuit.vertices[vertex_id].gave = True
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         index = self._index(name, columns)
         by_column = dict(zip(columns, values, strict=True))

@@ -1,6 +1,6 @@
 """A flow directory: the log of what happens to a flow, and checkpoints that bound how much of it is replayed.
 
-    lock             locked by the process that has the flow open
+    lock             locked by the process that has the flow open; a shared directory has a lease in the state backend instead
     log/             every event, synced before the call that caused it returns
     checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
 
@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
 from penstock.engine.pin import Pins
+from penstock.engine.shared import SharedOwner
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
-from penstock.state.files import Files, LocalFiles, ReadOnlyFiles
-from penstock.state.log import LogReader, RecordLog
+from penstock.state.files import AppendFiles, Files, LocalFiles, ReadOnlyFiles
+from penstock.state.log import Log, RecordLog, RecordReader
+from penstock.state.object_log import ObjectLog
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
@@ -32,27 +34,25 @@ KEEP = 2
 
 
 class FlowDirectory:
-    """One flow on a local disk, opened by one process."""
+    """One flow on storage, opened by one process."""
 
     def __init__(
         self,
-        path: Path,
+        location: str,
         *,
+        log: Log,
+        checkpoints: FlowCheckpoints,
+        release: Callable[[], None],
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        files: Files | None = None,
         read_only: bool = False,
     ) -> None:
-        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once.
-
-        `read_only` takes no lock and no events: another process may have the directory open.
-        """
-        self.path = path
-        self._files = ReadOnlyFiles() if read_only else files or LocalFiles()
-        self._files.make_folder(path)
-        self._lock = None if read_only else _lock(path)
-        self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
-        self._log = RecordLog(path / "log", files=self._files)
+        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only` takes no events."""
+        self.location = location
+        self.checkpoints = checkpoints
+        self._log = log
+        self._release = release
+        self._read_only = read_only
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
         self._closed = False
@@ -77,7 +77,7 @@ class FlowDirectory:
             self._refuse_closed()
             yield
 
-    def reader(self, first: int) -> LogReader:
+    def reader(self, first: int) -> RecordReader:
         """Read the records of events again, from a number on, while others are appended."""
         return self._log.reader(first)
 
@@ -91,12 +91,12 @@ class FlowDirectory:
     def append(self, event: Event) -> None:
         """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
         self._refuse_closed()
-        if self._lock is None:
+        if self._read_only:
             raise StateError(
                 "the flow is open for reading only",
                 code="FLOW_READ_ONLY",
                 hint="open it with IncrementalFlow(path=...) to change it",
-                where=str(self.path),
+                where=self.location,
             )
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
@@ -137,7 +137,7 @@ class FlowDirectory:
 
     def _failed(self, error: BaseException) -> None:
         self.error = error
-        LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+        LOG.warning("the checkpoint of the flow in %s could not be written", self.location, exc_info=True)
 
     def replace(self, graph: Graph, name: str | None) -> None:
         """Let the directory hold another flow; on an error it holds the one of before."""
@@ -146,6 +146,14 @@ class FlowDirectory:
             first = self._log.rotate()
             self.checkpoints.write(self.checkpoints.stage(graph, name, log=first, begins=True), keep=1)
             self._log.drop_before(first)
+
+    def metrics(self) -> dict[str, float]:
+        """The growth of the log, and whether the last checkpoint could not be written, by their Prometheus names."""
+        return {
+            "penstock_flow_log_bytes": self._log.size(),
+            "penstock_flow_events_total": self.position - 1,
+            "penstock_flow_checkpoint_failed": int(self.error is not None),
+        }
 
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
@@ -165,8 +173,7 @@ class FlowDirectory:
         try:
             self._log.close()
         finally:
-            if self._lock is not None:
-                os.close(self._lock)
+            self._release()
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -174,8 +181,66 @@ class FlowDirectory:
                 "the flow is closed",
                 code="FLOW_CLOSED",
                 hint="open its directory again",
-                where=str(self.path),
+                where=self.location,
             )
+
+
+def local_directory(
+    path: Path,
+    *,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    files: AppendFiles | None = None,
+) -> FlowDirectory:
+    """Open a directory of this machine, which is made when it is not there; FLOW_OPEN when another process has it."""
+    disk = files or LocalFiles()
+    disk.make_folder(path)
+    lock = _lock(path)
+    try:
+        return FlowDirectory(
+            str(path),
+            log=RecordLog(path / "log", files=disk),
+            checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+            release=lambda: os.close(lock),
+            sync_ms=sync_ms,
+            checkpoint_every=checkpoint_every,
+        )
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def shared_directory(
+    path: Path,
+    *,
+    files: Files,
+    owner: SharedOwner,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+) -> FlowDirectory:
+    """Open a directory on storage that several machines reach; `owner` says what of it counts, and is released with it."""
+    directory = FlowDirectory(
+        files.location(path),
+        log=ObjectLog(path / "log", files=files, index=owner),
+        checkpoints=FlowCheckpoints(path / "checkpoints", files, catalog=owner, writer=owner.writer),
+        release=owner.release,
+        sync_ms=sync_ms,
+        checkpoint_every=checkpoint_every,
+    )
+    owner.on_stop = directory.close
+    return directory
+
+
+def read_only_directory(path: Path) -> FlowDirectory:
+    """Open a directory of this machine to look at it; another process may have it open."""
+    disk = ReadOnlyFiles()
+    return FlowDirectory(
+        str(path),
+        log=RecordLog(path / "log", files=disk),
+        checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+        release=lambda: None,
+        read_only=True,
+    )
 
 
 def contents(path: Path) -> list[str]:
@@ -194,7 +259,7 @@ def contents(path: Path) -> list[str]:
 class _PeriodicSync:
     """Syncs a log every so many milliseconds."""
 
-    def __init__(self, log: RecordLog, milliseconds: int) -> None:
+    def __init__(self, log: Log, milliseconds: int) -> None:
         self._log = log
         self._seconds = milliseconds / 1000
         self._ended = threading.Event()

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock import config
+from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.engine import definition, feed, feeder, read, registration, replay
+from penstock.engine import definition, feed, feeder, full_checkpoint, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.changelog import Changelog
-from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
-from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
+from penstock.engine.durability import Durability, Profile, Sync, check_durability, open_directory
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
 from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
@@ -32,6 +32,7 @@ from penstock.engine.resume import run_resume
 from penstock.engine.runner import Runner
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
+from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import maintain
 from penstock.engine.time_travel import Past, read_at
@@ -69,17 +70,20 @@ class IncrementalFlow:
         durability: Durability | None = None,
         sync: Sync = "tick",
         checkpoint_every: int = CHECKPOINT_EVERY,
+        shared_disk: bool = False,
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
         `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
-        disk of this machine. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
+        disk of this machine; `"shared"`, the default with an object store, as long as that store and the state backend, which
+        says who owns the flow. `shared_disk` says that a path is a disk of all nodes. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
         by `checkpoint_every` bytes.
         """
         self._session = session
         self._own_session = session is None
         self.durability = check_durability(durability, path)
+        profile = Profile(self.durability, path, sync, checkpoint_every, shared_disk)
         self._runner = Runner(name, clock or (lambda: time.time_ns() // 1000))
         self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
@@ -87,7 +91,7 @@ class IncrementalFlow:
         self._lock = self._runner.lock
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
-        self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._storage = FlowStorage(self._settings)
         self._followers = Followers(
             FlowAccess(
                 lock=self._lock,
@@ -95,11 +99,11 @@ class IncrementalFlow:
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
                 session=lambda: self.session,
-                settings=lambda: config.load() if self._session is None else self._session.settings,
+                settings=self._settings,
             )
         )
         if path is not None:
-            self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
+            self._open(open_directory(profile, name, self._settings()))
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
@@ -151,19 +155,29 @@ class IncrementalFlow:
         return flow
 
     def checkpoint(self, path: str | os.PathLike[str], *, keep: int = 3) -> int:
-        """Write the flow to a folder, and return the number of the checkpoint; ticks of other threads go on meanwhile.
+        """Write the flow to a folder, or to a prefix of an object store, and return the number of the checkpoint; ticks of other threads go on meanwhile.
 
         What the last checkpoint of this flow has there, and what has not changed since, is not written again. The newest `keep` checkpoints
         of the folder stay.
         """
         with self._checkpointing:
-            checkpoints = self._checkpoints_in(path)
+            checkpoints = self._storage.checkpoints(path)
             with self._lock:
                 staged = checkpoints.stage(self._graph, self.name)
-            return checkpoints.write(staged, keep=keep)
+            return self._storage.write(checkpoints, staged, keep=keep)
+
+    def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.
+
+        It has the rows of sources; `restore` and `load` fill the views from them. Ticks of other threads go on meanwhile.
+        """
+        with self._checkpointing:
+            with self._lock:
+                staged = full_checkpoint.stage(self._graph, self.name)
+            self._storage.write_full(path, staged)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Be the flow of the newest checkpoint in a folder, instead of what is here.
+        """Be the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, instead of what is here.
 
         Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
         """
@@ -172,7 +186,7 @@ class IncrementalFlow:
             refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
+            graph, name = self._storage.restored(path, lambda: self.session)
             changelogs = self._runner.replace(graph, name)
         for changelog in changelogs:
             changelog.close()
@@ -185,7 +199,7 @@ class IncrementalFlow:
         *,
         clock: Callable[[], int] | None = None,
     ) -> Self:
-        """Return the flow of the newest checkpoint in a folder; views that the kernel computes start no JVM."""
+        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store; views that the kernel computes start no JVM."""
         flow = cls(session, clock=clock)
         flow.restore(path)
         return flow
@@ -573,8 +587,12 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
-            explanation = explain_view(self._graph, self._graph.find_view(view).view)
-            return replace(explanation, sinks=self._followers.describe(self._graph.find_view(view).name))
+            entry = self._graph.find_view(view)
+            return replace(
+                explain_view(self._graph, entry.view),
+                durability=self.durability,
+                sinks=self._followers.describe(entry.name),
+            )
 
     def sources(self) -> list[SourceListing]:
         """Return the sources, with how they were declared and the number of their rows."""
@@ -621,11 +639,12 @@ class IncrementalFlow:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
             history = sum(changelog.bytes for changelog in self._runner.changelogs.values())
-            past = 0 if self._past is None else self._past.bytes
             return {
                 **read.metrics(self._graph),
                 "penstock_flow_history_bytes": history,
-                "penstock_flow_past_bytes": past,
+                "penstock_flow_past_bytes": 0 if self._past is None else self._past.bytes,
+                f'penstock_flow_durability{{durability="{self.durability}"}}': 1,
+                **({} if self._runner.directory is None else self._runner.directory.metrics()),
                 **self._followers.metrics(),
             }
 
@@ -661,9 +680,8 @@ class IncrementalFlow:
     def _graph(self) -> Graph:
         return self._runner.graph
 
-    def _checkpoints_in(self, path: str | os.PathLike[str]) -> FlowCheckpoints:
-        folder = Path(path).resolve()
-        return self._checkpoints.setdefault(folder, FlowCheckpoints(folder))
+    def _settings(self) -> Settings:
+        return config.load() if self._session is None else self._session.settings
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         micros, view = self._runner.now(), prepared.view

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
-from penstock.engine.directory import FlowDirectory, contents
+from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
     ClearEvent,
     DropEvent,
@@ -25,6 +25,7 @@ from penstock.engine.event import (
 )
 from penstock.engine.flow_state import FlowState
 from penstock.engine.followers import add_sink, pass_tick
+from penstock.engine.full_checkpoint import SavedFull, SavedView
 from penstock.engine.graph import Fed, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
@@ -56,7 +57,7 @@ def reading(path: Path, session: OpenSession) -> tuple[FlowDirectory, Graph, str
     """
     while True:
         before = contents(path)
-        directory = FlowDirectory(path, read_only=True)
+        directory = read_only_directory(path)
         try:
             graph, name = opened(directory, session)
         except (PenstockError, OSError):
@@ -74,6 +75,43 @@ def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph,
     graph.state.sinks.clear()
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
+
+
+def rebuilt_full(saved: SavedFull, session: OpenSession) -> tuple[Graph, str | None]:
+    """The graph of a full checkpoint, and the name of the flow: every state but the rows of sources is filled from them.
+
+    Views have the time of the flow, which is that of its last tick or registration.
+    """
+    graph = Graph(state=saved.state)
+    graph.state.sinks.clear()
+    if graph.state.recomputing:
+        graph.kernel.recompute_always()
+    for spec in saved.sources:
+        registration.add_source(graph, spec)
+        graph.kernel.put(spec.name, saved.source_rows(spec))
+    for view in saved.views:
+        _install(
+            graph,
+            _planned(graph, view, session),
+            view.on_error,
+            graph.state.micros,
+            session,
+            saved.static_rows,
+        )
+        if view.name in graph.state.suspended:
+            graph.kernel.put(view.name, saved.last_rows(graph.views[view.name].view))
+    maintain(graph)
+    return graph, saved.name
+
+
+def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
+    """The plan of a view: the one that was saved, or another one of the same SQL when this version cannot read it."""
+    if view.plan is not None:
+        return view.plan
+    names, statics = registration.relations(graph), list(graph.statics)
+    return registration.plan_query(
+        session(), view.name, view.sql, names, statics, variables=view.variables
+    ).view
 
 
 def rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
@@ -100,7 +138,7 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
         case SourceEvent():
             registration.add_source(graph, event.spec)
         case ViewEvent():
-            _install(graph, event.view, event.on_error, event.micros, session, dict(event.statics))
+            _install(graph, event.view, event.on_error, event.micros, session, lambda _: dict(event.statics))
         case DropEvent():
             drop = registration.drop_view if event.is_view else registration.drop_source
             drop(graph, event.name)
@@ -142,11 +180,11 @@ def _install(
     on_error: OnError,
     micros: int,
     session: OpenSession,
-    statics: Mapping[str, Delta] | None = None,
+    statics: Callable[[Sequence[str]], Mapping[str, Delta]] | None = None,
 ) -> None:
     """Register a view by its saved plan; static tables have the rows of then."""
     names, known = registration.relations(graph), list(graph.statics)
     prepared = registration.saved_view(session, view, names, known)
-    rows = statics or {}
+    rows = {} if statics is None else statics([entry.spec.name for entry, _ in prepared.statics])
     loaded = tuple((entry, rows.get(entry.spec.name, current)) for entry, current in prepared.statics)
     registration.install(graph, replace(prepared, statics=loaded, on_error=on_error), micros)

@@ -17,7 +17,7 @@ from penstock.engine.event import ResumeEvent, TickEvent, decode
 from penstock.engine.graph import Graph
 from penstock.engine.replay import OpenSession, apply, rebuilt
 from penstock.errors import PenstockError, StateError
-from penstock.state.log import LogReader
+from penstock.state.log import RecordReader
 
 MOST_BYTES = 256 * 2**20
 HINT = "flow.ticks() gives the ticks that can be read; a larger checkpoint_every keeps more of them"
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Where a checkpoint stands: its number, how many ticks were before it, and the first event behind it."""
+    """Where a checkpoint stands: its name, how many ticks were before it, and the first event behind it."""
 
-    checkpoint: int
+    checkpoint: str
     ticks: int
     log: int
 
 
-BEGINNING = Moment(0, 0, 1)  # of a flow that has no checkpoint yet
+BEGINNING = Moment("", 0, 1)  # of a flow that has no checkpoint yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Rebuilt:
     """A flow of the past, and where its next event is."""
 
     graph: Graph
-    events: LogReader
+    events: RecordReader
 
 
 class Past:
@@ -110,9 +110,9 @@ class Past:
     def _moments(self) -> list[Moment]:
         """The checkpoints of this flow, the oldest first; those before a restore are of another one."""
         moments: list[Moment] = []
-        for number in reversed(self._directory.checkpoints.numbers()):
-            flow = self._directory.checkpoints.flow(number)
-            moments.insert(0, Moment(number, flow["state"]["ticks"], flow["log"]))
+        for name in reversed(self._directory.checkpoints.names()):
+            flow = self._directory.checkpoints.flow(name)
+            moments.insert(0, Moment(name, flow["state"]["ticks"], flow["log"]))
             if flow.get("begins"):
                 break
         return moments or [BEGINNING]

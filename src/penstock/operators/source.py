@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -139,6 +139,19 @@ class Source(Operator):
     def contents(self) -> Contents:
         """The rows, now or as a version."""
         return through(Select(range(len(self.columns))), lambda: of_arrangement(self.arrangement))
+
+    def stored(self) -> Callable[[], Delta]:
+        """A function that gives all rows as they are now, with the hash that tells rows apart whose columns are not all kept."""
+        width = len(self.columns) + (0 if self._retained is None else 2)
+        rows = self.arrangement.before().rows
+        return lambda: rows().select(range(width))
+
+    def put(self, rows: Delta) -> None:
+        """Have these rows, as `stored` gave them; called between ticks, on a source without rows. Cost: data."""
+        at = {column: position for position, column in enumerate(self.columns)}
+        keys = (of_text(rows.columns[at[column]]) for column, of_text in self._normalise.items())
+        self.arrangement.apply(Delta((*rows.columns, *keys), rows.weights))
+        self.arrangement.commit()
 
     def lookup(self, keys: Sequence[pa.Array]) -> Delta:
         """The committed rows with these primary keys. Cost: the keys."""
