@@ -15,10 +15,12 @@ from penstock.engine.event import Event
 from penstock.engine.graph import Graph
 from penstock.engine.registration import Prepared
 from penstock.plan import node as plan
+from penstock.sinks.view_sink import VIEW_SINKS
 from seed import SEED
 from twin.durable import Answers, add_view, answers, declare, opened, random_change, tick
 from twin.flows import VIEWS, no_fragment
 from twin.rows import small_state
+from twin.view_sink import KINDS, STORES, Store
 
 SHORT = 4
 
@@ -268,4 +270,35 @@ def test_a_crash_in_a_restore_leaves_no_ticks_of_the_flow_before(tmp_path: Path)
     assert flow.snapshot("rows", at_tick=1).to_pylist() == [{"k": 1, "v": 1, "w": 1}]
     with pytest.raises(ps.StateError, match="tick 4 has not happened yet: ticks 1 to 2 are there"):
         flow.snapshot("rows", at_tick=4)
+    flow.close()
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_sinks_get_nothing_of_the_past(
+    has_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VIEW_SINKS.builtin, "changelog", KINDS["changelog"])  # type: ignore[arg-type]
+    monkeypatch.setitem(STORES, "totals", Store(random.Random(0)))
+    flow = opened(tmp_path / "flow", checkpoint_every=10**9)
+    declare(flow)
+    add_view(flow, "totals")
+    flow.sink("totals", "changelog", place="totals")
+    for number in range(4):
+        tick(flow, [(1, number, 0, False)])
+        directory = flow._runner.directory
+        if has_checkpoint and number == 1 and directory is not None:
+            directory.checkpoint(flow._graph, flow.name)
+            directory.wait()
+    flow.drop_sink(next(iter(flow._graph.state.sinks)))
+    flow.drop_view("totals")
+    tick(flow, [])
+    assert flow.ticks() == range(2 if has_checkpoint else 0, 6)
+    assert flow._past is not None
+    assert (
+        flow._past.read(3, lambda graph: dict(graph.state.sinks), now=5, end=flow._runner.journal.position)
+        == {}
+    )
+    assert flow.snapshot("totals", at_tick=3).to_pylist() == [{"k": 1, "v": 3}]
+    with pytest.raises(ps.ConfigError):
+        flow.snapshot("totals", at_tick=4)
     flow.close()

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TypeVar
 
 from penstock.engine.directory import FlowDirectory
-from penstock.engine.event import ResumeEvent, TickEvent, decode
+from penstock.engine.event import DropSinkEvent, ResumeEvent, SinkEvent, TickEvent, decode
 from penstock.engine.graph import Graph
 from penstock.engine.replay import OpenSession, apply, rebuilt
 from penstock.errors import PenstockError, StateError
@@ -81,7 +81,9 @@ class Past:
             event = decode(record.header, record.batches)
             if isinstance(event, TickEvent | ResumeEvent) and past.graph.state.ticks == tick:
                 break
-            apply(past.graph, event, self._session)
+            # Nobody takes changes from the past, so they must not wait for sinks there.
+            if not isinstance(event, SinkEvent | DropSinkEvent):
+                apply(past.graph, event, self._session)
         if past.graph.state.ticks != tick:
             raise StateError(
                 f"tick {tick} is gone: the flow was restored while it was read", code="FLOW_TICK", hint=HINT
@@ -105,7 +107,9 @@ class Past:
         if nearest == BEGINNING:
             return _Rebuilt(Graph(), events)
         saved = self._directory.checkpoints.read(nearest.checkpoint)
-        return _Rebuilt(rebuilt(saved, self._session)[0], events)
+        graph, _ = rebuilt(saved, self._session)
+        graph.state.sinks.clear()
+        return _Rebuilt(graph, events)
 
     def _moments(self) -> list[Moment]:
         """The checkpoints of this flow, the oldest first; those before a restore are of another one."""
