@@ -16,6 +16,7 @@ from penstock.engine.names import one_of, registered
 from penstock.engine.session import Session
 from penstock.engine.source import declare
 from penstock.engine.summary import StepSummary
+from penstock.engine.vector import VectorViewSpec
 from penstock.errors import ConfigError, PenstockError
 from penstock.plan.explain import Explanation
 from penstock.plan.node import Fields
@@ -92,6 +93,16 @@ class SessionFlow(IncrementalFlow):
             self._show()
             return explanation
 
+    def register_vector_view(
+        self, name: str, spec: VectorViewSpec, *, on_error: OnError = "reject"
+    ) -> Explanation:
+        """Declare a vector view, which is a table for SQL."""
+        with self._registering:
+            self.refuse_spark_name(name)
+            explanation = super().register_vector_view(name, spec, on_error=on_error)
+            self._show()
+            return explanation
+
     def replace_source(self, name: str, schema: Any, **options: Any) -> None:
         """Declare a source in the place of the one of this name, whose rows are gone. Refused while views read that one."""
         with self._registering:
@@ -157,7 +168,7 @@ class SessionFlow(IncrementalFlow):
                 statics = sorted(self._statics_below(view))
             summaries = [self.reload_static(static) for static in statics]
             with self._lock:
-                if self._pending:
+                if self._runner.pending:
                     summaries.append(self.step())
                 if view in self._graph.state.suspended:
                     summaries.append(self.resume_view(view))

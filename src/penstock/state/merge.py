@@ -1,8 +1,8 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
-Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values and text are written into memory
-reserved for the whole result, so that the last step copies nothing. Other types (booleans, nested values) stay pieces
-and put together at the end.
+Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values, text and lists of numbers are
+written into memory reserved for the whole result, so that the last step copies nothing. Other types (booleans, other nested values) stay pieces
+and are put together at the end.
 """
 
 from __future__ import annotations
@@ -301,7 +301,13 @@ def _writer(pieces: Sequence[ColumnView], capacity: int) -> _Writer:
         return _FixedWriter(pieces, capacity)
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return _TextWriter(pieces, capacity)
+    if pa.types.is_large_list(kind) and all(_is_plain(piece.array.values) for piece in pieces):
+        return _ListWriter(pieces, capacity)
     return _PieceWriter(pieces)
+
+
+def _is_plain(items: pa.Array) -> bool:
+    return items.null_count == 0 and view(items).values is not None
 
 
 class _Validity:
@@ -383,6 +389,55 @@ class _TextWriter:
 
     def memory(self) -> int:
         return self._rows * 8 + int(self._offsets[self._rows])
+
+
+class _ListWriter:
+    """Lists of numbers without a NULL among them."""
+
+    __slots__ = ("_items", "_offsets", "_rows", "_type", "_validity")
+
+    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
+        self._type = pieces[0].array.type
+        self._offsets = np.zeros(capacity + 1, np.int64)
+        items = [_list_items(piece.array) for piece in pieces]
+        self._items: Numbers = np.empty(sum(map(len, items)), items[0].dtype)
+        self._validity = _Validity(pieces, capacity)
+        self._rows = 0
+
+    def write(self, start: int, column: ColumnView, order: Positions) -> None:
+        piece = column.gather(order)
+        end = start + len(order)
+        if end > start:
+            offsets = np.frombuffer(piece.buffers()[1], np.int64)[
+                piece.offset : piece.offset + len(piece) + 1
+            ]
+            at, items = int(self._offsets[start]), _list_items(piece)
+            self._offsets[start + 1 : end + 1] = offsets[1:] + (at - offsets[0])
+            self._items[at : at + len(items)] = items
+            self._validity.write(start, end, null_mask(piece))
+        self._rows = end
+
+    def finish(self, rows: int) -> pa.Array:
+        offsets = self._offsets[: rows + 1]
+        count = int(offsets[-1])
+        items = pa.Array.from_buffers(
+            self._type.value_type, count, [None, pa.py_buffer(self._items[:count])], 0
+        )
+        buffers = [self._validity.buffer(rows), pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(self._type, rows, buffers, children=[items])
+
+    def memory(self) -> int:
+        return self._rows * 8 + int(self._offsets[self._rows]) * self._items.itemsize
+
+
+def _list_items(array: pa.Array) -> Numbers:
+    """The numbers from the first of a list's to the last, those of NULLs that have some between them as well."""
+    values = view(array.values).values
+    assert values is not None
+    if len(array) == 0:
+        return values[:0]
+    offsets = np.frombuffer(array.buffers()[1], np.int64)
+    return values[int(offsets[array.offset]) : int(offsets[array.offset + len(array)])]
 
 
 class _PieceWriter:

@@ -69,8 +69,8 @@ def test_a_checkpoint_that_takes_files_away_meanwhile(path: Path, monkeypatch: p
             if len(attempts) == 1:
                 for number in range(2, 6):
                     writer.tick("orders", [{"id": number, "amount": 5}])
-                    assert writer._directory is not None
-                    writer._directory.wait()
+                    assert writer._runner.directory is not None
+                    writer._runner.directory.wait()
             return read(directory, session)
 
         read = replay.opened

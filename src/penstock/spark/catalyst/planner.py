@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import SqlError, suggest
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge, legacy, zone_rules
+from penstock.spark.catalyst import bridge, joins, legacy, zone_rules
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -50,6 +50,20 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
     from pyspark.sql import DataFrame
 
     return DataFrame(_empty(bridge.front(spark), spark._jsparkSession, relation), spark)
+
+
+def filtered(
+    spark: SparkSession, view: str, relation: Relation, columns: Sequence[int], condition: str
+) -> DataFrame:
+    """Return some columns of a relation's rows for which a condition holds, for a view; SqlError when Spark refuses the condition."""
+    frame = table(spark, relation)
+    try:
+        frame = frame.where(condition)
+    except Exception as error:
+        refusal = errors.translate(error, sql=condition, spark=spark)
+        refusal.where = refusal.where or errors.short(condition)
+        raise errors.located(refusal, f"view '{view}', filter") from None
+    return frame.select(*(frame[f"`{relation.fields[at].name.replace('`', '``')}`"] for at in columns))
 
 
 def plan_view(
@@ -104,9 +118,7 @@ def _optimize(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
-    bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
-    optimized = front.optimize(session, analyzed)
-    text = front.describe(session, optimized)
+    optimized, text = _optimized(session, front, analyzed)
     described = bridge.described(text)
     rules, table = zone_rules.needed(front, text, described)
     legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
@@ -126,6 +138,20 @@ def _optimize(
         table,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
+    """The optimized plan and its description; a rule of Spark's that changes which rows are asked what may raise is not left out."""
+    exclusions = bridge.user_exclusions(session, front)
+    has_sessions = front.holdsSessions(analyzed)
+    bridge.exclude_rules(session, exclusions, but=bridge.SESSION_RULES if has_sessions else ())
+    optimized = front.optimize(session, analyzed)
+    text = front.describe(session, optimized)
+    if has_sessions or not joins.may_raise_for_pairs(bridge.described(text)):
+        return optimized, text
+    bridge.exclude_rules(session, exclusions, but=bridge.JOIN_RULES)
+    optimized = front.optimize(session, analyzed)
+    return optimized, front.describe(session, optimized)
 
 
 def _settings(session: Any) -> Settings:
