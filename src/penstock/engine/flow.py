@@ -573,8 +573,8 @@ class IncrementalFlow:
     def explain(self, view: str) -> Explanation:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
-            entry = self._graph.find_view(view)
-            return replace(explain_view(self._graph, entry.view), sinks=self._followers.describe(entry.name))
+            explanation = explain_view(self._graph, self._graph.find_view(view).view)
+            return replace(explanation, sinks=self._followers.describe(self._graph.find_view(view).name))
 
     def sources(self) -> list[SourceListing]:
         """Return the sources, with how they were declared and the number of their rows."""
