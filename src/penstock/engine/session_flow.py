@@ -16,6 +16,7 @@ from penstock.engine.names import one_of, registered
 from penstock.engine.session import Session
 from penstock.engine.source import declare
 from penstock.engine.summary import StepSummary
+from penstock.engine.vector import VectorViewSpec
 from penstock.errors import ConfigError, PenstockError
 from penstock.plan.explain import Explanation
 from penstock.plan.node import Fields
@@ -89,6 +90,16 @@ class SessionFlow(IncrementalFlow):
         with self._registering:
             self.refuse_spark_name(name)
             explanation = super().register_asof_view(name, **options)
+            self._show()
+            return explanation
+
+    def register_vector_view(
+        self, name: str, spec: VectorViewSpec, *, on_error: OnError = "reject"
+    ) -> Explanation:
+        """Declare a vector view, which is a table for SQL."""
+        with self._registering:
+            self.refuse_spark_name(name)
+            explanation = super().register_vector_view(name, spec, on_error=on_error)
             self._show()
             return explanation
 
