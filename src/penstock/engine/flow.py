@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock import config
 from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
@@ -30,7 +29,7 @@ from penstock.engine.listing import SourceListing, ViewListing, explain_view, li
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
 from penstock.engine.runner import Runner
-from penstock.engine.session import Session
+from penstock.engine.session import Session, settings_of
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
@@ -681,7 +680,7 @@ class IncrementalFlow:
         return self._runner.graph
 
     def _settings(self) -> Settings:
-        return config.load() if self._session is None else self._session.settings
+        return settings_of(self._session)
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         micros, view = self._runner.now(), prepared.view

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock import config
 from penstock.data.batch import DeltaBatch
 from penstock.engine.flow import IncrementalFlow
 from penstock.engine.session import Session
@@ -42,7 +41,7 @@ def to_incremental(
     2
     """
     over = over_leaf(df, source)
-    flow = IncrementalFlow(Session(df.sparkSession, config.load()))
+    flow = IncrementalFlow(Session.over(df.sparkSession))
     key = primary_key if primary_key is None or isinstance(primary_key, str) else list(primary_key)
     flow.register_source(over.name, over.leaf.schema, primary_key=key)
     view = f"{over.name}_view"

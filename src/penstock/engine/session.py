@@ -98,6 +98,11 @@ class Session:
         return session
 
     @classmethod
+    def over(cls, spark: SparkSession) -> Self:
+        """Return a session over a PySpark session that somebody else has started, and ends."""
+        return cls(spark, config.load())
+
+    @classmethod
     def from_env(cls) -> Self:
         """Start the session that the environment asks for: embedded, unless PENSTOCK_URL names a daemon."""
         settings = config.load()
@@ -446,3 +451,8 @@ def _one_document(path: Paths) -> bool:
 
 def _spoken(limit: int) -> str:
     return f"{limit / 1000:g} s" if limit >= 1000 else f"{limit} ms"
+
+
+def settings_of(session: Session | None) -> config.Settings:
+    """Return the settings of a session, or those that one would have that is started now."""
+    return config.load() if session is None else session.settings
