@@ -100,7 +100,6 @@ class IncrementalFlow:
                 graph=lambda: self._graph,
                 journal=lambda: self._journal,
                 name=lambda: self.name,
-                session=lambda: self.session,
                 settings=lambda: config.load() if self._session is None else self._session.settings,
             )
         )
