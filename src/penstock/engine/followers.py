@@ -93,8 +93,8 @@ class Followers:
             entry = flow.graph().find_view(view)
             sink = view_sink(kind, options, flow.settings())
             names = [field.name for field in entry.fields]
-            given = [key] if isinstance(key, str) else list(key or ())
-            positions = [position(column, names, of=f"view '{entry.name}'") for column in given]
+            key_columns = [key] if isinstance(key, str) else list(key or ())
+            positions = [position(column, names, of=f"view '{entry.name}'") for column in key_columns]
             if sink.needs_key and not positions:
                 raise _no_key(kind, entry.name, names)
             require_comparable([entry.fields[at] for at in positions], of="the key of a sink")
