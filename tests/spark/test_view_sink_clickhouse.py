@@ -20,8 +20,8 @@ def _fill(flow: ps.IncrementalFlow) -> None:
 
 
 def _rows(clickhouse: ClickHouse, url: str) -> list[Any]:
-    found = clickhouse.execute("SELECT k, v FROM totals FINAL ORDER BY k", url)
-    return [(int(row["k"]), int(row["v"])) for row in found]
+    rows = clickhouse.execute("SELECT k, v FROM totals FINAL ORDER BY k", url)
+    return [(int(row["k"]), int(row["v"])) for row in rows]
 
 
 def _tick(clickhouse: ClickHouse, url: str) -> int:

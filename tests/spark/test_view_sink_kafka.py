@@ -40,7 +40,7 @@ def _records(kafka: Broker, topic: str) -> list[tuple[str | None, Any, int]]:
                     (
                         None if key is None else key.decode(),
                         None if value is None else json.loads(value),
-                        int(dict(message.headers() or ())["tick"] or 0),
+                        int(dict(message.headers() or [])["tick"] or 0),
                     )
                 )
     finally:

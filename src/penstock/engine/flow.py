@@ -97,7 +97,6 @@ class IncrementalFlow:
                 graph=lambda: self._graph,
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
-                session=lambda: self.session,
                 settings=self._settings,
             )
         )

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,9 +30,6 @@ from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.view_sink import ViewSink, ViewTarget, view_sink
 
-if TYPE_CHECKING:
-    from penstock.engine.session import Session
-
 LOG = logging.getLogger("penstock.flow")
 
 
@@ -44,7 +41,6 @@ class FlowAccess:
     graph: Callable[[], Graph]
     journal: Callable[[], Journal]
     name: Callable[[], str | None]
-    session: Callable[[], Session]
     settings: Callable[[], config.Settings]
 
 
@@ -97,8 +93,8 @@ class Followers:
             entry = flow.graph().find_view(view)
             sink = view_sink(kind, options, flow.settings())
             names = [field.name for field in entry.fields]
-            given = [key] if isinstance(key, str) else list(key or ())
-            positions = [position(column, names, of=f"view '{entry.name}'") for column in given]
+            key_columns = [key] if isinstance(key, str) else list(key or ())
+            positions = [position(column, names, of=f"view '{entry.name}'") for column in key_columns]
             if sink.needs_key and not positions:
                 raise _no_key(kind, entry.name, names)
             require_comparable([entry.fields[at] for at in positions], of="the key of a sink")
@@ -200,7 +196,6 @@ class Followers:
             fields=tuple(fields),
             keys=spec.key,
             overwrite=spec.overwrite and state.backlog.mark is None,
-            spark=lambda: self._flow.session().spark,
         )
 
     def _rows(self, state: SinkState) -> tuple[int, Callable[[], pa.Table]]:
