@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,21 @@ from sweep.template import Slot, Template
 
 CALLS = Path(__file__).parent / "calls.json"
 GROUPS = 7
-# Functions whose answer is as long as a number says, and element_at, whose least index ends the JVM in Spark.
-_LENGTHS = frozenset({"array_repeat", "element_at", "lpad", "randstr", "repeat", "rpad", "sequence", "space"})
+# Functions whose answer is as long as a number says, and those whose least index ends the JVM in Spark (element_at, array_insert).
+_LENGTHS = frozenset(
+    {
+        "array_insert",
+        "array_repeat",
+        "element_at",
+        "format_number",
+        "lpad",
+        "randstr",
+        "repeat",
+        "rpad",
+        "sequence",
+        "space",
+    }
+)
 _LONGEST = 1000
 
 
@@ -118,7 +132,9 @@ class Table:
             values = pool(kind, [self.constants.get(kind, {}).get(text) for text in examples])
             if short:
                 values = tuple(
-                    value for value in values if not isinstance(value, int | float) or abs(value) <= _LONGEST
+                    value
+                    for value in values
+                    if not isinstance(value, int | float | Decimal) or abs(value) <= _LONGEST
                 )
             if self.tame:
                 values = tuple(value for value in values if not _is_wild(value))

@@ -56,8 +56,8 @@ def run(session: ps.Session, extent: Extent, only: Iterable[str] | None = None) 
         queries = [(Call(name, group, Template(sql, ()), ""), sql) for sql in TABLES.get(name, ())]
         for query in queries:
             yield from _guarded(query[0], relational.tables(session, [query], rows=extent.rows))
-    yield from scalar.sweep(session, scalars, constants, rows=extent.rows)
-    yield from scalar.sweep(session, windows, constants, rows=extent.rows)
+    yield from scalar.sweep(session, scalars, constants, rows=extent.rows, full=extent.full)
+    yield from scalar.sweep(session, windows, constants, rows=extent.rows, full=extent.full)
 
 
 def _guarded(call: Call, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:

@@ -1,7 +1,7 @@
 """Scalar functions: many calls at once as columns of views, over three ticks, next to Spark's batch query.
 
 Rows for which a call raises are found first. Calls that raise for no row share a view; each other call has a source and a view of its
-own, gets the rows that are fine, and in the end one that is not, which must be refused with the code that the batch query gives.
+own, gets the rows that are fine, and in the end, one by one, some that are not, which must be refused with the code that the batch query gives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.spark.errors import translate
 from sweep import answer
 from sweep.call import Call, Table
 from sweep.kinds import SETTINGS
-from sweep.outcome import Outcome
+from sweep.outcome import Outcome, Verdict
 
 COMPILED = {
     **SETTINGS,
@@ -34,6 +34,8 @@ COMPILED = {
 FOLDED = {**SETTINGS, "spark.sql.optimizer.excludedRules": ""}
 _NOISE = 100_000  # added to the numbers of rows that come and go
 _TOGETHER = 25  # calls of one view
+
+_CODES: dict[str, str | None] = {}  # condition of an error -> code
 
 Expected = tuple[str, dict[int, Any]] | str
 
@@ -56,6 +58,7 @@ class Subject:
     text: str
     columns: list[str]
     raising: dict[int, str] = field(default_factory=dict)  # row -> condition
+    compiled: bool = False  # the rows that raise are those of the compiled call
     tier: str = ""
     reason: str = ""
 
@@ -86,34 +89,41 @@ def sweep(
     constants: dict[str, dict[str, Any]],
     *,
     rows: int,
+    full: bool = False,
     chunk: int = 60,
 ) -> Iterator[Outcome]:
-    """Compare calls of scalar functions."""
+    """Compare calls of scalar functions; `full` asks for the error of every row that the kernel must refuse."""
     with settings(session.spark, COMPILED):
         for start in range(0, len(calls), chunk):
-            yield from _together(session, calls[start : start + chunk], constants, rows)
+            yield from _together(session, calls[start : start + chunk], constants, rows, full)
 
 
 def _together(
-    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int
+    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int, full: bool
 ) -> list[Outcome]:
     """Compare calls at once; when that fails as a whole, in halves, down to the call that is to blame."""
     try:
-        return list(_Chunk(session, calls, constants, rows).outcomes())
+        return list(_Chunk(session, calls, constants, rows, full).outcomes())
     except Exception as error:
         if len(calls) == 1:
             return [Outcome(calls[0], "", "WRONG", detail=f"{type(error).__name__}: {error}"[:400])]
         half = len(calls) // 2
         parts = (calls[:half], calls[half:])
-        return [outcome for part in parts for outcome in _together(session, part, constants, rows)]
+        return [outcome for part in parts for outcome in _together(session, part, constants, rows, full)]
 
 
 class _Chunk:
     def __init__(
-        self, session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int
+        self,
+        session: ps.Session,
+        calls: Sequence[Call],
+        constants: dict[str, dict[str, Any]],
+        rows: int,
+        full: bool,
     ) -> None:
         self.session = session
         self.spark = session.spark
+        self.full = full
         self.table = Table(rows, constants)
         self.subjects = [
             Subject(call, shown(call.type, self.table.text(call)), self.table.names(call)) for call in calls
@@ -148,8 +158,8 @@ class _Chunk:
             return True
         if isinstance(error, ps.PenstockError) and not isinstance(error, ps.InternalError):
             refusal = error.message.split("\n")[0]
-            batch = self._batch_error(subject)
-            if batch is not None and batch[0] == error.code:
+            batch = self.batch_error(subject, self.rows)
+            if batch == error.code:
                 self.refused.append(Outcome(subject.call, "", "right", "", error.code, "raises as in Spark"))
             else:
                 self.refused.append(Outcome(subject.call, "", "refused", refusal, error.code))
@@ -157,12 +167,15 @@ class _Chunk:
             self.refused.append(Outcome(subject.call, "", "WRONG", detail=f"planning: {error!r}"[:400]))
         return False
 
-    def _batch_error(self, subject: Subject) -> tuple[str, str] | None:
+    def batch_error(self, subject: Subject, rows: pa.Table) -> str | None:
+        """The code with which a batch query over rows fails, None when it does not."""
+        names = set(rows.schema.names)
+        frame = self.spark.createDataFrame(rows, schema=self.table.ddl(names))
+        frame.createOrReplaceTempView("sweep_some")
         try:
-            self.spark.sql(f"SELECT {subject.batch} AS v FROM sweep_rows").toArrow()
+            self.spark.sql(f"SELECT {subject.batch} AS v FROM sweep_some").toArrow()
         except Exception as error:
-            found = translate(error)
-            return found.code, found.message
+            return translate(error).code
         return None
 
     def _plan(self, subjects: Sequence[Subject]) -> Exception | None:
@@ -219,12 +232,21 @@ class _Chunk:
 
     def _ask_rows(self, subject: Subject) -> None:
         """Ask for each row by a query of its own, when the plan is not a plain projection."""
-        if self._batch_error(subject) is None:
+        if self.batch_error(subject, self.rows) is None:
             return
         for row in range(self.table.length):
             code = self.error_of(subject, row)
             if code is not None:
                 subject.raising[row] = code
+
+    def code_of(self, subject: Subject, row: int) -> str | None:
+        """The code of an error by its condition, which is asked for once; errors without a name are asked for each call."""
+        condition = subject.raising[row]
+        named = condition.replace(".", "_").isupper() and not condition.startswith("_LEGACY")
+        key = condition if named else f"{subject.text}: {condition}"
+        if key not in _CODES:
+            _CODES[key] = self.error_of(subject, row)
+        return _CODES[key]
 
     def error_of(self, subject: Subject, row: int, *, compiled: bool = False) -> str | None:
         """The code with which a batch query over one row fails, None when it does not."""
@@ -252,11 +274,13 @@ class _Comparison:
         flow = ps.IncrementalFlow(self.chunk.session, clock=lambda: CLOCK)
         views: list[_View] = []
         for number, group in enumerate([*self.groups, *([subject] for subject in self.single)]):
-            view = _View(f"v{number}", f"t{number}", group)
+            view = _View(f"v{number}", f"t{number}", group, alone=number >= len(self.groups))
             flow.register_source(view.source, self.chunk.table.ddl(self._names(group)))
             try:
                 explanation = flow.register_view(
-                    view.name, self._query(group, view.source), on_error="suspend"
+                    view.name,
+                    self._query(group, view.source),
+                    on_error="reject" if view.alone else "suspend",
                 )
             except Exception as error:
                 yield from (
@@ -271,11 +295,11 @@ class _Comparison:
         for tick in range(3):
             for view in views:
                 changes = self._changes(view, tick)
-                if changes is not None:
+                if changes is not None and not view.alone:
                     flow.feed(view.source, ps.DeltaBatch.weighted(changes))
             flow.step()
         for view in views:
-            yield from self._judge(flow, view)
+            yield from self._judge_alone(flow, view) if view.alone else self._judge(flow, view)
         flow.close()
 
     def _names(self, group: Sequence[Subject]) -> list[str]:
@@ -324,30 +348,45 @@ class _Comparison:
     # ------------------------------------------------------------------ judging
 
     def _judge(self, flow: ps.IncrementalFlow, view: _View) -> Iterator[Outcome]:
-        suspended = flow.explain(view.name).suspended
-        if suspended is not None:
-            if len(view.subjects) > 1:
-                apart = _Comparison(self.chunk, [])
-                apart.single = list(view.subjects)
-                yield from apart.outcomes()
-            else:
-                subject = view.subjects[0]
-                raised = f"the view raises {suspended.code} where Spark answers: {suspended.message[:300]}"
-                yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, suspended.code, raised)
+        if flow.explain(view.name).suspended is not None:
+            apart = _Comparison(self.chunk, [])
+            apart.single = list(view.subjects)
+            yield from apart.outcomes()
             return
         got = flow.snapshot(view.name)
         numbers = self._last(view)
         for index, subject in enumerate(view.subjects):
-            detail = self._difference(got, index, subject, numbers)
-            if detail is None and subject.raising:
-                detail = self._error_difference(flow, view, subject)
-            yield Outcome(
-                subject.call,
-                subject.tier,
-                "right" if detail is None else "WRONG",
-                subject.reason,
-                detail=detail or "",
-            )
+            yield _judged(subject, self._difference(got, index, subject, numbers))
+
+    def _judge_alone(self, flow: ps.IncrementalFlow, view: _View) -> Iterator[Outcome]:
+        """The outcome of the one call of a view, after ticks of its own."""
+        (subject,) = view.subjects
+        try:
+            for tick in range(3):
+                changes = self._changes(view, tick)
+                if changes is not None:
+                    flow.tick(view.source, ps.DeltaBatch.weighted(changes))
+        except Exception as error:
+            if not subject.compiled and self.chunk.batch_error(subject, self._good(view)) is not None:
+                yield from self._again_compiled(subject)
+                return
+            code = error.code if isinstance(error, ps.PenstockError) else ""
+            raised = f"the view raises {code} where Spark answers: {error!r}"[:400]
+            yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, code, raised)
+            return
+        detail = self._difference(flow.snapshot(view.name), 0, subject, self._last(view))
+        yield _judged(subject, detail or self._error_difference(flow, view, subject))
+
+    def _again_compiled(self, subject: Subject) -> Iterator[Outcome]:
+        """Compare a call once more that raises for more rows when it is compiled."""
+        subject.compiled = True
+        for row in range(self.all_rows.num_rows):
+            code = self.chunk.error_of(subject, row, compiled=True)
+            if code is not None:
+                subject.raising[row] = code
+        apart = _Comparison(self.chunk, [])
+        apart.single = [subject]
+        yield from apart.outcomes()
 
     def _difference(self, got: pa.Table, index: int, subject: Subject, numbers: list[int]) -> str | None:
         """Where the view's column is not that of the batch query."""
@@ -406,19 +445,30 @@ class _Comparison:
         }
 
     def _error_difference(self, flow: ps.IncrementalFlow, view: _View, subject: Subject) -> str | None:
-        row = next(iter(subject.raising))
-        want = self.chunk.error_of(subject, row)
+        """What is wrong with the errors of a view: asked for one row of each condition, or for every row."""
         names = self._good(view).schema.names
-        arguments = self.all_rows.select(names).slice(row, 1)
-        flow.feed(view.source, ps.DeltaBatch.inserts(arguments))
-        flow.step()
-        suspended = flow.explain(view.name).suspended
-        got = suspended.code if suspended else None
-        flow.drop_view(view.name)
-        # Some functions raise differently when they are compiled, as they mostly are.
-        if got == want or got == self.chunk.error_of(subject, row, compiled=True):
-            return None
-        return f"{subject.text} for {arguments.to_pylist()[0]}: view raises {got}, Spark {want} ({subject.raising[row]})"
+        asked: set[str] = set()
+        for row, condition in subject.raising.items():
+            if condition in asked and not (self.chunk.full and subject.tier == "kernel"):
+                continue
+            asked.add(condition)
+            arguments = self.all_rows.select(names).slice(row, 1)
+            try:
+                flow.tick(view.source, ps.DeltaBatch.inserts(arguments))
+                got = None
+            except Exception as error:
+                got = error.code if isinstance(error, ps.PenstockError) else repr(error)
+            want = self.chunk.code_of(subject, row)
+            # Some functions raise differently when they are compiled, as they mostly are.
+            if got != want and got != self.chunk.error_of(subject, row, compiled=True):
+                shown = arguments.to_pylist()[0]
+                return f"{subject.text} for {shown}: view raises {got}, Spark {want} ({condition})"
+        return None
+
+
+def _judged(subject: Subject, detail: str | None) -> Outcome:
+    verdict: Verdict = "right" if detail is None else "WRONG"
+    return Outcome(subject.call, subject.tier, verdict, subject.reason, detail=detail or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,3 +476,4 @@ class _View:
     name: str
     source: str
     subjects: Sequence[Subject]
+    alone: bool  # one call, in ticks of its own, which may be refused
