@@ -281,6 +281,19 @@ FAMILIES: dict[str, tuple[Table, list[str]]] = {
             "chr(i)",
         ],
     ),
+    "numbers with many digits": (
+        grid(
+            d=("double", [0.5, -1234.5678, 1e-300, 1.7976931348623157e308, 0.1]),
+            e=("decimal(38,2)", [None, Decimal("9" * 36 + ".99"), Decimal("-" + "123456789" * 4 + ".05")]),
+            i=("int", [1, 27, 29, 100, 339, 340, 341, 400]),
+        ),
+        [
+            "format_number(d, i)",
+            "format_number(e, i)",
+            "format_number(i, i)",
+            "format_number(CAST(d AS float), i)",
+        ],
+    ),
 }
 
 

@@ -16,8 +16,9 @@ from golden.spark_answer import settings
 from penstock.plan.explain import Explanation
 from penstock.spark.errors import translate
 from sweep.call import GROUPS, Call, Table
+from sweep.kinds import SETTINGS
 from sweep.outcome import Outcome, Verdict
-from sweep.scalar import COMPILED, shown
+from sweep.scalar import shown
 from sweep.template import call_of
 
 # Aggregates whose answer depends on the order of rows or breaks ties by it: all rows of a group have the same values.
@@ -60,6 +61,14 @@ ROUNDED = frozenset(
         ),
     }
 )
+# Generated code takes longer to compile than to run over a few rows; arguments are columns, whose order of evaluation changes nothing.
+INTERPRETED = {
+    **SETTINGS,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+}
 RELATION = "sweep_table"
 _ORDERS = 4  # in which rows are shown to Spark when its answer and the view's differ
 
@@ -81,7 +90,7 @@ def aggregates(
     name = calls[0].function
     table = Table(rows, constants, tame=True, by_group=name in BY_ORDER)
     texts = {call: table.text(call) for call in calls}
-    with settings(session.spark, COMPILED):
+    with settings(session.spark, INTERPRETED):
         _show(session, table.rows(), table)
         filtered = {
             text: _analyses(session, _filtered(texts[call]))
@@ -128,7 +137,7 @@ def generators(
     session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], *, rows: int
 ) -> Iterator[Outcome]:
     """Compare generators: in the SELECT list, and as LATERAL VIEW OUTER."""
-    with settings(session.spark, COMPILED):
+    with settings(session.spark, INTERPRETED):
         for call in calls:
             table = Table(rows, constants)
             text = table.text(call)
@@ -143,7 +152,7 @@ def generators(
 
 def tables(session: ps.Session, calls: Sequence[tuple[Call, str]], *, rows: int) -> Iterator[Outcome]:
     """Compare whole queries with table functions."""
-    with settings(session.spark, COMPILED):
+    with settings(session.spark, INTERPRETED):
         for call, sql in calls:
             table = Table(rows, {})
             table.text(call)

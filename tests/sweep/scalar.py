@@ -83,6 +83,13 @@ def shown(kind: str, text: str) -> str:
     return text
 
 
+def _shown(call: Call, text: str) -> str:
+    """The same; text that is made of bytes need not be text that others can read, so it is compared as bytes."""
+    if call.type == "string" and "binary" in call.kinds:
+        return f"CAST({text} AS BINARY)"
+    return shown(call.type, text)
+
+
 def sweep(
     session: ps.Session,
     calls: Sequence[Call],
@@ -126,7 +133,7 @@ class _Chunk:
         self.full = full
         self.table = Table(rows, constants)
         self.subjects = [
-            Subject(call, shown(call.type, self.table.text(call)), self.table.names(call)) for call in calls
+            Subject(call, _shown(call, self.table.text(call)), self.table.names(call)) for call in calls
         ]
         self.rows = self.table.rows()
         self.refused: list[Outcome] = []
@@ -283,9 +290,10 @@ class _Comparison:
                     on_error="reject" if view.alone else "suspend",
                 )
             except Exception as error:
-                yield from (
-                    Outcome(one.call, one.tier, "WRONG", detail=f"registration: {error!r}") for one in group
-                )
+                if view.alone:
+                    yield _judged(group[0], f"registration: {error!r}")
+                else:
+                    yield from self._apart(group)
                 continue
             for subject in group:
                 if not subject.tier:
@@ -349,9 +357,7 @@ class _Comparison:
 
     def _judge(self, flow: ps.IncrementalFlow, view: _View) -> Iterator[Outcome]:
         if flow.explain(view.name).suspended is not None:
-            apart = _Comparison(self.chunk, [])
-            apart.single = list(view.subjects)
-            yield from apart.outcomes()
+            yield from self._apart(view.subjects)
             return
         got = flow.snapshot(view.name)
         numbers = self._last(view)
@@ -377,6 +383,12 @@ class _Comparison:
         detail = self._difference(flow.snapshot(view.name), 0, subject, self._last(view))
         yield _judged(subject, detail or self._error_difference(flow, view, subject))
 
+    def _apart(self, subjects: Sequence[Subject]) -> Iterator[Outcome]:
+        """The outcomes of calls with a view for each."""
+        comparison = _Comparison(self.chunk, [])
+        comparison.single = list(subjects)
+        yield from comparison.outcomes()
+
     def _again_compiled(self, subject: Subject) -> Iterator[Outcome]:
         """Compare a call once more that raises for more rows when it is compiled."""
         subject.compiled = True
@@ -384,9 +396,7 @@ class _Comparison:
             code = self.chunk.error_of(subject, row, compiled=True)
             if code is not None:
                 subject.raising[row] = code
-        apart = _Comparison(self.chunk, [])
-        apart.single = [subject]
-        yield from apart.outcomes()
+        yield from self._apart([subject])
 
     def _difference(self, got: pa.Table, index: int, subject: Subject, numbers: list[int]) -> str | None:
         """Where the view's column is not that of the batch query."""

@@ -62,8 +62,11 @@ def _initcap(text: str) -> str:
     return "".join(parts)
 
 
-def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
-    """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one)."""
+def _case_mapping(of_ascii: Any, twin: Callable[[str], str]) -> Build:
+    """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one).
+
+    Arrow's functions for ASCII misread an array whose first text does not begin at 0, as one that is cast from a slice; those for UTF-8 do not.
+    """
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         (one,) = args
@@ -75,7 +78,7 @@ def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
                 if isinstance(value, pa.Array)
                 else False
             ):
-                return ascii_only(value)
+                return of_ascii(value)
             return rows_of(call, twin, [value], length, pa.large_string())
 
         return run
@@ -268,8 +271,8 @@ def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 FUNCTIONS: dict[str, Scalar] = {
-    "Upper": Scalar(_case_mapping(pc.ascii_upper, _upper), _TEXT),
-    "Lower": Scalar(_case_mapping(pc.ascii_lower, _lower), _TEXT),
+    "Upper": Scalar(_case_mapping(pc.utf8_upper, _upper), _TEXT),
+    "Lower": Scalar(_case_mapping(pc.utf8_lower, _lower), _TEXT),
     "InitCap": Scalar(row_wise(_initcap), _TEXT),
     "Substring": Scalar(_substring, only("string", first=1)),
     "Length": Scalar(_length, only("string", "binary")),
