@@ -18,7 +18,7 @@ from sweep.template import Slot, Template
 
 CALLS = Path(__file__).parent / "calls.json"
 GROUPS = 7
-# Functions whose answer is as long as a number says, and those whose least index ends the JVM in Spark (element_at, array_insert).
+# Functions whose answer is as long as a number says, and those whose least index ends the JVM in Spark (array_insert, element_at, try_element_at).
 _LENGTHS = frozenset(
     {
         "array_insert",
@@ -31,6 +31,7 @@ _LENGTHS = frozenset(
         "rpad",
         "sequence",
         "space",
+        "try_element_at",
     }
 )
 _LONGEST = 1000

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JNetworkError
 
 import penstock as ps
 from golden import canonical
@@ -111,6 +112,8 @@ def _together(
     """Compare calls at once; when that fails as a whole, in halves, down to the call that is to blame."""
     try:
         return list(_Chunk(session, calls, constants, rows, full).outcomes())
+    except (ConnectionError, Py4JNetworkError):
+        raise  # Spark is gone
     except Exception as error:
         if len(calls) == 1:
             return [Outcome(calls[0], "", "WRONG", detail=f"{type(error).__name__}: {error}"[:400])]
@@ -153,16 +156,22 @@ class _Chunk:
 
     def _planned(self, subjects: list[Subject]) -> list[Subject]:
         """The subjects whose views are accepted, with their tiers; several at once as long as none is refused."""
-        found: list[Subject] = []
+        accepted: list[Subject] = []
         for start in range(0, len(subjects), _TOGETHER):
-            some = subjects[start : start + _TOGETHER]
-            found += some if self._plan(some) is None else [one for one in some if self._plan_alone(one)]
-        return found
+            accepted += self._plan_halves(subjects[start : start + _TOGETHER])
+        return accepted
 
-    def _plan_alone(self, subject: Subject) -> bool:
-        error = self._plan([subject])
+    def _plan_halves(self, subjects: list[Subject]) -> list[Subject]:
+        error = self._plan(subjects)
         if error is None:
-            return True
+            return subjects
+        if len(subjects) == 1:
+            self._refuse(subjects[0], error)
+            return []
+        half = len(subjects) // 2
+        return [*self._plan_halves(subjects[:half]), *self._plan_halves(subjects[half:])]
+
+    def _refuse(self, subject: Subject, error: Exception) -> None:
         if isinstance(error, ps.PenstockError) and not isinstance(error, ps.InternalError):
             refusal = error.message.split("\n")[0]
             batch = self.batch_error(subject, self.rows)
@@ -172,7 +181,6 @@ class _Chunk:
                 self.refused.append(Outcome(subject.call, "", "refused", refusal, error.code))
         else:
             self.refused.append(Outcome(subject.call, "", "WRONG", detail=f"planning: {error!r}"[:400]))
-        return False
 
     def batch_error(self, subject: Subject, rows: pa.Table) -> str | None:
         """The code with which a batch query over rows fails, None when it does not."""

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.scalars.base import (
+    LEAST_INT,
+    SPARK,
+    AnsiError,
     Build,
     Columns,
     Compiled,
@@ -241,12 +244,24 @@ def _ascii(text: str) -> int:
 
 
 def _substring_index(text: str, delimiter: str, count: int) -> str:
+    """What is before the delimiter at which a count from the left ends, or behind that from the right; delimiters may overlap."""
     if delimiter == "" or count == 0:
         return ""
-    parts = text.split(delimiter)
-    if abs(count) >= len(parts):
-        return text
-    return delimiter.join(parts[:count] if count > 0 else parts[count:])
+    if count > 0:
+        at = -1
+        for _ in range(count):
+            at = text.find(delimiter, at + 1)
+            if at < 0:
+                return text
+        return text[:at]
+    if count == LEAST_INT:
+        raise AnsiError(f"there are no {count} delimiters", SPARK)
+    at = len(text) - len(delimiter) + 1
+    for _ in range(-count):
+        at = text.rfind(delimiter, 0, at - 1 + len(delimiter)) if at > 0 else -1
+        if at < 0:
+            return text
+    return text[at + len(delimiter) :]
 
 
 def _hex_text(call: Call, args: tuple[Compiled, ...]) -> Compiled:
