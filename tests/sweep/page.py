@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from sweep.outcome import Outcome
@@ -24,7 +25,7 @@ _TITLES = {
     "conditional_funcs": "Conditional functions",
     "conversion_funcs": "Conversions",
     "csv_funcs": "CSV",
-    "date_funcs": "Dates and times",
+    "datetime_funcs": "Dates and times",
     "generator_funcs": "Generators",
     "hash_funcs": "Hashes",
     "json_funcs": "JSON",
@@ -124,6 +125,7 @@ def _kinds(outcomes: list[Outcome]) -> str:
 
 
 def _cell(text: str) -> str:
+    text = re.sub(r"\b(?:t|sweep_table)\.c\d+\b", "…", text)
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 

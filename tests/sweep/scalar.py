@@ -56,7 +56,8 @@ class Subject:
     """A call in the table of its chunk, with what is known about it so far."""
 
     call: Call
-    text: str
+    bare: str  # the call
+    text: str  # the call, in a form that can leave Spark
     columns: list[str]
     raising: dict[int, str] = field(default_factory=dict)  # row -> condition
     compiled: bool = False  # the rows that raise are those of the compiled call
@@ -136,7 +137,9 @@ class _Chunk:
         self.full = full
         self.table = Table(rows, constants)
         self.subjects = [
-            Subject(call, _shown(call, self.table.text(call)), self.table.names(call)) for call in calls
+            Subject(call, text, _shown(call, text), self.table.names(call))
+            for call in calls
+            for text in [self.table.text(call)]
         ]
         self.rows = self.table.rows()
         self.refused: list[Outcome] = []
@@ -162,12 +165,15 @@ class _Chunk:
         return accepted
 
     def _plan_halves(self, subjects: list[Subject]) -> list[Subject]:
-        error = self._plan(subjects)
+        error = self._plan(subjects, [subject.bare for subject in subjects])
+        if error is not None and len(subjects) == 1:
+            # A view may have the call, though not as its column.
+            error = self._plan(subjects, [subjects[0].text])
+            if error is not None:
+                self._refuse(subjects[0], error)
+                return []
         if error is None:
             return subjects
-        if len(subjects) == 1:
-            self._refuse(subjects[0], error)
-            return []
         half = len(subjects) // 2
         return [*self._plan_halves(subjects[:half]), *self._plan_halves(subjects[half:])]
 
@@ -193,8 +199,8 @@ class _Chunk:
             return translate(error).code
         return None
 
-    def _plan(self, subjects: Sequence[Subject]) -> Exception | None:
-        items = ", ".join(f"{subject.text} AS v{index}" for index, subject in enumerate(subjects))
+    def _plan(self, subjects: Sequence[Subject], texts: Sequence[str]) -> Exception | None:
+        items = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
         fields = tuple(plan.Field(name, kind) for name, kind in self.table.types().items())
         try:
             planned = plan_view(self.spark, "v", f"SELECT id, {items} FROM t", {"t": Relation("t", fields)})
@@ -226,23 +232,25 @@ class _Chunk:
     # ------------------------------------------------------------------ rows that raise
 
     def _find_raising(self, subjects: Sequence[Subject]) -> None:
-        java = janino.instance(self.spark, "sweep", "Sweep")
         for start in range(0, len(subjects), _TOGETHER):
             some = subjects[start : start + _TOGETHER]
-            if not self._ask_raising(java, some):
+            if not self.ask_raising(some):
                 for subject in some:
-                    if not self._ask_raising(java, [subject]):
+                    if not self.ask_raising([subject]):
                         self._ask_rows(subject)
 
-    def _ask_raising(self, java: Any, subjects: Sequence[Subject]) -> bool:
+    def ask_raising(self, subjects: Sequence[Subject], *, compiled: bool = False) -> bool:
+        """Ask which rows raise; False when the plan is not a plain projection."""
+        java = janino.instance(self.spark, "sweep", "Sweep")
         items = ", ".join(f"{subject.batch} AS v{index}" for index, subject in enumerate(subjects))
+        query = f"SELECT {items} FROM sweep_rows"
         try:
-            lines = list(java.raised(self.spark._jsparkSession, f"SELECT {items} FROM sweep_rows"))
+            lines = list(java.raised(self.spark._jsparkSession, query, compiled))
         except Exception:
             return False
         for subject, line in zip(subjects, lines, strict=True):
             conditions = line.split("\t")[:-1]
-            subject.raising = {row: condition for row, condition in enumerate(conditions) if condition}
+            subject.raising |= {row: condition for row, condition in enumerate(conditions) if condition}
         return True
 
     def _ask_rows(self, subject: Subject) -> None:
@@ -400,10 +408,7 @@ class _Comparison:
     def _again_compiled(self, subject: Subject) -> Iterator[Outcome]:
         """Compare a call once more that raises for more rows when it is compiled."""
         subject.compiled = True
-        for row in range(self.all_rows.num_rows):
-            code = self.chunk.error_of(subject, row, compiled=True)
-            if code is not None:
-                subject.raising[row] = code
+        self.chunk.ask_raising([subject], compiled=True)
         yield from self._apart([subject])
 
     def _difference(self, got: pa.Table, index: int, subject: Subject, numbers: list[int]) -> str | None:
