@@ -111,7 +111,14 @@ def _answers(outcomes: list[Outcome]) -> str:
             0,
             f"by order{f' for {_kinds(by_order)}' if len(by_order) < len(outcomes) and _kinds(by_order) else ''}",
         )
-    if any(outcome.verdict == "right" for outcome in outcomes):
+    shown += list(
+        dict.fromkeys(
+            f"raises `{outcome.code}`, as in Spark"
+            for outcome in outcomes
+            if outcome.verdict == "right" and not outcome.tier
+        )
+    )
+    if any(outcome.verdict == "right" and outcome.tier for outcome in outcomes):
         shown.insert(0, "right")
     if any(outcome.verdict == "WRONG" for outcome in outcomes):
         shown.insert(0, "**WRONG**")
@@ -125,7 +132,9 @@ def _kinds(outcomes: list[Outcome]) -> str:
 
 
 def _cell(text: str) -> str:
-    text = re.sub(r"\b(?:t|sweep_table)\.c\d+\b", "…", text)
+    text = re.sub(
+        r"\b(?:t|sweep_table)\.c\d+\b|-?\d{9,}L", "…", text
+    )  # columns of the sweep, seeds that Spark draws
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 

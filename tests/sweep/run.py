@@ -26,7 +26,7 @@ class Extent:
     full: bool = False
 
 
-QUICK = Extent(calls=8, examples=3, rows=60, group_rows=49)
+QUICK = Extent(calls=5, examples=3, rows=60, group_rows=49)
 FULL = Extent(calls=60, examples=12, rows=180, group_rows=140, full=True)
 
 
