@@ -148,7 +148,7 @@ def _is_long(value: Any) -> bool:
     """Whether a sequence up to a value, or as many places as it says, are too many."""
     if isinstance(value, date):
         return value.year not in _YEARS
-    return isinstance(value, int | float | Decimal) and not abs(value) <= _LONGEST
+    return isinstance(value, int | float | Decimal) and not abs(float(value)) <= _LONGEST
 
 
 def _is_wild(value: Any) -> bool:

@@ -12,10 +12,10 @@ HEAD = """\
 
 Every function and operator of Spark (`SHOW FUNCTIONS`), called in a view with arguments of the types that it takes and values at their edges, in several
 ticks with deletes, next to Spark's batch query over the same rows. This page is written by `tools/sweep_functions.py`; `make test`
-runs the sweep again and fails when an answer is not Spark's, to the bit and to the error, or when the page is not current.
+runs the sweep again and fails when an answer is not Spark's, to the bit and to the error (sums of doubles to nine digits), or when the page is not current.
 
 - **tier**: who computes it, [as `explain` shows](kernel.md), with the reason when that is not the kernel; by the types of the arguments where it depends on them.
-- **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong.
+- **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong. Rows for which a call raises in Spark are refused in the view with the same code.
 """
 _TITLES = {
     "agg_funcs": "Aggregate functions",
