@@ -31,7 +31,7 @@ BY_ORDER = frozenset(
 # What makes answers comparable that are the same in another order.
 SORTED = {
     **dict.fromkeys(("collect_list", "collect_set", "array_agg"), "sort_array({})"),
-    **dict.fromkeys(("listagg", "string_agg"), "sort_array(split(CAST({} AS STRING), ''))"),
+    **dict.fromkeys(("listagg", "string_agg"), "sort_array(split(hex({}), ''))"),
 }
 # Sums of doubles and what is made of them: Spark rounds at every addition, a view once.
 ROUNDED = frozenset(
