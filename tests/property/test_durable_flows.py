@@ -56,8 +56,8 @@ def done_until_the_end(path: Path, disk: DyingDisk) -> int:
         for action in actions():
             action(flow)
             done += 1
-            assert flow._directory is not None
-            flow._directory.wait()
+            assert flow._runner.directory is not None
+            flow._runner.directory.wait()
     except PowerCut:
         pass
     return done

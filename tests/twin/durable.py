@@ -122,7 +122,7 @@ class Schedule:
         self.compare()
 
     def _crash(self) -> None:
-        directory = self.durable._directory
+        directory = self.durable._runner.directory
         assert directory is not None
         # Files that come and go while they are copied are another crash than any that a disk knows.
         directory.wait()

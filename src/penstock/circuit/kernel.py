@@ -54,6 +54,14 @@ class ViewFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """The rows of sources and static tables behind rows of a view, and how many rows of which relations were read to find them."""
+
+    rows: Mapping[str, Delta]
+    scanned: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """What one step did: the change of every source and view that changed, and the time spent for each of them.
 
@@ -136,6 +144,15 @@ class Kernel(Protocol):
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 
         A relation has the indexes of the column sets that were used last; others are forgotten.
+        """
+
+    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
+        """The same, with the hidden columns of a view, and how many rows were read for it without an index. None is made."""
+
+    def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:
+        """The rows of sources and static tables behind rows of a view, hidden columns included; `tick` is the last one.
+
+        Each has its weight in the source. StateError when nobody knows them, because of an operator of the view.
         """
 
     def memory(self) -> int:

@@ -159,7 +159,8 @@ def _equal_vectors(
         return None
     if one.shape != other.shape:
         return np.zeros(len(at), np.bool_)
-    return np.logical_and.reduce(_equal_values(one, other, as_rows), axis=1)
+    equal: Bools = np.logical_and.reduce(_equal_values(one, other, as_rows), axis=1)
+    return equal
 
 
 def _equal_nested(left: pa.Array, right: pa.Array, as_rows: bool) -> Bools:

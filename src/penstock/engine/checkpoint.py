@@ -41,22 +41,36 @@ class FlowCheckpoints:
         flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}
         return self._folder.stage(flow, _named(graph.kernel.save()))
 
-    def write(self, staged: Staged, *, keep: int) -> int:
-        """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay."""
+    def write(self, staged: Staged, *, keep: int | None = None) -> int:
+        """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay, or all."""
         return self._folder.write(staged, keep=keep).number
 
-    def newest(self) -> Saved | None:
-        """The newest checkpoint, None when there is none; StateError when it is damaged."""
-        numbers = self._folder.numbers()
-        if not numbers:
-            return None
-        manifest = self._folder.read(numbers[-1])
+    def prune(self, keep: int) -> None:
+        """Take away all but the newest `keep`."""
+        self._folder.prune(keep)
+
+    def numbers(self) -> list[int]:
+        """The checkpoints that are there, ascending."""
+        return self._folder.numbers()
+
+    def read(self, number: int) -> Saved:
+        """A checkpoint; StateError when it is damaged."""
+        manifest = self._folder.read(number)
         images = {_key(name): image for name, image in self._folder.images(manifest).items()}
         return Saved(manifest, images)
 
+    def newest(self) -> Saved | None:
+        """The newest checkpoint, None when there is none; StateError when it is damaged."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def flow(self, number: int) -> Mapping[str, Any]:
+        """What a checkpoint says of the flow."""
+        return self._folder.read(number).flow
+
     def oldest(self) -> Mapping[str, Any]:
         """What the oldest checkpoint that is there says of the flow."""
-        return self._folder.read(self._folder.numbers()[0]).flow
+        return self.flow(self.numbers()[0])
 
     def require(self) -> Saved:
         """The newest checkpoint; StateError when there is none."""

@@ -14,15 +14,17 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
+from penstock.engine.pin import Pins
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
 from penstock.state.files import Files, LocalFiles
-from penstock.state.log import RecordLog
+from penstock.state.log import LogReader, RecordLog
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
@@ -50,6 +52,7 @@ class FlowDirectory:
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
         self._closed = False
+        self._pins = Pins()
         self._sync = None if sync_ms is None else _PeriodicSync(self._log, sync_ms)
         self.error: BaseException | None = None
         """Why the last checkpoint could not be written."""
@@ -61,6 +64,19 @@ class FlowDirectory:
         for record in self._log.records(first):
             yield decode(record.header, record.batches)
 
+    # Reading what was before
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Let no checkpoint and no event be dropped while the body reads them; StateError when the flow is closed."""
+        with self._pins.pin():
+            self._refuse_closed()
+            yield
+
+    def reader(self, first: int) -> LogReader:
+        """Read the records of events again, from a number on, while others are appended."""
+        return self._log.reader(first)
+
     # Writing
 
     @property
@@ -70,15 +86,13 @@ class FlowDirectory:
 
     def append(self, event: Event) -> None:
         """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
-        if self._closed:
-            raise StateError(
-                "the flow is closed",
-                code="FLOW_CLOSED",
-                hint="open its directory again",
-                where=str(self.path),
-            )
+        self._refuse_closed()
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
+
+    def sync(self) -> None:
+        """Return when every event that was appended is on the disk; called from any thread."""
+        self._log.sync()
 
     def is_due(self) -> bool:
         """Whether the log has grown so much that a checkpoint should be taken."""
@@ -101,8 +115,12 @@ class FlowDirectory:
     def _write(self, staged: Staged) -> None:
         self.error = None
         try:
-            self.checkpoints.write(staged, keep=KEEP)
-            self._log.drop_before(self.checkpoints.oldest()["log"])
+            self.checkpoints.write(staged)
+            # What somebody reads is dropped behind a later checkpoint.
+            with self._pins.unpinned(wait=False) as droppable:
+                if droppable:
+                    self.checkpoints.prune(KEEP)
+                    self._log.drop_before(self.checkpoints.oldest()["log"])
         except BaseException as error:
             self._failed(error)
 
@@ -113,9 +131,10 @@ class FlowDirectory:
     def replace(self, graph: Graph, name: str | None) -> None:
         """Let the directory hold another flow; on an error it holds the one of before."""
         self.wait()
-        first = self._log.rotate()
-        self.checkpoints.write(self.checkpoints.stage(graph, name, log=first), keep=1)
-        self._log.drop_before(first)
+        with self._pins.unpinned():
+            first = self._log.rotate()
+            self.checkpoints.write(self.checkpoints.stage(graph, name, log=first, begins=True), keep=1)
+            self._log.drop_before(first)
 
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
@@ -128,13 +147,23 @@ class FlowDirectory:
         if self._closed:
             return
         self.wait()
-        self._closed = True
+        with self._pins.unpinned():
+            self._closed = True
         if self._sync is not None:
             self._sync.close()
         try:
             self._log.close()
         finally:
             os.close(self._lock)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StateError(
+                "the flow is closed",
+                code="FLOW_CLOSED",
+                hint="open its directory again",
+                where=str(self.path),
+            )
 
 
 class _PeriodicSync:

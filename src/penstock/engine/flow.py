@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock import config
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
@@ -23,19 +23,21 @@ from penstock.engine.changelog import Changelog
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
-from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
+from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
+from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
-from penstock.engine.isolation import step_isolated
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
+from penstock.engine.runner import Runner
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
-from penstock.engine.stepper import Stepper
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
+from penstock.engine.tick import maintain
+from penstock.engine.time_travel import Past, read_at
 from penstock.engine.vector import VectorViewSpec, vector_view
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, PenstockError, StateError, suggest
+from penstock.engine.why import Provenance, why
+from penstock.errors import ConfigError, suggest
 from penstock.functions import aggregates
 from penstock.plan.explain import Explanation, explain
 from penstock.plan.node import View
@@ -43,8 +45,6 @@ from penstock.spark import catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LOG = logging.getLogger("penstock.flow")
 
 
 class IncrementalFlow:
@@ -77,34 +77,44 @@ class IncrementalFlow:
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
         by `checkpoint_every` bytes.
         """
-        self.name = name
         self._session = session
         self._own_session = session is None
-        self._clock = clock or (lambda: time.time_ns() // 1000)
         self.durability = check_durability(durability, path)
-        self._directory: FlowDirectory | None = None
-        self._journal: Journal = NoJournal()
-        self._graph = Graph()
-        self._pending: list[Fed] = []
-        self._changelogs: dict[str, Changelog] = {}
-        self._stepper: Stepper | None = None
+        self._runner = Runner(name, clock or (lambda: time.time_ns() // 1000))
+        self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
-        self._lock = RLock()
+        self._lock = self._runner.lock
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
         self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._followers = Followers(
+            FlowAccess(
+                lock=self._lock,
+                graph=lambda: self._graph,
+                journal=lambda: self._runner.journal,
+                name=lambda: self.name,
+                session=lambda: self.session,
+                settings=lambda: config.load() if self._session is None else self._session.settings,
+            )
+        )
         if path is not None:
             self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            self._graph, name = replay.opened(directory, lambda: self.session)
+            graph, name = replay.opened(directory, lambda: self.session)
         except BaseException:
             directory.close()
             raise
-        self.name = self.name or name
-        self._directory = self._journal = directory
+        self._runner.open(graph, self.name or name, directory)
+        self._past = Past(directory, lambda: self.session)
+        self._followers.start_all()
+
+    @property
+    def name(self) -> str | None:
+        """The flow's name."""
+        return self._runner.name
 
     # Saving
 
@@ -150,15 +160,13 @@ class IncrementalFlow:
         Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
         """
         with self._checkpointing, self._registering, self._lock:
-            self._refuse_ended()
+            self._runner.refuse_ended()
+            refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
             graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
-            if self._directory is not None:
-                self._directory.replace(graph, name)
-            self._graph, self.name, self._pending = graph, name, []
-            changelogs, self._changelogs = self._changelogs, {}
-        for changelog in changelogs.values():
+            changelogs = self._runner.replace(graph, name)
+        for changelog in changelogs:
             changelog.close()
 
     @classmethod
@@ -209,7 +217,7 @@ class IncrementalFlow:
             )
             registration.add_source(self._graph, spec)
             try:
-                self._journal.append(SourceEvent(spec))
+                self._runner.journal.append(SourceEvent(spec))
             except BaseException:
                 registration.drop_source(self._graph, name)
                 raise
@@ -317,19 +325,19 @@ class IncrementalFlow:
         does, the summary says so. StateError when the view is not suspended, or reads one that is.
         """
         with self._lock:
-            self._refuse_ended()
-            return self._publish_tick(
-                partial(run_resume, self._graph, self._graph.find_view(name).name, self._journal)
-            )
+            self._runner.refuse_ended()
+            view = self._graph.find_view(name).name
+            return self._runner.publish_tick(partial(run_resume, self._graph, view, self._runner.journal))
 
     def drop_view(self, name: str) -> None:
         """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
         with self._registering, self._lock:
             name = self._graph.find_view(name).name
             self._graph.refuse_read("view", name)
-            self._journal.append(DropEvent(name, is_view=True))
+            refuse_followed(self._graph, name)
+            self._runner.journal.append(DropEvent(name, is_view=True))
             registration.drop_view(self._graph, name)
-            changelog = self._changelogs.pop(name, None)
+            changelog = self._runner.changelogs.pop(name, None)
         if changelog is not None:
             changelog.close()
 
@@ -338,9 +346,40 @@ class IncrementalFlow:
         with self._registering, self._lock:
             name = self._graph.find_source(name).name
             registration.refuse_used(self._graph, name)
-            self._journal.append(DropEvent(name, is_view=False))
+            self._runner.journal.append(DropEvent(name, is_view=False))
             registration.drop_source(self._graph, name)
-            self._pending = [batch for batch in self._pending if batch.source != name]
+            self._runner.pending = [batch for batch in self._runner.pending if batch.source != name]
+
+    def sink(
+        self,
+        view: str,
+        kind: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> None:
+        """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
+
+        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
+        A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
+        what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
+
+        >>> flow.sink("totals", "postgres", url="postgresql://me:secret@db/shop", table="totals", key=["customer"])  # doctest: +SKIP
+        """
+        with self._registering:
+            self._followers.register(view, kind, key=key, name=name, overwrite=overwrite, options=options)
+
+    def drop_sink(self, name: str) -> None:
+        """Let a sink follow its view no more; the rows that it has stored stay."""
+        with self._registering:
+            self._followers.drop(name)
+
+    def flush_sinks(self, timeout: float | None = None) -> bool:
+        """Wait until all sinks have the ticks of now; False when `timeout` seconds pass. Raises what has ended a sink."""
+        return self._followers.flush(timeout)
 
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
@@ -364,10 +403,10 @@ class IncrementalFlow:
         Rows that are no DeltaBatch are inserts. StateError when `run()` has ended with an error, which `stop()` raises.
         """
         with self._lock:
-            self._refuse_ended()
-            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
+            self._runner.refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._runner.pending)
             if batch is not None:
-                self._pending.append(batch)
+                self._runner.pending.append(batch)
             return batch is not None
 
     def check(self, source: str, delta: DeltaBatch | Any) -> None:
@@ -405,8 +444,8 @@ class IncrementalFlow:
                 return None
             batch = feed.batch_of(self._graph, source, delta, None, ())
             assert batch is not None, "a batch without an ordinal is new"
-            ordinal = feed.last_ordinal(entry, self._pending) + 1
-            return self._step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
+            ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
+            return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
@@ -415,10 +454,7 @@ class IncrementalFlow:
         batches whose data is refused go to the quarantine instead, as `run` does it.
         """
         with self._lock:
-            self._refuse_ended()
-            if self._stepper is not None:
-                return self._step_isolated()
-            return self._step_with([])
+            return self._runner.step()
 
     def tick(self, source: str, delta: DeltaBatch | Any, *, ordinal: int | None = None) -> StepSummary:
         """Feed one change and step; a replayed ordinal gives a summary of a tick that changed nothing.
@@ -426,15 +462,22 @@ class IncrementalFlow:
         When it fails, nothing has changed and what was fed is forgotten; while `run()` is on, only this change is.
         """
         with self._lock:
-            self._refuse_ended()
-            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
-            return self._step_with([] if batch is None else [batch])
+            self._runner.refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._runner.pending)
+            return self._runner.step_with([] if batch is None else [batch])
+
+    def tick_all(self, source: str, deltas: Sequence[DeltaBatch | Any]) -> StepSummary:
+        """Feed several changes of a source and step; when one of them is refused, none is fed."""
+        with self._lock:
+            self._runner.refuse_ended()
+            batches = [feed.batch_of(self._graph, source, delta, None, ()) for delta in deltas]
+            return self._runner.step_with([batch for batch in batches if batch is not None])
 
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
-            self._refuse_ended()
-            self._pending.append(feed.snapshot_batch(self._graph, source, rows, self._pending))
+            self._runner.refuse_ended()
+            self._runner.pending.append(feed.snapshot_batch(self._graph, source, rows, self._runner.pending))
             return True
 
     def run(self, *, every: int | str = 1_000, max_rows: int = 100_000) -> None:
@@ -445,44 +488,44 @@ class IncrementalFlow:
         raises the error.
         """
         with self._lock:
-            self._refuse_ended()
-            if self._stepper is not None:
-                raise StateError(
-                    "the flow is running already", code="FLOW_RUNNING", hint="call flow.stop() first"
-                )
-            self._stepper = Stepper(self._step_waiting, self.waiting_rows, every=every, max_rows=max_rows)
-            self._stepper.start()
+            self._runner.run(every=every, max_rows=max_rows)
 
     def stop(self) -> None:
         """End `run()` after a step over what waits; raises what ended it, if that was an error. Rows that wait stay."""
-        stepper = self._stepper
-        if stepper is None:
-            return
-        try:
-            stepper.stop()
-        finally:
-            with self._lock:
-                if self._stepper is stepper:
-                    self._stepper = None
+        self._runner.stop()
 
     def waiting_rows(self) -> int:
         """How many fed rows wait for the next step."""
-        with self._lock:
-            return sum(len(fed.delta) for fed in self._pending)
+        return self._runner.waiting_rows()
 
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
-            self._journal.append(RecomputeEvent())
+            self._runner.journal.append(RecomputeEvent())
             replay.recompute_always(self._graph)
 
     # Reading
 
-    def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
+    def snapshot(self, name: str, *, at_tick: int | None = None) -> pa.Table:
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read.
+
+        `at_tick` gives those that it had when this tick was the last one, for the `ticks()` of a flow with a path.
+        """
         with self._lock:
-            rows = read.snapshot(self._graph, name)
+            now, end = self._graph.state.ticks, self._runner.journal.position
+            if at_tick is None or at_tick == now:
+                rows = read.snapshot(self._graph, name)
+                at_tick = None
+        if at_tick is not None:
+            rows = read_at(self._past, at_tick, partial(read.snapshot, name=name), now=now, end=end)
         return rows()
+
+    def ticks(self) -> range:
+        """Return the ticks that `snapshot(..., at_tick=n)` gives: those behind the oldest checkpoint of a flow with a path."""
+        first = None if self._past is None else self._past.first()
+        with self._lock:
+            last = self._graph.state.ticks
+        return range(last if first is None else first, last + 1)
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -493,6 +536,17 @@ class IncrementalFlow:
         with self._lock:
             return read.lookup(self._graph, name, key)
 
+    def why(self, view: str, row: Mapping[str, Any]) -> Provenance:
+        """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
+
+        `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
+
+        >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
+        """
+        with self._lock:
+            return why(self._graph, view, row)
+
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
 
@@ -501,10 +555,10 @@ class IncrementalFlow:
         """
         with self._lock:
             entry = self._graph.find_view(view)
-            changelog = self._changelogs.get(entry.name)
+            changelog = self._runner.changelogs.get(entry.name)
             if changelog is None:
                 changelog = Changelog(entry.name, entry.fields, self._graph.state.ticks)
-                self._changelogs[entry.name] = changelog
+                self._runner.changelogs[entry.name] = changelog
             rows = self._graph.kernel.rows(entry.name) if snapshot else None
             return changelog.watch(rows=rows, from_tick=from_tick)
 
@@ -512,12 +566,13 @@ class IncrementalFlow:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
             entry = self._graph.find_view(view)
-            return explain(
+            explanation = explain(
                 entry.view,
                 cost=aggregates.cost,
                 relations=self._graph.distributions(),
                 suspended=self._graph.state.suspended.get(entry.name),
             )
+            return replace(explanation, sinks=self._followers.describe(entry.name))
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -529,7 +584,7 @@ class IncrementalFlow:
             rows = read.quarantined(self._graph, source)
             if clear:
                 event = ClearEvent(self._graph.find_source(source).name)
-                self._journal.append(event)
+                self._runner.journal.append(event)
                 replay.apply(self._graph, event, lambda: self.session)
             return rows
 
@@ -548,23 +603,37 @@ class IncrementalFlow:
             rows = registration.reload(self.session, entry)
             with self._lock:
                 change = consolidate(concat([rows, -self._graph.kernel.rows(spelled)]))
-                return self._step_with([Fed(spelled, change)])
+                return self._runner.step_with([Fed(spelled, change)])
 
     def metrics(self) -> dict[str, float]:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
-            history = sum(changelog.bytes for changelog in self._changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            history = sum(changelog.bytes for changelog in self._runner.changelogs.values())
+            past = 0 if self._past is None else self._past.bytes
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                "penstock_flow_past_bytes": past,
+                **self._followers.metrics(),
+            }
 
     def close(self) -> None:
-        """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
+        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also the end of `with`.
+
+        Raises why a sink does not have them, behind everything else.
+        """
         try:
-            self.stop()
+            try:
+                self.stop()
+            finally:
+                self._followers.close()
         finally:
-            for changelog in list(self._changelogs.values()):
+            for changelog in list(self._runner.changelogs.values()):
                 changelog.close()
-            if self._directory is not None:
-                self._directory.close()
+            if self._runner.directory is not None:
+                self._runner.directory.close()
+            if self._past is not None:
+                self._past.forget()
             if self._own_session and self._session is not None:
                 self._session.stop()
 
@@ -576,100 +645,23 @@ class IncrementalFlow:
 
     # Inside
 
+    @property
+    def _graph(self) -> Graph:
+        return self._runner.graph
+
     def _checkpoints_in(self, path: str | os.PathLike[str]) -> FlowCheckpoints:
         folder = Path(path).resolve()
         return self._checkpoints.setdefault(folder, FlowCheckpoints(folder))
 
-    def _now(self) -> int:
-        return max(self._clock(), self._graph.state.micros)
-
-    def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
-        return self._publish_tick(partial(run_tick, self._graph, fed, self._now(), self._journal))
-
-    def _publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
-        """Run a tick and hand over what it has changed."""
-        ticked = run()
-        try:
-            self._publish(ticked)
-        except BaseException as error:
-            self._lose_changes(ticked, error)
-            raise
-        if ticked.interrupt is not None:
-            raise ticked.interrupt
-        maintain(self._graph)
-        if self._directory is not None and self._directory.is_due():
-            self._directory.checkpoint(self._graph, self.name)
-        return ticked.summary
-
-    def _publish(self, ticked: Ticked) -> None:
-        for name, suspension in ticked.suspended.items():
-            LOG.warning("view '%s' is %s", name, suspension)
-        for name, changelog in self._changelogs.items():
-            if name in ticked.changes:
-                changelog.publish(self._graph.state.ticks, ticked.changes[name])
-
-    def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
-        """Let watches know that they may lack a change: handing it over was interrupted."""
-        for name, changelog in self._changelogs.items():
-            if name in ticked.changes:
-                changelog.lose(self._graph.state.ticks, error)
-
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
-        micros, view = self._now(), prepared.view
-        if self._directory is not None:
+        micros, view = self._runner.now(), prepared.view
+        if self._runner.directory is not None:
             definition.require_savable(view)
         registration.install(self._graph, replace(prepared, on_error=on_error), micros)
         try:
             statics = tuple((entry.spec.name, rows) for entry, rows in prepared.statics)
-            self._journal.append(ViewEvent(view, on_error, micros, statics))
+            self._runner.journal.append(ViewEvent(view, on_error, micros, statics))
         except BaseException:
             registration.drop_view(self._graph, view.name)
             raise
         maintain(self._graph)
-
-    def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
-        """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
-        self._refuse_ended()
-        if self._stepper is not None:
-            if self._pending:
-                self._step_isolated()
-            return self._run_tick(batches)
-        waiting, self._pending = self._pending, []
-        return self._run_tick([*waiting, *batches])
-
-    def _step_waiting(self) -> None:
-        with self._lock:
-            self._step_isolated()
-
-    def _step_isolated(self) -> StepSummary:
-        """Step what waits; batches whose data is refused go to the quarantine, and on another error the rest goes on waiting."""
-        summaries: list[StepSummary] = []
-
-        def step(batches: Sequence[Fed]) -> None:
-            before, stepped = self._graph.state.ticks, len(batches)
-            try:
-                summaries.append(self._run_tick(batches))
-            finally:
-                # An interrupt may come behind a tick that has happened.
-                if self._graph.state.ticks > before:
-                    del self._pending[:stepped]
-
-        step_isolated(tuple(self._pending), step=step, reject=self._reject)
-        return summaries[-1]
-
-    def _reject(self, batch: Fed, error: PenstockError) -> None:
-        """Quarantine the first batch that waits."""
-        LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
-        reason = f"rejected: {error.code}: {error.message}"
-        self._journal.append(RejectEvent(batch, reason))
-        replay.reject(self._graph, batch, reason)
-        del self._pending[0]
-
-    def _refuse_ended(self) -> None:
-        """StateError when the background stepping has ended with an error that nobody has asked for yet."""
-        if self._stepper is not None and self._stepper.error is not None:
-            raise StateError(
-                f"stepping in the background has ended with an error: {self._stepper.error}",
-                code="FLOW_STOPPED",
-                hint="flow.stop() raises that error; the rows that were fed wait for flow.run() or flow.step() after it",
-            )

@@ -12,15 +12,18 @@ from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import (
     ClearEvent,
     DropEvent,
+    DropSinkEvent,
     Event,
     RecomputeEvent,
     RejectEvent,
     ResumeEvent,
+    SinkEvent,
     SourceEvent,
     TickEvent,
     ViewEvent,
 )
 from penstock.engine.flow_state import FlowState
+from penstock.engine.followers import add_sink, pass_tick
 from penstock.engine.graph import Fed, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
@@ -36,7 +39,7 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
     saved = directory.checkpoints.newest()
     graph, name, first = Graph(), None, 1
     if saved is not None:
-        graph, name = _rebuilt(saved, session)
+        graph, name = rebuilt(saved, session)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -45,14 +48,15 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
 
 
 def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:
-    """The flow of the newest checkpoint, and its name; the next checkpoint there builds on it."""
+    """The flow of the newest checkpoint, without sinks, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = _rebuilt(saved, session)
+    graph, name = rebuilt(saved, session)
+    graph.state.sinks.clear()
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
-def _rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
+def rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow."""
     flow = definition.loads(saved.flow["definition"])
     graph = Graph(state=FlowState.from_dict(saved.flow["state"]))
@@ -71,7 +75,8 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
     """Let an event happen again."""
     match event:
         case TickEvent():
-            run_tick(graph, event.fed, event.micros, NoJournal())
+            ticked = run_tick(graph, event.fed, event.micros, NoJournal())
+            pass_tick(graph, ticked.changes)
         case SourceEvent():
             registration.add_source(graph, event.spec)
         case ViewEvent():
@@ -80,13 +85,17 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
             drop = registration.drop_view if event.is_view else registration.drop_source
             drop(graph, event.name)
         case ResumeEvent():
-            run_resume(graph, event.name, NoJournal())
+            pass_tick(graph, run_resume(graph, event.name, NoJournal()).changes)
         case RejectEvent():
             reject(graph, event.batch, event.reason)
         case ClearEvent():
             graph.sources[event.source].state.quarantine.clear()
         case RecomputeEvent():
             recompute_always(graph)
+        case SinkEvent():
+            add_sink(graph, event.spec)
+        case DropSinkEvent():
+            del graph.state.sinks[event.name]
     if isinstance(event, TickEvent | ResumeEvent | ViewEvent):
         maintain(graph)
 

@@ -68,6 +68,8 @@ class Explanation:
     operators: tuple[OperatorLine, ...]
     suspended: Suspension | None = None
     variables: tuple[Variable, ...] = ()
+    sinks: tuple[str, ...] = ()
+    """What follows the view, and how far it is."""
 
     @property
     def tier(self) -> Tier:
@@ -89,6 +91,7 @@ class Explanation:
         if self.variables:
             values = ", ".join(f"{variable.name} = {variable.value}" for variable in self.variables)
             lines.append(f"variables: {values} (bound at registration)")
+        lines += self.sinks
         return "\n".join(lines)
 
 

@@ -101,14 +101,7 @@ class IcebergSink(ServerSink):
 
         spark, name = target.spark, self.options.table
         if not spark.catalog.tableExists(name):
-            namespace = name.rpartition(".")[0]
-            if namespace.count("."):
-                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-            partitions = self.options.partition_by
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {name} ({_ddl(spark, target.schema)}) USING iceberg"
-                + (f" PARTITIONED BY ({partitions})" if partitions else "")
-            )
+            create_table(spark, name, target.schema, self.options.partition_by)
         columns = {column.lower() for column in spark.table(name).columns}
         added = [field for field in target.schema if field.name.lower() not in columns]
         if added:
@@ -129,15 +122,9 @@ class IcebergSink(ServerSink):
         return self.retry(lambda: self._commit(epoch))
 
     def transient(self, error: Exception) -> str | None:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            return None
-        for fault in reversed(faults(error)):
-            if fault.kind.rpartition(".")[2] in TRANSIENT_KINDS or any(
-                word in fault.message for word in TRANSIENT_WORDS
-            ):
-                self._unsure = True
-                return fault.message.splitlines()[0][:200] if fault.message else fault.kind
-        return None
+        reason = transient(error)
+        self._unsure = self._unsure or reason is not None
+        return reason
 
     def _commit(self, epoch: Epoch) -> int:
         if self._unsure:
@@ -174,7 +161,7 @@ class IcebergSink(ServerSink):
     def _merge(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
         """Merge the last row of each key; Spark caches the rows, because a merge may read them twice."""
         spark, keys = frame.sparkSession, self.target.keys
-        last = _opaque(last_of_each_key(frame, keys)).persist()
+        last = opaque(last_of_each_key(frame, keys)).persist()
         view = f"penstock_epoch_{self.target.query.replace('-', '')}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
@@ -182,7 +169,7 @@ class IcebergSink(ServerSink):
             if not rows:
                 return 0
             last.createOrReplaceTempView(view)
-            with _session_properties(spark, properties):
+            with session_properties(spark, properties):
                 spark.sql(
                     f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} "
                     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -219,8 +206,31 @@ class IcebergSink(ServerSink):
         )
 
 
+def transient(error: Exception) -> str | None:
+    """Say what an error means that goes away by itself; None when it does not, or is not Spark's."""
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return None
+    for fault in reversed(faults(error)):
+        if fault.kind.rpartition(".")[2] in TRANSIENT_KINDS or any(
+            word in fault.message for word in TRANSIENT_WORDS
+        ):
+            return fault.message.splitlines()[0][:200] if fault.message else fault.kind
+    return None
+
+
+def create_table(spark: SparkSession, name: str, schema: StructType, partition_by: str | None) -> None:
+    """Create a table with columns that may all be NULL, and its namespace."""
+    namespace = name.rpartition(".")[0]
+    if namespace.count("."):
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({_ddl(spark, schema)}) USING iceberg"
+        + (f" PARTITIONED BY ({partition_by})" if partition_by else "")
+    )
+
+
 @contextlib.contextmanager
-def _session_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+def session_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Give the snapshots of statements properties; a query's batches run in a session that runs nothing else."""
     for name, value in properties.items():
         spark.conf.set(f"{IN_SESSION}{name}", value)
@@ -231,8 +241,8 @@ def _session_properties(spark: SparkSession, properties: Mapping[str, str]) -> I
             spark.conf.unset(f"{IN_SESSION}{name}")
 
 
-def _opaque(frame: DataFrame) -> DataFrame:
-    """The rows of a frame without its plan: a merge refuses one in which rows are numbered."""
+def opaque(frame: DataFrame) -> DataFrame:
+    """The rows of a frame without its plan: a merge refuses one in which rows are numbered, and loses inserts of one that is a constant."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     spark = frame.sparkSession

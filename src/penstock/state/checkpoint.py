@@ -82,8 +82,8 @@ class CheckpointFolder:
         states = {name: writer.describe(name, image) for name, image in images.items()}
         return Staged(number, flow, states, writer)
 
-    def write(self, staged: Staged, *, keep: int) -> Manifest:
-        """Write a checkpoint, and take away all but the newest `keep`; ticks may go on meanwhile.
+    def write(self, staged: Staged, *, keep: int | None = None) -> Manifest:
+        """Write a checkpoint, and take away all but the newest `keep`, or none; ticks may go on meanwhile.
 
         After an error the next checkpoint writes everything.
         """
@@ -98,7 +98,8 @@ class CheckpointFolder:
         files.replace(part, target)
         files.sync_folder(folder)
         self._written = staged.writer.written
-        self._prune(keep)
+        if keep is not None:
+            self.prune(keep)
         return manifest
 
     def _sparse_files(self) -> set[str]:
@@ -110,7 +111,7 @@ class CheckpointFolder:
         sizes = {name: self._files.size(self.folder / name) for name in used}
         return {name for name, size in used.items() if size * 2 < sizes[name]}
 
-    def _prune(self, keep: int) -> None:
+    def prune(self, keep: int) -> None:
         """Take away old checkpoints, then the files that none of the others needs."""
         numbers = self.numbers()
         for number in numbers[: -max(keep, 1)]:

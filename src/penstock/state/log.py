@@ -106,7 +106,7 @@ class RecordLog:
         self._folder = folder
         self._files = files or LocalFiles()
         self._files.make_folder(folder)
-        self._starts = self._segments()
+        self._starts = _segments(folder, self._files)
         self._handle: int | None = None
         self._size = 0  # of the last segment, up to its last whole record
         self._synced = 0  # the first record that may not be on the disk
@@ -130,6 +130,10 @@ class RecordLog:
             raise self._error(segments[0], 0, f"the records {first} to {segments[0] - 1} are missing")
         for start in segments:
             yield from self._read_segment(start, first, is_last=start == self._starts[-1])
+
+    def reader(self, first: int) -> LogReader:
+        """Read records that have been appended, from a number on, beside the thread that appends."""
+        return LogReader(self._folder, first, self._files)
 
     def _end_of(self, at: int) -> float:
         """The first number behind a segment."""
@@ -220,9 +224,17 @@ class RecordLog:
         )
 
     def sync(self) -> None:
-        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records."""
+        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records.
+
+        StateError then, and at every later call: a disk that forgot what it could not write may say that all is well.
+        """
+        if self._failed is not None:
+            raise self._broken()
         with self._segment_lock:
-            self._sync()
+            try:
+                self._sync()
+            except OSError as error:
+                raise self._broken() from error
 
     def _sync(self) -> None:
         end = self.next
@@ -291,16 +303,87 @@ class RecordLog:
         self._size = 0
 
     def _path(self, start: int) -> Path:
-        return self._folder / f"{start:020d}{SUFFIX}"
-
-    def _segments(self) -> list[int]:
-        names = [name for name in self._files.names(self._folder) if name.endswith(SUFFIX)]
-        return [int(name.removesuffix(SUFFIX)) for name in names]
+        return _path(self._folder, start)
 
     def _error(self, start: int, offset: int, why: str) -> StateError:
-        return StateError(
-            f"the log is damaged: {why}",
-            code="STATE_LOG_DAMAGED",
-            hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
-            where=f"{self._path(start)}, byte {offset}",
-        )
+        return _damaged(self._path(start), offset, why)
+
+
+class LogReader:
+    """Reads the records of a log in their order while another thread appends to it, and goes on where it was.
+
+    Its caller sees to it that no record is dropped before it was read.
+    """
+
+    def __init__(self, folder: Path, first: int, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+        self._start: int | None = None  # the segment of the next record
+        self._offset = 0  # and where it is there
+        self.next = first
+        """The number of the next record."""
+
+    def read(self, end: int) -> Iterator[Record]:
+        """Yield the records up to a number, all of which have been appended.
+
+        A record is read when the caller asks for the one behind it: one at which he stops comes again.
+        """
+        while self.next < end:
+            start = self._segment_of(self.next)
+            if start != self._start:
+                self._start, self._offset = start, 0
+            yield from self._read_segment(self._path(start), end)
+
+    def _read_segment(self, path: Path, end: int) -> Iterator[Record]:
+        with pa.memory_map(str(path)) as file:
+            content = memoryview(file.read_buffer())
+        first = self.next
+        while self._offset < len(content) and self.next < end:
+            number, behind = self._skip(path, content)
+            if number < self.next:
+                self._offset = behind
+                continue
+            decoded = _decode(content, self._offset)
+            if isinstance(decoded, _Damage):
+                raise _damaged(path, self._offset, decoded.why)
+            if number != self.next:
+                raise _damaged(path, self._offset, f"record {number} stands where {self.next} is expected")
+            yield decoded[0]
+            self.next, self._offset = number + 1, behind
+        if self.next == first:
+            raise _damaged(path, self._offset, f"record {first} is missing")
+
+    def _skip(self, path: Path, content: memoryview) -> tuple[int, int]:
+        """The number of the record at the offset, and where it ends."""
+        if len(content) - self._offset >= _HEAD.size:
+            magic, header_size, body_size, number, _ = _HEAD.unpack_from(content, self._offset)
+            if magic == _MAGIC:
+                return number, self._offset + _HEAD.size + header_size + body_size
+        raise _damaged(path, self._offset, "there is no record")
+
+    def _segment_of(self, number: int) -> int:
+        starts = [start for start in _segments(self._folder, self._files) if start <= number]
+        if not starts:
+            raise _damaged(self._folder, 0, f"record {number} is missing")
+        return starts[-1]
+
+    def _path(self, start: int) -> Path:
+        return _path(self._folder, start)
+
+
+def _path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020d}{SUFFIX}"
+
+
+def _segments(folder: Path, files: Files) -> list[int]:
+    names = [name for name in files.names(folder) if name.endswith(SUFFIX)]
+    return [int(name.removesuffix(SUFFIX)) for name in names]
+
+
+def _damaged(path: Path, offset: int, why: str) -> StateError:
+    return StateError(
+        f"the log is damaged: {why}",
+        code="STATE_LOG_DAMAGED",
+        hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
+        where=f"{path}, byte {offset}",
+    )

@@ -171,7 +171,8 @@ class _Rows:
 
 def _any_of(numbers: Bools, width: int) -> Bools:
     """Which vectors have a number that is marked."""
-    return np.logical_or.reduce(numbers.reshape(-1, width), axis=1)
+    marked: Bools = np.logical_or.reduce(numbers.reshape(-1, width), axis=1)
+    return marked
 
 
 def _count(dimensions: int) -> str:

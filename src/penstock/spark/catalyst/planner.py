@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import SqlError, suggest
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge, legacy, zone_rules
+from penstock.spark.catalyst import bridge, joins, legacy, zone_rules
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -118,9 +118,7 @@ def _optimize(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
-    bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
-    optimized = front.optimize(session, analyzed)
-    text = front.describe(session, optimized)
+    optimized, text = _optimized(session, front, analyzed)
     described = bridge.described(text)
     rules, table = zone_rules.needed(front, text, described)
     legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
@@ -140,6 +138,20 @@ def _optimize(
         table,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
+    """The optimized plan and its description; a rule of Spark's that changes which rows are asked what may raise is not left out."""
+    exclusions = bridge.user_exclusions(session, front)
+    has_sessions = front.holdsSessions(analyzed)
+    bridge.exclude_rules(session, exclusions, but=bridge.SESSION_RULES if has_sessions else ())
+    optimized = front.optimize(session, analyzed)
+    text = front.describe(session, optimized)
+    if has_sessions or not joins.may_raise_for_pairs(bridge.described(text)):
+        return optimized, text
+    bridge.exclude_rules(session, exclusions, but=bridge.JOIN_RULES)
+    optimized = front.optimize(session, analyzed)
+    return optimized, front.describe(session, optimized)
 
 
 def _settings(session: Any) -> Settings:
