@@ -111,6 +111,21 @@ class LanceTable:
         if self._changes % OPTIMIZE_EVERY == 0:
             self.optimize()
 
+    def count_rows(self) -> int:
+        """How many rows there are, whoever has stored them."""
+        assert self._rows is not None, "the table was not opened"
+        return int(self._rows.count_rows())
+
+    def is_known(self) -> bool:
+        """Whether this sink has begun to write."""
+        assert self._marks is not None, "the table was not opened"
+        return self._sink in self._marks.to_arrow().column("sink").to_pylist()
+
+    def forget(self) -> None:
+        """Take out the mark; the rows stay."""
+        assert self._marks is not None, "the table was not opened"
+        self._marks.delete(f"sink = {_values([self._sink])}")
+
     def optimize(self) -> None:
         """Put small files together, bring an index up to date, and remove versions that nobody reads any more."""
         for table in (self._rows, self._marks):

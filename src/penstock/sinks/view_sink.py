@@ -34,6 +34,7 @@ VIEW_SINKS = Registry(
         "parquet": "penstock.sinks.parquet_view:ParquetViewSink",
         "iceberg": "penstock.sinks.iceberg_view:IcebergViewSink",
         "clickhouse": "penstock.sinks.clickhouse.view:ClickHouseViewSink",
+        "vector": "penstock.sinks.vector_view:VectorViewSink",
     },
     group="penstock.view_sinks",
 )
