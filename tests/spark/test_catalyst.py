@@ -43,6 +43,13 @@ def test_every_tpch_query_is_the_kernels(spark: SparkSession, query: str) -> Non
         ("SELECT a FROM t EXCEPT SELECT a FROM u", "Aggregate(Join(Scan, Scan))"),
         ("SELECT t.a, k FROM t JOIN u ON t.a = u.a", "Project(Join(Scan, Scan))"),
         ("SELECT a FROM t WHERE a NOT IN (SELECT a FROM u)", "Join(Scan, Scan)"),
+        ("SELECT a FROM t WHERE a NOT IN (SELECT a FROM u WHERE a IS NOT NULL)", "Join(Scan, Filter(Scan))"),
+        ("SELECT t.a FROM t LEFT SEMI JOIN u ON t.a = u.a + 1", "Project(Join(Scan, Project(Scan)))"),
+        ("SELECT t.a FROM t LEFT SEMI JOIN u ON t.a = u.a AND 10 / u.k > t.b", "Project(Join(Scan, Scan))"),
+        (
+            "SELECT t.a FROM t LEFT SEMI JOIN (SELECT * FROM u WHERE k IS NOT NULL) u ON t.a = u.a AND t.b > u.a",
+            "Project(Join(Scan, Filter(Scan)))",
+        ),
         ("SELECT a FROM t LIMIT 5", "TopK(Scan)"),
         ("SELECT a, e FROM t LATERAL VIEW explode(arr) AS e", "Generate(Scan)"),
         ("SELECT a, rank() OVER (PARTITION BY b ORDER BY x) AS r FROM t", "Project(Window(Scan))"),

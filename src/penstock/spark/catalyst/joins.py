@@ -128,22 +128,24 @@ def may_raise_for_pairs(node: Json) -> bool:
 def _without_null_checks(
     children: Sequence[Json], parts: list[Json], kind: str
 ) -> tuple[list[Json], list[Json]]:
-    """The inputs of a join without the filters that only say IS NOT NULL, and the condition with what they say in front of it.
+    """The inputs of a join without filters that only say IS NOT NULL of columns without which a key is NULL: these say nothing new.
 
-    A filter of its own would cost the join the arrangement that it shares with others. It says nothing new of a column without which a
-    key is NULL.
+    Where the condition may raise, all filters that only say IS NOT NULL become a part of it, and are asked first. A filter of its own would
+    cost the join the arrangement that it shares with others, and Spark infers one for every column that the condition needs.
     """
     left, right = ({item[0] for item in child["o"]} for child in children)
+    if kind == "LeftAnti" and len(parts) == 1 and _not_in(parts[0], (left, right)) is not None:
+        return list(children), parts
     pairs = [
         pair for part in parts if part["c"] == "EqualTo" and (pair := _pair(part, (left, right))) is not None
     ]
+    raises = any(map(filters.may_raise, parts))
     inputs, checks = [], []
     for side, child in enumerate(children):
         below, conditions = _null_checks(child) if side in _LOSING.get(kind, ()) else (child, [])
         in_keys = {column["id"] for pair in pairs for column in filters.decisive(pair[side])}
         more = [check for check in conditions if check["k"][0]["id"] not in in_keys]
-        # Without any other condition, a filter is cheaper than one for pairs.
-        stays = bool(more) and len(pairs) == len(parts)
+        stays = bool(more) and not raises
         inputs.append(child if stays else below)
         checks += [] if stays else more
     return inputs, [*checks, *parts]
