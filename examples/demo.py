@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +23,18 @@ REVENUE = f"""
     GROUP BY s.country, p.category
     ORDER BY revenue DESC
     LIMIT 8
+"""
+
+
+# A process that feeds one order after another, and says so when its tick has returned.
+FEEDER = """
+import itertools, sys
+import penstock as ps
+
+with ps.IncrementalFlow(path=sys.argv[1]) as flow:
+    for number in itertools.count(1):
+        flow.tick("orders", [{"id": number, "customer_id": number % 3, "amount": 10}], ordinal=number)
+        print(number, flush=True)
 """
 
 
@@ -47,12 +61,43 @@ def main() -> None:
         say("an incremental view over the same orders: 4,900 rows to begin with, then changes of ten")
         incremental(session)
 
+        say("a flow that lasts: the process that feeds it is killed, and the flow goes on")
+        killed(session)
+
         say("a mistake")
         try:
             session.sql(f"SELECT contry FROM '{DATA}/stores.csv'")
         except ps.SqlError as error:
             print(error)
     say(f"done, in {time.perf_counter() - started:.1f} s; next: .venv/bin/penstock shell, or docs/tutorials")
+
+
+def killed(session: ps.Session) -> None:
+    """Kill the process that feeds a flow directory, and open the directory again: every tick that has returned is there."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "orders"
+        with ps.IncrementalFlow(session, path=path) as flow:
+            flow.register_source("orders", "id BIGINT, customer_id BIGINT, amount BIGINT")
+            flow.register_view(
+                "totals", "SELECT customer_id, SUM(amount) AS total FROM orders GROUP BY customer_id"
+            )
+        with subprocess.Popen(
+            [sys.executable, "-c", FEEDER, str(path)], stdout=subprocess.PIPE, text=True
+        ) as feeder:
+            assert feeder.stdout is not None
+            last = next(line for line in feeder.stdout if int(line) >= 100)
+            feeder.kill()
+            last = ([last, *feeder.stdout])[-1]
+        with ps.IncrementalFlow(session, path=path) as flow:
+            there = flow.source_info("orders").ordinal or 0
+            print(
+                f"the last tick that had returned when the process was killed: {int(last)}; the directory has {there}"
+            )
+            show(flow.snapshot("totals"))
+            summary = flow.tick(
+                "orders", [{"id": there + 1, "customer_id": 7, "amount": 10}], ordinal=there + 1
+            )
+            print(f"and goes on: tick {summary.tick}, {summary.duration_ms:.1f} ms with its sync to the disk")
 
 
 def incremental(session: ps.Session) -> None:
