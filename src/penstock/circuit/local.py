@@ -21,6 +21,7 @@ from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
+from penstock.state.scratch import Piece
 from penstock.state.state import Image, State
 
 
@@ -246,6 +247,12 @@ class LocalKernel(Kernel):
 
     def memory(self) -> int:
         return self._circuit.memory()
+
+    def mapped(self) -> int:
+        return self._circuit.mapped()
+
+    def pieces(self) -> Iterator[Piece]:
+        return self._circuit.pieces()
 
     # Saving
 

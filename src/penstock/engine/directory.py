@@ -3,6 +3,7 @@
     lock             locked by the process that has the flow open
     log/             every event, synced before the call that caused it returns
     checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
+    scratch/         files without names, for state that has no room in memory; what is left here is taken away
 
 A flow is its newest whole checkpoint and the events behind it.
 """
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.engine.budget import FOLDER
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
@@ -23,6 +25,7 @@ from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
 from penstock.state.files import Files, LocalFiles
 from penstock.state.log import RecordLog
+from penstock.state.scratch import remove_leftovers
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
@@ -45,6 +48,7 @@ class FlowDirectory:
         self._files = files or LocalFiles()
         self._files.make_folder(path)
         self._lock = _lock(path)
+        remove_leftovers(path / FOLDER)
         self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
         self._log = RecordLog(path / "log", files=self._files)
         self._checkpoint_every = checkpoint_every

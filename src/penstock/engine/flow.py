@@ -19,6 +19,7 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
 from penstock.engine import definition, feed, feeder, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
+from penstock.engine.budget import memory_budget
 from penstock.engine.changelog import Changelog
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
@@ -67,13 +68,15 @@ class IncrementalFlow:
         durability: Durability | None = None,
         sync: Sync = "tick",
         checkpoint_every: int = CHECKPOINT_EVERY,
+        memory: int | str | None = None,
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
         `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
         disk of this machine. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
-        by `checkpoint_every` bytes.
+        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in the directory or where temporary
+        files are.
         """
         self.name = name
         self._session = session
@@ -82,7 +85,7 @@ class IncrementalFlow:
         self.durability = check_durability(durability, path)
         self._directory: FlowDirectory | None = None
         self._journal: Journal = NoJournal()
-        self._graph = Graph()
+        self._graph = Graph(budget=memory_budget(memory, path))
         self._pending: list[Fed] = []
         self._changelogs: dict[str, Changelog] = {}
         self._stepper: Stepper | None = None
@@ -97,7 +100,7 @@ class IncrementalFlow:
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            self._graph, name = replay.opened(directory, lambda: self.session)
+            self._graph, name = replay.opened(directory, lambda: self.session, self._graph.budget)
         except BaseException:
             directory.close()
             raise
@@ -113,7 +116,12 @@ class IncrementalFlow:
 
     @classmethod
     def from_definition(
-        cls, text: str, session: Session | None = None, *, clock: Callable[[], int] | None = None
+        cls,
+        text: str,
+        session: Session | None = None,
+        *,
+        clock: Callable[[], int] | None = None,
+        memory: int | str | None = None,
     ) -> Self:
         """Build an empty flow from what `definition()` gave, without planning anything.
 
@@ -121,7 +129,7 @@ class IncrementalFlow:
         Spark's; an expression of tier `spark` starts one when the first row reaches it.
         """
         saved = definition.loads(text)
-        flow = cls(session, name=saved.name, clock=clock)
+        flow = cls(session, name=saved.name, clock=clock, memory=memory)
         for spec in saved.sources:
             registration.add_source(flow._graph, spec)
         for view in saved.views:
@@ -151,7 +159,8 @@ class IncrementalFlow:
             self._refuse_ended()
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            graph, name = replay.restored(self._checkpoints_in(path), lambda: self.session)
+            checkpoints, budget = self._checkpoints_in(path), self._graph.budget
+            graph, name = replay.restored(checkpoints, lambda: self.session, budget)
             if self._directory is not None:
                 self._directory.replace(graph, name)
             self._graph, self.name, self._pending = graph, name, []
@@ -166,9 +175,10 @@ class IncrementalFlow:
         session: Session | None = None,
         *,
         clock: Callable[[], int] | None = None,
+        memory: int | str | None = None,
     ) -> Self:
         """Return the flow of the newest checkpoint in a folder; views that the kernel computes start no JVM."""
-        flow = cls(session, clock=clock)
+        flow = cls(session, clock=clock, memory=memory)
         flow.restore(path)
         return flow
 
@@ -560,6 +570,8 @@ class IncrementalFlow:
 
     def _publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
         """Run a tick and hand over what it has changed."""
+        if self._graph.budget is not None:
+            self._graph.budget.require(self._graph.kernel)
         ticked = run()
         try:
             self._publish(ticked)

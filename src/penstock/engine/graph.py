@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
 from penstock.data.delta import Delta
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.names import registered, require_name
 from penstock.engine.source import SourceSpec
@@ -85,6 +86,7 @@ class Graph:
     views: dict[str, ViewEntry] = field(default_factory=dict)
     statics: dict[str, StaticEntry] = field(default_factory=dict)
     state: FlowState = field(default_factory=FlowState)
+    budget: MemoryBudget | None = None  # of the state in memory; None for no bound
 
     def spec(self, name: str) -> SourceSpec:
         """What was declared of a source, or of a static table, which is one that only `reload_static` feeds."""

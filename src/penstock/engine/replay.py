@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
 from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import (
@@ -27,16 +29,19 @@ from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.tick import NoJournal, maintain, newest, run_tick
 from penstock.plan import node as plan
+from penstock.state.scratch import using
 
 OpenSession = Callable[[], Session]
 
 
-def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str | None]:
+def opened(
+    directory: FlowDirectory, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The flow of a directory, as it was when it was last open, and its name."""
     saved = directory.checkpoints.newest()
-    graph, name, first = Graph(), None, 1
+    graph, name, first = Graph(budget=budget), None, 1
     if saved is not None:
-        graph, name = _rebuilt(saved, session)
+        graph, name = _rebuilt(saved, session, budget)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -44,26 +49,31 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
     return graph, name
 
 
-def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:
+def restored(
+    checkpoints: FlowCheckpoints, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The flow of the newest checkpoint, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = _rebuilt(saved, session)
+    graph, name = _rebuilt(saved, session, budget)
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
-def _rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
+def _rebuilt(saved: Saved, session: OpenSession, budget: MemoryBudget | None) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow."""
     flow = definition.loads(saved.flow["definition"])
-    graph = Graph(state=FlowState.from_dict(saved.flow["state"]))
+    graph = Graph(state=FlowState.from_dict(saved.flow["state"]), budget=budget)
     graph.kernel.load(saved.images)
     if graph.state.recomputing:
         graph.kernel.recompute_always()
-    for spec in flow.sources:
-        registration.add_source(graph, spec)
-    for view in flow.views:
-        _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
+    with nullcontext() if budget is None else using(budget.scratch):
+        for spec in flow.sources:
+            registration.add_source(graph, spec)
+        for view in flow.views:
+            _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
     graph.kernel.load({})
+    if budget is not None:
+        budget.relieve(graph.kernel)
     return graph, flow.name
 
 

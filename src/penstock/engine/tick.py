@@ -136,7 +136,10 @@ def maintain(graph: Graph) -> None:
     """Merge and compact state behind a tick or a registration."""
     try:
         with plain_pages():
-            graph.kernel.maintain(LIMITS.fuel)
+            if graph.budget is None:
+                graph.kernel.maintain(LIMITS.fuel)
+            else:
+                graph.budget.maintain(graph.kernel)
     except Exception:
         # The tick is final, and what was left undone is done after a later one.
         LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)

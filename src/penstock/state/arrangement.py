@@ -15,7 +15,7 @@ from penstock.state.run import Run, select_columns
 from penstock.state.spine import Reader, Spine
 from penstock.state.state import Composite, Image, State
 
-_MOST_SELECTIONS = 64  # runs that are remembered; most of them are merged soon
+_MOST_SELECTIONS = 16  # runs from which on those are forgotten that were merged
 
 
 class Arrangement(Composite):
@@ -162,6 +162,8 @@ class Selected(Arrangement):
         selection = self._selections.get(run.name)
         if selection is None or selection.weights is not run.weights:
             if len(self._selections) >= _MOST_SELECTIONS:
-                self._selections.clear()
+                # Those of runs that were merged hold memory that nobody needs.
+                current = {one.name for one in self._base.after().runs}
+                self._selections = {name: one for name, one in self._selections.items() if name in current}
             selection = self._selections[run.name] = select_columns(run, self._columns)
         return selection

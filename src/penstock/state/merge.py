@@ -1,28 +1,30 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
-Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values and text are written into memory
+Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values and text are written into memory, or a scratch file,
 reserved for the whole result, so that the last step copies nothing. Other types (booleans, nested values) stay pieces
 and put together at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.arrays import Bools, Numbers, Positions
-from penstock.data.column_view import ColumnView, null_mask, view, views
+from penstock.data.column_view import ColumnView, view, views
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.ordering import is_start, sort_positions
+from penstock.state.column_writer import ColumnWriter, NumberWriter, column_writer
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
 from penstock.state.run import Run, TableBuilder, has_table, ones, table_of
+from penstock.state.scratch import Scratch, with_room
 
+_SPARE = 1 << 12  # bytes for the alignment of arrays
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
 
@@ -75,7 +77,18 @@ def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -
 class Merge:
     """Runs on their way into one; they stay readable until `result` replaces them."""
 
-    __slots__ = ("_alive", "_columns", "_done", "_keys", "_numbers", "_runs", "_table", "_weights", "at")
+    __slots__ = (
+        "_alive",
+        "_columns",
+        "_done",
+        "_keys",
+        "_numbers",
+        "_runs",
+        "_scratch",
+        "_table",
+        "_weights",
+        "at",
+    )
 
     def __init__(self, runs: Sequence[Run], alive: Alive | None = None) -> None:
         self._runs = tuple(runs)
@@ -83,15 +96,19 @@ class Merge:
         capacity = sum(map(len, runs))
         self._done = 0
         self.at = [0] * len(runs)  # rows of each run that are merged
-        self._keys = [_NumberWriter(key.dtype, capacity) for key in runs[0].keys]
-        self._numbers = [_NumberWriter(number.dtype, capacity) for number in runs[0].numbers]
-        self._weights = _NumberWriter(np.dtype(np.int8), capacity) if alive is None else None
+        size = sum(run.memory() for run in runs)
+        self._scratch = with_room(size)  # the files that the result is written to; None for memory
+        new = np.empty if self._scratch is None else self._scratch.region(size + capacity + _SPARE).empty
+        self._keys = [NumberWriter(key.dtype, capacity, new) for key in runs[0].keys]
+        self._numbers = [NumberWriter(number.dtype, capacity, new) for number in runs[0].numbers]
+        self._weights = NumberWriter(np.dtype(np.int8), capacity, new) if alive is None else None
         self._columns = [
-            _writer(column, capacity) for column in zip(*(run.views for run in runs), strict=True)
+            column_writer(column, capacity, new, self._scratch)
+            for column in zip(*(run.views for run in runs), strict=True)
         ]
         # Many runs may become few: the table of the result grows while its rows are written.
         large = capacity >= LIMITS.table_from and len(runs[0].keys) == 1
-        self._table = TableBuilder(capacity) if large else None
+        self._table = TableBuilder(capacity, None if self._scratch is None else new) if large else None
 
     def advance(self, rows: int) -> bool:
         """Merge at least this many more rows if there are as many, and say whether all are done."""
@@ -117,14 +134,35 @@ class Merge:
         keys = tuple(writer.finish(done) for writer in self._keys)
         table = self._table.finish(done) if self._table else None
         numbers = tuple(writer.finish(done) for writer in self._numbers)
-        return Run(name, keys, weights, columns, views(columns), numbers, table)
+        mapped = self._scratch is not None
+        return Run(name, keys, weights, columns, views(columns), numbers, table, mapped)
+
+    def read_from(self, moved: Mapping[int, Run]) -> None:
+        """Read runs that have moved, by their names, from where they are now."""
+        self._runs = tuple(moved.get(run.name, run) for run in self._runs)
+
+    def move(self, scratch: Scratch) -> None:
+        """Write what is left, and what is written, to scratch files."""
+        capacity = sum(map(len, self._runs))
+        size = sum(run.memory() for run in self._runs)
+        new = scratch.region(size + capacity + _SPARE).empty
+        moved = [writer.moved(new, scratch) for writer in self._writers()]
+        self._scratch = scratch
+        for writer, arrays in zip(self._writers(), moved, strict=True):
+            writer.use(arrays)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it is written to scratch files."""
+        return self._scratch is not None
+
+    def _writers(self) -> list[NumberWriter | ColumnWriter]:
+        writers: list[NumberWriter | ColumnWriter] = [*self._keys, *self._numbers, *self._columns]
+        return writers if self._weights is None else [*writers, self._weights]
 
     def memory(self) -> int:
         """Bytes written so far."""
-        writers: list[_NumberWriter | _Writer] = [*self._keys, *self._numbers, *self._columns]
-        if self._weights is not None:
-            writers.append(self._weights)
-        return sum(writer.memory() for writer in writers)
+        return sum(writer.memory() for writer in self._writers())
 
     def _chunk(self, size: int, until: Sequence[int] | None) -> int:
         ends = self._ends(size)
@@ -255,156 +293,3 @@ def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
 
 def _narrowed(numbers: Numbers) -> Numbers:
     return narrow(numbers) if numbers.dtype.kind == "i" else numbers
-
-
-class _NumberWriter:
-    """A NumPy column of the result; integers take as few bytes as the rows that have come need."""
-
-    __slots__ = ("_out", "_rows")
-
-    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
-        self._out: Numbers = np.empty(capacity, np.int8 if dtype.kind == "i" else dtype)
-        self._rows = 0
-
-    def write(self, start: int, values: Numbers) -> None:
-        if values.dtype != self._out.dtype:
-            values = narrow(values)
-            if not np.can_cast(values.dtype, self._out.dtype):
-                wider = np.empty(len(self._out), values.dtype)
-                wider[:start] = self._out[:start]
-                self._out = wider
-        self._rows = start + len(values)
-        self._out[start : self._rows] = values
-
-    def finish(self, rows: int) -> Numbers:
-        # This frees the memory that was reserved for rows that are gone.
-        self._out.resize(rows, refcheck=False)
-        return self._out
-
-    def memory(self) -> int:
-        return self._rows * self._out.itemsize
-
-
-class _Writer(Protocol):
-    """One column of the result."""
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None: ...
-
-    def finish(self, rows: int) -> pa.Array: ...
-
-    def memory(self) -> int: ...
-
-
-def _writer(pieces: Sequence[ColumnView], capacity: int) -> _Writer:
-    kind = pieces[0].array.type
-    if pieces[0].values is not None:
-        return _FixedWriter(pieces, capacity)
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return _TextWriter(pieces, capacity)
-    return _PieceWriter(pieces)
-
-
-class _Validity:
-    """The NULLs of a column as a byte per row; nothing when no piece has any."""
-
-    __slots__ = ("_valid",)
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        has_nulls = any(piece.bits is not None for piece in pieces)
-        self._valid: Bools | None = np.empty(capacity, np.bool_) if has_nulls else None
-
-    def write(self, start: int, end: int, nulls: Bools | None) -> None:
-        if self._valid is not None:
-            self._valid[start:end] = True if nulls is None else ~nulls
-
-    def buffer(self, rows: int) -> pa.Buffer | None:
-        if self._valid is None:
-            return None
-        return pa.py_buffer(np.packbits(self._valid[:rows], bitorder="little"))
-
-
-class _FixedWriter:
-    """Numbers, dates, times and decimals."""
-
-    __slots__ = ("_out", "_rows", "_type", "_validity")
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        assert pieces[0].values is not None
-        self._type = pieces[0].array.type
-        self._out: npt.NDArray[Any] = np.empty(capacity, pieces[0].values.dtype)
-        self._validity = _Validity(pieces, capacity)
-        self._rows = 0
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        assert column.values is not None
-        end = start + len(order)
-        column.values.take(order, out=self._out[start:end], mode="clip")
-        self._validity.write(start, end, column.nulls(order))
-        self._rows = end
-
-    def finish(self, rows: int) -> pa.Array:
-        values = pa.py_buffer(self._out[:rows])
-        return pa.Array.from_buffers(self._type, rows, [self._validity.buffer(rows), values])
-
-    def memory(self) -> int:
-        return self._rows * self._out.itemsize
-
-
-class _TextWriter:
-    """large_string and large_binary."""
-
-    __slots__ = ("_data", "_offsets", "_rows", "_type", "_validity")
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        self._type = pieces[0].array.type
-        self._offsets = np.zeros(capacity + 1, np.int64)
-        self._data = np.empty(sum(_text_bytes(piece.array) for piece in pieces), np.uint8)
-        self._validity = _Validity(pieces, capacity)
-        self._rows = 0
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        piece = column.array.take(pa.array(order))
-        end = start + len(order)
-        if end > start:
-            _, offset_buffer, data = piece.buffers()
-            offsets = np.frombuffer(offset_buffer, np.int64)[piece.offset : piece.offset + len(piece) + 1]
-            at, size = int(self._offsets[start]), int(offsets[-1] - offsets[0])
-            self._offsets[start + 1 : end + 1] = offsets[1:] + (at - offsets[0])
-            if size:
-                self._data[at : at + size] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-            self._validity.write(start, end, null_mask(piece))
-        self._rows = end
-
-    def finish(self, rows: int) -> pa.Array:
-        offsets = self._offsets[: rows + 1]
-        data = self._data[: int(offsets[-1])]
-        buffers = [self._validity.buffer(rows), pa.py_buffer(offsets), pa.py_buffer(data)]
-        return pa.Array.from_buffers(self._type, rows, buffers)
-
-    def memory(self) -> int:
-        return self._rows * 8 + int(self._offsets[self._rows])
-
-
-class _PieceWriter:
-    """Everything else, put together at the end."""
-
-    __slots__ = ("_pieces",)
-
-    def __init__(self, pieces: Sequence[ColumnView]) -> None:
-        self._pieces: list[pa.Array] = [pieces[0].array.slice(0, 0)]
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        self._pieces.append(column.array.take(pa.array(order)))
-
-    def finish(self, rows: int) -> pa.Array:
-        return pa.concat_arrays(self._pieces)
-
-    def memory(self) -> int:
-        return int(sum(piece.nbytes for piece in self._pieces))
-
-
-def _text_bytes(array: pa.Array) -> int:
-    if len(array) == 0:
-        return 0
-    offsets = np.frombuffer(array.buffers()[1], np.int64)
-    return int(offsets[array.offset + len(array)] - offsets[array.offset])

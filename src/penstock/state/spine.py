@@ -25,6 +25,7 @@ from penstock.data.sorting import order_words
 from penstock.state.merge import merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
 from penstock.state.runs import Runs
+from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
 _PAIRS = 1_000_000  # matches in one piece
@@ -214,8 +215,14 @@ class Spine:
         self._runs.compact()
 
     def memory(self) -> int:
-        """Bytes of memory, with half-done merges."""
+        """Bytes of memory, with half-done merges, and with those that lie in files."""
         return self._runs.memory()
+
+    def mapped(self) -> int:
+        return self._runs.mapped()
+
+    def pieces(self) -> Iterator[Piece]:
+        return self._runs.pieces()
 
     def save(self) -> Image:
         image = self._runs.save()
