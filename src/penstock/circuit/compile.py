@@ -23,6 +23,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
+from penstock.operators.closing import ClosingAggregate
 from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
@@ -33,6 +34,7 @@ from penstock.operators.source import Source
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
+from penstock.plan.event_time import Times, closing_key
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
@@ -80,6 +82,7 @@ class Compiler(ABC):
     added: list[int] = field(default_factory=list)
     # Relations that keep only some of their columns: which, in the order in which they give them.
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    times: Mapping[str, Times] = field(default_factory=dict)  # columns that follow the event time of a source
 
     def compile(self, node: plan.Node) -> int:
         """Return the vertex that gives the rows of a node."""
@@ -240,8 +243,14 @@ class Compiler(ABC):
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
         make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
-        operator = make()
-        contents = of_operator(operator, make)
+        closing = closing_key(node, self.times)
+        if closing is not None:
+            make_closing = partial(ClosingAggregate, make, *closing)
+            operator = make_closing()
+            contents = of_operator(operator, make_closing)
+        else:
+            operator = make()
+            contents = of_operator(operator, make)
         return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:

@@ -36,6 +36,7 @@ class KernelSource:
     on_missing: Literal["reject", "quarantine"] = "reject"
     retain: Literal["all", "used"] = "all"
     retained: tuple[int, ...] = ()
+    event_time: int | None = None  # the column of a source that accepts no change behind its watermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -498,6 +498,7 @@ class IncrementalFlow:
                 entry.view,
                 cost=aggregates.cost,
                 relations=self._graph.distributions(),
+                times=self._graph.event_times(),
                 suspended=self._graph.state.suspended.get(entry.name),
             )
 

@@ -14,6 +14,7 @@ from penstock.engine.names import registered, require_name
 from penstock.engine.source import SourceSpec
 from penstock.errors import ConfigError, StateError, suggest
 from penstock.plan.distribution import Distribution, source_distribution, view_distribution
+from penstock.plan.event_time import Times, event_times, of_source
 from penstock.plan.node import Fields, View
 
 if TYPE_CHECKING:
@@ -108,6 +109,18 @@ class Graph:
         ) in self.views.items():  # in the order of registration: a view comes after what it reads
             placed[name] = view_distribution(entry.view, placed)
         return placed
+
+    def event_times(self) -> dict[str, Times]:
+        """The columns that follow the event time of a source, of all relations that read one with a lateness."""
+        times = {
+            name: of_source(name, len(entry.fields), entry.spec.event_time)
+            for name, entry in self.sources.items()
+            if entry.spec.lateness is not None
+        }
+        for name, entry in self.views.items():
+            if entry.reads & times.keys():
+                times[name] = event_times(entry.view.root, times)
+        return times
 
     def find_source(self, name: str) -> SourceEntry:
         """A source by its name in any case; ConfigError when there is none."""

@@ -70,7 +70,14 @@ class SourceSpec:
             self.on_missing_delete,
             self.retain,
             retained,
+            self.event_time,
         )
+
+    @property
+    def event_time(self) -> int | None:
+        """The column of event times of a source that accepts no change behind its watermark."""
+        # A row that is replaced by its key may be of any time.
+        return None if self.lateness is None or self.primary_key else self.lateness.column
 
 
 def declare(
