@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.engine.registration import Prepared
 from penstock.operators.closing import ClosingAggregate
+from penstock.plan import node as plan
 from seed import SEED
-from twin.events import CLOSING, VIEWS, Events, add_view, answers, event_flow, nothing_closes
+from twin.events import BEGIN, CLOSING, VIEWS, Events, add_view, answers, event_flow, nothing_closes
+from twin.faults import broken_at
+from twin.flows import no_fragment
 from twin.rows import small_state
 from twin.scratch import tiny_budget
+
+NO_TIME = {"k": 0, "ts": None, "v": 1, "x": 0.1, "_weight": 1}
 
 
 def closing_operators(flow: ps.IncrementalFlow) -> list[ClosingAggregate]:
@@ -41,9 +49,7 @@ def test_a_flow_that_frees_closed_groups_answers_as_one_that_does_not(number: in
         assert len(closing_operators(freeing)) == len(CLOSING)
         assert not closing_operators(keeping)
         for at in range(40):
-            rows = ps.DeltaBatch.weighted(
-                events.tick() or [{"k": 0, "ts": None, "v": 0, "x": 0.1, "_weight": 1}]
-            )
+            rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
             changes = [flow.tick("events", rows) for flow in (freeing, keeping)]
             assert changes[0].rows_out == changes[1].rows_out
             assert changes[0].late == changes[1].late
@@ -61,9 +67,9 @@ def test_a_tick_that_is_rejected_changes_no_generation() -> None:
     events = Events(SEED)
     flow, twin = (event_flow(views=["per_window", "sliding"]) for _ in range(2))
     for _ in range(30):
-        rows = ps.DeltaBatch.weighted([*events.tick(), {"k": 0, "ts": None, "v": 1, "x": 0.1, "_weight": 1}])
+        rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+        too_much = {**NO_TIME, "v": 2**63 - 1, "_weight": 2}
         with pytest.raises(ps.DataError):
-            too_much = {"k": 0, "ts": None, "v": 2**63 - 1, "x": 0.1, "_weight": 2}
             flow.tick("events", ps.DeltaBatch.weighted([*rows.to_pylist(), too_much]))
         for one in (flow, twin):
             one.tick("events", rows)
@@ -77,9 +83,138 @@ def test_a_view_that_is_registered_later_has_all_groups() -> None:
     flow = event_flow(views=["per_window"])
     whole = event_flow()
     for _ in range(30):
-        rows = ps.DeltaBatch.weighted([*events.tick(), {"k": 0, "ts": None, "v": 1, "x": 0.1, "_weight": 1}])
+        rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
         for one in (flow, whole):
             one.tick("events", rows)
     for name in VIEWS:
         add_view(flow, name)
     assert answers(flow) == answers(whole)
+
+
+def test_a_source_whose_closed_rows_leave_feeds_the_same_answers(tmp_path: Path) -> None:
+    events = Events(SEED)
+    with small_state():
+        freeing, keeping = event_flow(retain="open"), event_flow()
+        for at in range(40):
+            rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+            summaries = [flow.tick("events", rows) for flow in (freeing, keeping)]
+            assert summaries[0].rows_out == summaries[1].rows_out
+            if at == 20:
+                freeing.checkpoint(tmp_path)
+                freeing = ps.IncrementalFlow.load(tmp_path, clock=lambda: 0)
+        assert answers(freeing) == answers(keeping)
+        rows_left = freeing._graph.kernel.rows("events").weights.sum()
+        assert rows_left < 0.8 * keeping._graph.kernel.rows("events").weights.sum()
+
+
+def test_a_change_by_key_leaves_rows_behind_the_watermark_as_they_are() -> None:
+    def at(minute: int, value: int) -> dict[str, object]:
+        return {"k": value % 2, "ts": BEGIN + timedelta(minutes=minute), "v": value, "x": 0.1}
+
+    flow = event_flow()
+    flow.tick("events", [at(0, 1), at(60, 2)])
+    for minute in range(61, 90):
+        flow.tick("events", ps.DeltaBatch.upserts([at(minute, minute)], keys=["k"]))
+    values = {row["v"] for row in flow.snapshot("events").to_pylist()}
+    assert 1 in values  # closed long ago
+    with nothing_closes():
+        twin = event_flow()
+    twin.tick("events", [at(0, 1), at(60, 2)])
+    for minute in range(61, 90):
+        twin.tick("events", ps.DeltaBatch.upserts([at(minute, minute)], keys=["k"]))
+    assert answers(flow) == answers(twin)
+
+
+def open_bytes(flow: ps.IncrementalFlow) -> int:
+    """The state without the rows of finished groups."""
+    finished_rows = sum(operator._groups._finished.memory() for operator in closing_operators(flow))
+    return flow._graph.kernel.memory() - finished_rows
+
+
+def test_ten_thousand_windows_have_bounded_state() -> None:
+    names = ["per_window", "sliding", "of_windows"]
+    flow = event_flow(views=names, retain="open")
+    minutes, sizes = 10_000, []
+    for start in range(0, minutes, 25):
+        rows = [
+            {"k": user, "ts": BEGIN + timedelta(minutes=minute), "v": minute, "x": 0.1}
+            for minute in range(start, start + 25)
+            for user in range(2)
+        ]
+        flow.tick("events", rows)
+        sizes.append(open_bytes(flow))
+    early, late = max(sizes[40:120]), max(sizes[-120:])
+    assert late <= early * 1.1
+    assert flow.snapshot("per_window").num_rows == 2 * minutes
+    assert flow.snapshot("of_windows").num_rows == minutes
+    with nothing_closes():
+        keeping = event_flow(views=names)
+    bulk = [
+        {"k": user, "ts": BEGIN + timedelta(minutes=minute), "v": minute, "x": 0.1}
+        for minute in range(minutes)
+        for user in range(2)
+    ]
+    keeping.tick("events", bulk)
+    assert answers(flow, names) == answers(keeping, names)
+    assert keeping._graph.kernel.memory() > 5 * late
+
+
+def test_what_a_source_with_open_rows_cannot_do_is_refused() -> None:
+    flow = event_flow(views=[], retain="open")
+    add_view(flow, "per_window")
+    with pytest.raises(ps.StateError) as refused:
+        flow._install(Prepared(plan.View("times", "", VIEWS["times"]), no_fragment), "suspend")
+    assert refused.value.code == "FLOW_NOT_RETAINED"
+    flow.tick("events", [{"k": 1, "ts": BEGIN, "v": 1, "x": 0.1}])
+    refusals = (
+        lambda: add_view(flow, "times"),
+        lambda: flow.snapshot("events"),
+        lambda: flow.lookup("events", k=1),
+        lambda: flow.feed_snapshot("events", [{"k": 1, "ts": BEGIN, "v": 1, "x": 0.1}]),
+        flow.force_diff_based,
+    )
+    for action in refusals:
+        with pytest.raises(ps.StateError) as refused:
+            action()
+        assert refused.value.code == "FLOW_NOT_RETAINED"
+    add_view(flow, "of_windows")
+    assert flow.snapshot("of_windows").num_rows == 1
+    other = ps.IncrementalFlow()
+    for options in ({}, {"lateness": "1 minute", "primary_key": "k"}):
+        with pytest.raises(ps.ConfigError, match="needs a lateness"):
+            other.register_source("events", "k BIGINT, ts TIMESTAMP", retain="open", **options)
+
+
+def test_explain_says_what_is_freed_and_what_is_not() -> None:
+    flow = event_flow()
+    states = {name: [line.state for line in flow.explain(name).operators if line.state] for name in VIEWS}
+    freed = "frees groups behind the watermark"
+    assert {name for name, lines in states.items() if lines[0] == freed} == CLOSING
+    assert states["all"] == ["keeps its one group"]
+    assert states["users"][0].startswith("keeps all groups: no key follows the event time")
+    assert f"state: {freed}" in str(flow.explain("per_window"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_fault_at_a_call_of_a_tick_tears_no_generation() -> None:
+    names = ["per_window", "of_windows"]
+    events = Events(SEED)
+    changes = [ps.DeltaBatch.weighted([*events.tick(), NO_TIME]) for _ in range(12)]
+    clean, expected = event_flow(views=names), []
+    for change in changes:
+        clean.tick("events", change)
+        expected.append(answers(clean, names))
+    assert min(finished(clean)) > 0
+    for call in range(1 + SEED % 97, 5_000, 97):
+        flow = event_flow(views=names)
+        hit = False
+        for at, change in enumerate(changes):
+            ticks = flow._graph.state.ticks
+            hit |= broken_at(call, partial(flow.tick, "events", change))
+            if flow._graph.state.ticks == ticks:
+                flow.tick("events", change)
+            assert answers(flow, names) == expected[at], f"call {call}, tick {at}"
+        if not hit:
+            break
+    else:
+        raise AssertionError("a tick makes more calls than that")

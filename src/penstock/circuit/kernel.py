@@ -37,6 +37,7 @@ class KernelSource:
     retain: Literal["all", "used"] = "all"
     retained: tuple[int, ...] = ()
     event_time: int | None = None  # the column of a source that accepts no change behind its watermark
+    frees: bool = False  # whether rows behind the watermark leave
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.isolation import step_isolated
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
+from penstock.engine.retention import require_no_open_source, require_rows
 from penstock.engine.session import Session
 from penstock.engine.source import SourceInfo, declare
 from penstock.engine.stepper import Stepper
@@ -199,7 +200,8 @@ class IncrementalFlow:
 
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
-        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
+        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read. `retain="open"` does the same
+        and, with a lateness, lets rows go that lie behind the watermark.
         `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick.
         `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
@@ -455,6 +457,7 @@ class IncrementalFlow:
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
+            require_no_open_source(self._graph)
             self._journal.append(RecomputeEvent())
             replay.recompute_always(self._graph)
 
@@ -601,6 +604,7 @@ class IncrementalFlow:
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         micros, view = self._now(), prepared.view
+        require_rows(self._graph, view, on_error)
         if self._directory is not None:
             definition.require_savable(view)
         registration.install(self._graph, replace(prepared, on_error=on_error), micros)

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.data.arrays import Bools
 from penstock.data.column_view import gather
 from penstock.data.delta import Delta, concat, empty
+from penstock.data.event_time import Micros, micros
 from penstock.data.tick import Tick
 from penstock.errors import InternalError
 from penstock.operators.aggregate import Aggregate
@@ -29,8 +28,6 @@ from penstock.state.scratch import Piece
 from penstock.state.spine import Spine
 from penstock.state.state import Image, State
 
-Micros = npt.NDArray[np.int64]
-_DAY = 86_400_000_000
 _FINISHED_AT_LEAST = 4_096  # rows that a tick may move
 
 
@@ -49,25 +46,12 @@ class ClosingAggregate(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
-        bound = self._time.bound(dict(tick.watermarks))
-        if bound is not None:
-            self._groups.bound = bound
+        self._groups.pass_bound(self._time.bound(dict(tick.watermarks)))
         return self._groups.step(delta, *micros(delta.columns[self._key]), tick)
 
     def contents(self) -> Delta:
         """All rows of the operator's output, finished ones too."""
         return self._groups.contents()
-
-
-def micros(column: pa.Array) -> tuple[Micros, Bools]:
-    """The times of a key in microseconds, and which of them are there; of a struct, those of its first field."""
-    if pa.types.is_struct(column.type):
-        times, valid = micros(column.flatten()[0])
-        return times, valid & column.is_valid().to_numpy(zero_copy_only=False)
-    days = pa.types.is_date32(column.type)
-    numbers = (column.cast(pa.int32()) if days else column).cast(pa.int64()).fill_null(0)
-    times = numbers.to_numpy(zero_copy_only=False)
-    return (times * _DAY if days else times), column.is_valid().to_numpy(zero_copy_only=False)
 
 
 @dataclass(slots=True)
@@ -94,9 +78,14 @@ class Generations:
         self._latest: int | None = None
         self._latest_after: int | None = None
         self._changed = 0  # rows of the last tick
-        self.bound: int | None = None
-        """The time behind which no group changes any more."""
+        self._bound: int | None = None  # the time behind which no group changes any more
+        self._bound_after: int | None = None
         self._floor: int | None = None  # groups before this time are closed
+
+    def pass_bound(self, bound: int | None) -> None:
+        """Nothing behind this time changes any more, if there is one; it counts when the tick is final."""
+        if bound is not None:
+            self._bound_after = bound
 
     def step(self, delta: Delta, times: Micros, valid: Bools, tick: Tick) -> Delta:
         """The change of the groups."""
@@ -152,12 +141,12 @@ class Generations:
     def commit(self) -> None:
         for groups in self._aggregates():
             groups.commit()
-        self._latest = self._latest_after
+        self._latest, self._bound = self._latest_after, self._bound_after
 
     def rollback(self) -> None:
         for groups in self._aggregates():
             groups.rollback()
-        self._latest_after = self._latest
+        self._latest_after, self._bound_after = self._latest, self._bound
         self._changed = 0
 
     def maintain(self, fuel: int) -> None:
@@ -171,7 +160,7 @@ class Generations:
 
     def _close(self) -> None:
         """Close the oldest generation when the bound has passed all of it, and begin another one behind the latest row."""
-        bound = self.bound
+        bound = self._bound
         if bound is None or self._latest is None:
             return
         if self._closing is None and len(self._open) > 1:
@@ -219,7 +208,7 @@ class Generations:
                 "next": self._next,
                 "finished": self._finished_before,
                 "latest": self._latest,
-                "bound": self.bound,
+                "bound": self._bound,
                 "floor": self._floor,
             },
             parts=parts,
@@ -240,7 +229,8 @@ class Generations:
         self._finished.load(image.parts["finished"])
         self._finished_before, self._next = values["finished"], values["next"]
         self._latest = self._latest_after = values["latest"]
-        self.bound, self._floor = values["bound"], values["floor"]
+        self._bound = self._bound_after = values["bound"]
+        self._floor = values["floor"]
         self._changed = 0
 
     def _loaded(self, image: Image, part: str) -> Aggregate:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
+from penstock.state.merge import Keep
 from penstock.state.run import Run, select_columns
 from penstock.state.spine import Reader, Spine
 from penstock.state.state import Composite, Image, State
@@ -30,8 +31,10 @@ class Arrangement(Composite):
 
     fixed = False  # counts may come later
 
-    def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None) -> None:
-        self._spine = Spine(types, keys)
+    def __init__(
+        self, types: Sequence[pa.DataType], keys: Sequence[int] | None, keep: Keep | None = None
+    ) -> None:
+        self._spine = Spine(types, keys, keep)
         self._counts: KeyCounts | None = None
 
     def states(self) -> Iterator[tuple[str, State]]:

@@ -28,6 +28,9 @@ _SPARE = 1 << 12  # bytes for the alignment of arrays
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
 
+Keep = Callable[[Sequence[ColumnView], Positions], Bools]
+"""Which rows, by their positions in columns, are still wanted; the others are left out of the merge."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -53,15 +56,17 @@ class _Rows:
         return len(self.order)
 
 
-def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -> Run:
+def merge_runs(
+    runs: Sequence[Run], name: int = 0, alive: Alive | None = None, keep: Keep | None = None
+) -> Run:
     """Return runs, at least one, as one, at once."""
     filled = [run for run in runs if len(run)] or list(runs[:1])
     total = sum(map(len, filled))
     if total > LIMITS.merge_chunk:
-        merge = Merge(filled, alive)
+        merge = Merge(filled, alive, keep)
         merge.advance(total)
         return merge.result(name)
-    rows = _in_order(filled, [slice(0, len(run)) for run in filled], alive)
+    rows = _in_order(filled, [slice(0, len(run)) for run in filled], alive, keep)
     columns = tuple(column.gather(rows.order) for column in rows.columns)
     return Run(
         name,
@@ -81,6 +86,7 @@ class Merge:
         "_alive",
         "_columns",
         "_done",
+        "_keep",
         "_keys",
         "_numbers",
         "_runs",
@@ -90,9 +96,10 @@ class Merge:
         "at",
     )
 
-    def __init__(self, runs: Sequence[Run], alive: Alive | None = None) -> None:
+    def __init__(self, runs: Sequence[Run], alive: Alive | None = None, keep: Keep | None = None) -> None:
         self._runs = tuple(runs)
         self._alive = alive
+        self._keep = keep
         capacity = sum(map(len, runs))
         self._done = 0
         self.at = [0] * len(runs)  # rows of each run that are merged
@@ -170,7 +177,7 @@ class Merge:
             ends = [min(end, last) for end, last in zip(ends, until, strict=True)]
         unread = zip(self._runs, self.at, ends, strict=True)
         parts = [(run, slice(at, end)) for run, at, end in unread if end > at]
-        rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive)
+        rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive, self._keep)
         self._write(rows)
         merged = sum(ends) - sum(self.at)
         self.at = ends
@@ -208,7 +215,7 @@ def behind(keys: Sequence[Numbers], bound: Sequence[Any], start: int = 0) -> int
     return high
 
 
-def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) -> _Rows:
+def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None, keep: Keep | None) -> _Rows:
     """Parts of runs in the order of their keys, equal rows together, without those that cancel."""
     pairs = list(zip(runs, parts, strict=True))
     keys = [
@@ -228,7 +235,10 @@ def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) 
         return rows if valid.all() else rows.take(valid, ones(int(valid.sum())))
     weights: Small = np.concatenate([run.weights[part] for run, part in pairs]).take(order)
     rows = _Rows(keys, numbers, weights, columns, order)
-    return _cancelled(rows) if columns else _summed(rows)
+    rows = _cancelled(rows) if columns else _summed(rows)
+    if keep is not None and not (wanted := keep(rows.columns, rows.order)).all():
+        rows = rows.take(wanted, rows.weights[wanted])
+    return rows
 
 
 def _summed(rows: _Rows) -> _Rows:

@@ -7,7 +7,7 @@ from functools import partial
 
 from penstock.data.arrays import Numbers
 from penstock.state.compaction import Compaction
-from penstock.state.merge import Alive, Merge, merge_runs
+from penstock.state.merge import Alive, Keep, Merge, merge_runs
 from penstock.state.narrow import narrow
 from penstock.state.run import Run, has_table, load_run, moved_run, ones, table_of
 from penstock.state.scratch import Piece, Scratch
@@ -19,14 +19,15 @@ _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers n
 class Runs:
     """Committed runs, and those of this tick behind them.
 
-    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights.
+    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights; `keep` leaves out rows that
+    nobody asks for any more.
     """
 
     __slots__ = ("_changed", "_changed_after", "_compaction", "after", "next_name", "staged")
 
-    def __init__(self, alive: Alive | None = None) -> None:
+    def __init__(self, alive: Alive | None = None, keep: Keep | None = None) -> None:
         self._compaction: Compaction[Run] = Compaction(
-            lambda runs: Merge(runs, alive), lambda runs, name: merge_runs(runs, name, alive)
+            lambda runs: Merge(runs, alive, keep), lambda runs, name: merge_runs(runs, name, alive, keep)
         )
         self.staged: tuple[Run, ...] = ()
         self.after: tuple[Run, ...] = ()
