@@ -244,13 +244,11 @@ class Compiler(ABC):
         names = [field.name for field in node.input.fields]
         make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
         closing = closing_key(node, self.times)
-        if closing is not None:
-            make_closing = partial(ClosingAggregate, make, *closing)
-            operator = make_closing()
-            contents = of_operator(operator, make_closing)
-        else:
-            operator = make()
-            contents = of_operator(operator, make)
+        make_any: Callable[[], Aggregate | ClosingAggregate] = (
+            make if closing is None else partial(ClosingAggregate, make, *closing)
+        )
+        operator = make_any()
+        contents = of_operator(operator, make_any)
         return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:
