@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,10 +20,11 @@ from workload import SCHEMAS, Case, Table
 class Rig:
     """A flow with one view over loaded tables."""
 
-    def __init__(self, session: ps.Session, cases: Sequence[Case], rows: int) -> None:
+    def __init__(self, session: ps.Session, cases: Sequence[Case], rows: int, **options: Any) -> None:
+        """`options` are those of the flow."""
         names = dict.fromkeys(name for case in cases for name in case.tables)
         self.tables = {name: Table(name, rows) for name in names}
-        self.flow = ps.IncrementalFlow(session)
+        self.flow = ps.IncrementalFlow(session, **options)
         for name in self.tables:
             self.flow.register_source(name, SCHEMAS[name])
         for case in cases:

@@ -1,4 +1,4 @@
-"""Write the tables of options in docs/reference/sinks.md and sources.md, from the models that check what users write.
+"""Write the tables of options in docs/reference/sinks.md, sources.md and view-sinks.md, from the models that check what users write.
 
 tools/write_options.py              write the tables anew; a test says when they are not current
 """
@@ -13,10 +13,11 @@ from typing import Any
 from penstock.options import Options, option_fields, settings_of
 from penstock.registry import Registry
 from penstock.sinks import SINKS
+from penstock.sinks.view_sink import VIEW_SINKS
 from penstock.sources import SOURCES
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES}
+PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES, "view-sinks.md": VIEW_SINKS}
 BLOCK = re.compile(r"(<!-- options of (?P<name>\w+) -->\n).*?(<!-- end of options -->)", re.DOTALL)
 WORDS = {"integer": "number", "boolean": "true or false", "string": "text", "object": "dictionary"}
 

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from penstock.errors import ConfigError, suggest
 
-FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state")
+FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state", "flow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Settings:
     url: str | None = None
     token: str | None = field(default=None, repr=False)
     state: str | None = field(default=None, repr=False)
+    flow: str | None = None
     kafka_bootstrap_servers: str | None = None
     schema_registry_url: str | None = field(default=None, repr=False)
     postgres_url: str | None = field(default=None, repr=False)
@@ -61,6 +62,7 @@ class Settings:
         connectors: tuple[str, ...] = (),
         conf: Mapping[str, Any] | None = None,
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
+        flow: str | os.PathLike[str] | None = None,
     ) -> Settings:
         """Return these settings with what the caller passed in code on top."""
         own_conf = as_conf(conf or {}, where="conf=")
@@ -71,6 +73,7 @@ class Settings:
             conf={**self.conf, **own_conf},
             conf_origin={**self.conf_origin, **dict.fromkeys(own_conf, "conf=")},
             catalogs={**self.catalogs, **as_catalogs(catalogs or {}, where="catalogs=")},
+            flow=self.flow if flow is None else os.fspath(flow),
         )
 
 
@@ -96,6 +99,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         master=env.get("PENSTOCK_MASTER") or settings.master,
         url=env.get("PENSTOCK_URL") or settings.url,
         state=env.get("PENSTOCK_STATE") or settings.state,
+        flow=env.get("PENSTOCK_FLOW") or settings.flow,
         conf={**settings.conf, **env_conf},
         conf_origin={**settings.conf_origin, **dict.fromkeys(env_conf, "PENSTOCK_CONF")},
     )
@@ -198,6 +202,7 @@ def _with_file(settings: Settings, path: Path) -> Settings:
         master=content.get("master") or settings.master,
         url=content.get("url") or settings.url,
         state=content.get("state") or settings.state,
+        flow=_path_of(content.get("flow"), path) or settings.flow,
         connectors=tuple(dict.fromkeys((*settings.connectors, *map(str, connectors)))),
         conf={**settings.conf, **conf},
         conf_origin={**settings.conf_origin, **dict.fromkeys(conf, str(path))},
@@ -207,6 +212,20 @@ def _with_file(settings: Settings, path: Path) -> Settings:
         },
         files=(*settings.files, path),
     )
+
+
+def _path_of(value: Any, path: Path) -> str | None:
+    """A folder that a file names, from the folder of that file; None when it names none."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ConfigError(
+            "'flow' must be the path of a flow directory",
+            code="CONFIG_TYPE",
+            where=str(path),
+            hint='write flow = "flows/orders"',
+        )
+    return str(path.parent / Path(value).expanduser())
 
 
 def _table(content: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:

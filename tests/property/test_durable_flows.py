@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,13 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.engine.registration import Prepared
+from penstock.plan import node as plan
+from penstock.plan.node import Field
 from seed import SEED
 from twin.disk import DyingDisk, PowerCut
-from twin.durable import Schedule, add_view, answers, opened, random_change, tick
+from twin.durable import Schedule, actions, answers, opened, tick
+from twin.flows import SUM, no_fragment
 from twin.rows import small_state
 
 SHORT = 6
@@ -27,27 +30,6 @@ def test_a_durable_flow_is_the_flow_in_memory(number: int, tmp_path: Path) -> No
         Schedule(SEED + number, tmp_path).run(20)
 
 
-def actions() -> list[Callable[[ps.IncrementalFlow], None]]:
-    """Registrations, ticks and drops: one event each."""
-    rng = random.Random(7)
-    changes = [[*random_change(rng), (1, 2, 0, False)] for _ in range(5)]
-    return [
-        lambda flow: flow.register_source(
-            "rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine"
-        ),
-        lambda flow: flow.register_source("names", "k BIGINT, name STRING", primary_key="k"),
-        lambda flow: add_view(flow, "totals"),
-        lambda flow: tick(flow, changes[0]),
-        lambda flow: add_view(flow, "top_total"),
-        lambda flow: tick(flow, changes[1]),
-        lambda flow: add_view(flow, "named"),
-        lambda flow: tick(flow, changes[2]),
-        lambda flow: flow.drop_view("top_total"),
-        lambda flow: tick(flow, changes[3]),
-        lambda flow: tick(flow, changes[4]),
-    ]
-
-
 def done_until_the_end(path: Path, disk: DyingDisk) -> int:
     """How many actions a flow has done when its disk dies; a checkpoint is taken behind each tick."""
     done = 0
@@ -56,8 +38,8 @@ def done_until_the_end(path: Path, disk: DyingDisk) -> int:
         for action in actions():
             action(flow)
             done += 1
-            assert flow._directory is not None
-            flow._directory.wait()
+            assert flow._runner.directory is not None
+            flow._runner.directory.wait()
     except PowerCut:
         pass
     return done
@@ -155,3 +137,34 @@ def test_a_restore_leaves_nothing_of_the_flow_before(tmp_path: Path) -> None:
     with pytest.raises(ps.StateError) as refused:
         saved.restore(tmp_path / "nothing")
     assert refused.value.code == "STATE_NO_CHECKPOINT"
+
+
+@pytest.mark.parametrize("rows", [5, 20_000])
+def test_texts_and_decimals_survive_checkpoints(rows: int, tmp_path: Path) -> None:
+    """Decimals are slots of a type with two fields, mapped or not by how many there are."""
+    fields = (Field("price", "decimal(20,2)"), Field("v", "bigint"))
+    totals = plan.Aggregate(fields, plan.Scan(fields, "rows", (2, 1)), (0,), (SUM,))
+
+    def filled(path: Path | None) -> ps.IncrementalFlow:
+        flow = opened(path)
+        flow.register_source("rows", "name STRING, v BIGINT, price DECIMAL(20,2)")
+        flow.register_source("marks", "name STRING, v BIGINT, mark DECIMAL(20,2)")
+        flow._install(Prepared(plan.View("totals", "", totals), no_fragment), "reject")
+        flow.register_asof_view(
+            "marked", left="rows", right="marks", by="name", left_time="v", right_time="v", columns=["mark"]
+        )
+        flow.tick("marks", [{"name": f"n{at}", "v": at, "mark": at} for at in range(rows)])
+        flow.tick("rows", [{"name": f"n{at % 9}", "v": at, "price": at} for at in range(rows)])
+        return flow
+
+    memory, durable = filled(None), filled(tmp_path / "flow")
+    memory.checkpoint(tmp_path / "checkpoint")
+    memory.checkpoint_full(tmp_path / "full")
+    durable.close()
+    copies = [opened(tmp_path / "flow")]
+    copies += [ps.IncrementalFlow.load(tmp_path / name) for name in ("checkpoint", "full")]
+    for flow in (memory, *copies):
+        flow.tick("rows", [{"name": "n1", "v": 7, "price": 2}, {"name": "new", "v": 1, "price": None}])
+        flow.tick("rows", ps.DeltaBatch.deletes([{"name": "n0", "v": 0, "price": 0}]))
+    for copy in copies:
+        assert answers(copy) == answers(memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 
 import numpy as np
 import pytest
@@ -47,4 +48,19 @@ def test_rounding_to_tens_at_the_bounds_is_that_of_spark(spark: SparkSession, ki
     values = [None, 0, 5, -5, 15, -25, most - 1, most - 4, most - 6, -most, -most + 2, -most + 3]
     expressions = [f"{name}(x, {places})" for name in ("round", "bround") for places in (1, 0, -1, -2, -25)]
     judge = Judge(spark, grid(x=(kind, values)), expressions)
+    assert not [line for index in range(len(expressions)) for line in judge.differences(index)]
+
+
+def test_months_later_than_any_date_are_those_of_spark(spark: SparkSession) -> None:
+    dates = [None, *(date.fromisoformat(text) for text in ("2024-02-29", "0001-01-01", "9999-12-31"))]
+    months = [None, 0, -25, 3_500_000, 2**31 - 1, -(2**31)]
+    table = grid(d=("date", dates), n=("int", months), m=("interval year to month", months))
+    expressions = [
+        "add_months(d, n)",
+        "d + m",
+        "CAST(d AS timestamp_ntz) + m",
+        "CAST(d AS timestamp) + m",
+        "make_date(n, 1, 1)",
+    ]
+    judge = Judge(spark, table, expressions)
     assert not [line for index in range(len(expressions)) for line in judge.differences(index)]

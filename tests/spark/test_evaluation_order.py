@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice, permutations
 from random import Random
 
 import pytest
@@ -13,10 +14,12 @@ from golden.generated_expressions import COLUMNS, changes, expression, query, ro
 from golden.spark_answer import settings
 from penstock.plan import node
 from seed import SEED
+from sweep.call import Call, load
+from sweep.kinds import KINDS, Kind
 from twin.batch import COMPILED, Pair, spark_answer
 from twin.judge import Judge, Table
 
-KINDS = ["int", "double", "boolean", "string"]
+TYPES = ["int", "double", "boolean", "string"]
 DDL = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 TABLES = {"t": DDL, "u": DDL}
 NULLS = (None,) * len(COLUMNS)
@@ -28,7 +31,7 @@ def test_expression_raises_for_the_rows_for_which_spark_does(spark: SparkSession
     asked, wrong = 0, []
     with settings(spark, COMPILED):
         for _ in range(80):
-            text = expression(random, random.choice(KINDS), depth=random.randint(1, 4))
+            text = expression(random, random.choice(TYPES), depth=random.randint(1, 4))
             judge = _judge(spark, rows, text)
             if judge is not None:
                 asked += 1
@@ -45,23 +48,69 @@ def _rows(random: Random, count: int) -> Table:
     }
 
 
-def _judge(spark: SparkSession, rows: Table, text: str) -> Judge | None:
-    """Both answers, unless Spark refuses the expression (a constant that raises) or a part of it is left to Spark."""
+def _judge(spark: SparkSession, rows: Table, *texts: str) -> Judge | None:
+    """Both answers, unless Spark refuses an expression (a constant that raises) or a part of it is left to Spark."""
     try:
-        judge = Judge(spark, rows, [text])
+        judge = Judge(spark, rows, texts)
     except Exception:
         return None
     return judge if isinstance(judge.root, node.Project) and isinstance(judge.root.input, node.Scan) else None
 
 
-# About one seed in three still finds a condition of a join that Spark folds, or computes on one side, before a row could raise
-# (decisions.md). The first seed is one that passes; `make soak` takes a fresh one.
-@pytest.mark.parametrize("number", [1, pytest.param(SEED, marks=pytest.mark.soak)])
-def test_view_raises_in_the_ticks_in_which_spark_does(session: ps.Session, number: int) -> None:
-    random = Random(number)
+@pytest.mark.parametrize("count", [50, pytest.param(None, marks=pytest.mark.soak)])
+def test_argument_that_raises_behind_one_that_is_null(spark: SparkSession, count: int | None) -> None:
+    """Functions of the kernel, some or all: one argument is NULL, another one raises, if it is evaluated."""
+    functions = [
+        [call for call in calls if len(call.kinds) > 1 and not call.shape]
+        for _, calls in load(most=6, most_examples=3).values()
+    ]
+    functions = [calls for calls in functions if calls]
+    if count is not None:
+        functions = Random(SEED).sample(functions, count)
+    asked, wrong = 0, []
+    with settings(spark, COMPILED):
+        for calls in functions:
+            judges = (_with_null(spark, call) for call in calls)
+            for judge, pairs in islice((one for one in judges if one is not None), 1 if count else 2):
+                asked += len(pairs)
+                for index, (null, raising) in enumerate(pairs):
+                    theirs, ours = (judge.attempt(ask, index, null) for ask in (judge.spark, judge.kernel))
+                    if isinstance(theirs, str) != isinstance(ours, str):
+                        case = f"{calls[0]}: argument {null} is NULL, {raising} raises"
+                        wrong.append(f"{case}: Spark {theirs}, kernel {ours}")
+    assert not wrong, f"seed {SEED}\n" + "\n".join(wrong)
+    assert asked > (50 if count else 1000)
+
+
+def _with_null(spark: SparkSession, call: Call) -> tuple[Judge, list[tuple[int, int]]] | None:
+    """The call in all ways in which one argument raises, over a row for each argument that is NULL; None when it is not the kernel's."""
+    kinds = [KINDS.get(kind, Kind(kind, (None,))) for kind in call.kinds]
+    names = [kind.made.format(f"c{place}") for place, kind in enumerate(kinds)]
+    values = [next((value for value in kind.values if value is not None), None) for kind in kinds]
+    places = range(len(kinds))
+    rows: Table = {
+        f"c{place}": (kind.type, [None if null == place else value for null in places])
+        for place, (kind, value) in enumerate(zip(kinds, values, strict=True))
+    } | {"z": ("int", [5 for _ in places])}
+    pairs = list(permutations(places, 2))
+    texts = [
+        call.template.filled(
+            [
+                f"element_at(array({name}), z)" if place == raising else name
+                for place, name in enumerate(names)
+            ]
+        )
+        for _, raising in pairs
+    ]
+    judge = _judge(spark, rows, *texts)
+    return None if judge is None else (judge, pairs)
+
+
+def test_view_raises_in_the_ticks_in_which_spark_does(session: ps.Session) -> None:
+    random = Random(SEED)
     with settings(session.spark, COMPILED):
         wrong = [text for text in (_difference(session, random, query(random)) for _ in range(30)) if text]
-    assert not wrong, f"seed {number}\n" + "\n".join(sorted(wrong, key=len)[:5])
+    assert not wrong, f"seed {SEED}\n" + "\n".join(sorted(wrong, key=len)[:5])
 
 
 def _difference(session: ps.Session, random: Random, text: str) -> str | None:

@@ -13,6 +13,7 @@ from sweep.outcome import Outcome
 from sweep.page import page, undecided
 from sweep.run import FULL, QUICK, run
 
+pytestmark = pytest.mark.timeout(3600)  # all calls are compared in the fixture of the first test
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"
 
 
@@ -26,7 +27,6 @@ def test_the_calls_are_those_of_the_registry(session: ps.Session) -> None:
     assert known == set(probe.registry(session.spark)), "run tools/sweep_functions.py --probe"
 
 
-@pytest.mark.soak
 def test_every_answer_is_that_of_spark(session: ps.Session, outcomes: list[Outcome]) -> None:
     wrong = [str(outcome) for outcome in outcomes if outcome.verdict == "WRONG"]
     assert wrong == []
@@ -35,7 +35,6 @@ def test_every_answer_is_that_of_spark(session: ps.Session, outcomes: list[Outco
     assert unreasoned == []
 
 
-@pytest.mark.soak
 def test_the_page_is_current(outcomes: list[Outcome]) -> None:
     assert PAGE.read_text(encoding="utf-8") == page(outcomes), "run tools/sweep_functions.py"
 

@@ -77,9 +77,9 @@ FAMILIES: dict[str, tuple[Table, list[str]]] = {
     ),
     "buckets": (
         grid(
-            v=("double", [None, -1.0, 0.0, 2.5, 5.0, 10.0, math.nan, math.inf]),
-            low=("double", [None, 0.0, 10.0, math.nan, -math.inf]),
-            high=("double", [0.0, 10.0, 5.0, math.inf]),
+            v=("double", [None, -1.0, 0.0, 2.5, 5.0, 10.0, math.nan, math.inf, 1e10]),
+            low=("double", [None, 0.0, 10.0, math.nan, -math.inf, 1.7e308, -1.7e308]),
+            high=("double", [0.0, 10.0, 5.0, math.inf, 1.6e308]),
             n=("bigint", [None, 0, 1, 4, -1, 2**63 - 1, 2**62]),
         ),
         ["width_bucket(v, low, high, n)", "width_bucket(v, 0, 10, 5)"],

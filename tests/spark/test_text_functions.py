@@ -281,6 +281,27 @@ FAMILIES: dict[str, tuple[Table, list[str]]] = {
             "chr(i)",
         ],
     ),
+    "delimiters that overlap": (
+        grid(
+            s=("string", [None, "", "a", "aa", "aaa", "aaaa", "abaababa", "äää", "aab"]),
+            t=("string", ["", "a", "aa", "aba", "ää", "aab", "aaab"]),
+            i=("int", [None, 0, 1, 2, 3, -1, -2, -3, 2**31 - 1, -(2**31) + 1, -(2**31)]),
+        ),
+        ["substring_index(s, t, i)", "split_part(s, t, i)"],
+    ),
+    "numbers with many digits": (
+        grid(
+            d=("double", [0.5, -1234.5678, 1e-300, 1.7976931348623157e308, 0.1]),
+            e=("decimal(38,2)", [None, Decimal("9" * 36 + ".99"), Decimal("-" + "123456789" * 4 + ".05")]),
+            i=("int", [1, 27, 29, 100, 339, 340, 341, 400]),
+        ),
+        [
+            "format_number(d, i)",
+            "format_number(e, i)",
+            "format_number(i, i)",
+            "format_number(CAST(d AS float), i)",
+        ],
+    ),
 }
 
 

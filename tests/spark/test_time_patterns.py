@@ -226,7 +226,7 @@ def test_refused_patterns_are_refused_alike(spark: SparkSession, parsing: bool) 
     judge = Judge(spark, table, ["try_to_timestamp(t, p)" if parsing else "date_format(a, p)"])
     differing = []
     for row, pattern in enumerate(patterns):
-        ours, theirs = judge._attempt(judge.kernel, 0, row, 1), judge._attempt(judge.spark, 0, row, 1)
+        ours, theirs = judge.attempt(judge.kernel, 0, row, 1), judge.attempt(judge.spark, 0, row, 1)
         if ours != theirs:
             differing.append((pattern, theirs, ours))
     assert differing == []

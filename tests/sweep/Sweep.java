@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -51,23 +52,32 @@ public class Sweep {
     return count;
   }
 
-  /** For each column of a projection over local rows, one text per row: empty, or the condition of the error that it raises. */
-  public List raised(final org.apache.spark.sql.classic.SparkSession session, final String query) {
+  /** For each column of a projection over local rows, one text per row: empty, or the condition of the error that it raises, interpreted or compiled. */
+  public List raised(final org.apache.spark.sql.classic.SparkSession session, final String query, final boolean compiled) {
     return (List) session.withActive(new scala.runtime.AbstractFunction0() {
       public Object apply() {
         LogicalPlan plan = ((org.apache.spark.sql.classic.Dataset) session.sql(query)).queryExecution().optimizedPlan();
         Project project = (Project) plan;
-        LocalRelation input = (LocalRelation) project.child();
+        List layers = new ArrayList();
+        LogicalPlan below = project.child();
+        while (below instanceof Project) {
+          layers.add(list(((Project) below).projectList()));
+          below = ((Project) below).child();
+        }
+        LocalRelation input = (LocalRelation) below;
         List attributes = list(input.output());
         List rows = list(input.data());
         List found = new ArrayList();
         for (Object item : list(project.projectList())) {
           Expression whole = item instanceof Alias ? ((Alias) item).child() : (Expression) item;
+          for (Object layer : layers) whole = inlined(whole, (List) layer);
           Expression bound = bind(whole, attributes);
+          UnsafeProjection projection = compiled ? UnsafeProjection.create(bound) : null;
           StringBuilder line = new StringBuilder();
           for (Object row : rows) {
             try {
-              bound.eval((InternalRow) row);
+              if (compiled) projection.apply((InternalRow) row);
+              else bound.eval((InternalRow) row);
             } catch (Throwable error) {
               line.append(condition(error));
             }
@@ -76,6 +86,23 @@ public class Sweep {
           found.add(line.toString());
         }
         return found;
+      }
+    });
+  }
+
+  /** The expression with what the projection below it computes in the place of its columns. */
+  private static Expression inlined(Expression whole, final List columns) {
+    return (Expression) whole.transformDown(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof Attribute;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        for (Object column : columns) {
+          if (column instanceof Alias && ((Alias) column).exprId().equals(((Attribute) node).exprId())) return ((Alias) column).child();
+        }
+        return node;
       }
     });
   }

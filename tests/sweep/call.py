@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,24 @@ from sweep.template import Slot, Template
 
 CALLS = Path(__file__).parent / "calls.json"
 GROUPS = 7
-# Functions whose answer is as long as a number says, and element_at, whose least index ends the JVM in Spark.
-_LENGTHS = frozenset({"array_repeat", "element_at", "lpad", "randstr", "repeat", "rpad", "sequence", "space"})
+# Functions whose answer is as long as a number says, and those whose least index ends the JVM in Spark (array_insert, element_at, try_element_at).
+_LENGTHS = frozenset(
+    {
+        "array_insert",
+        "array_repeat",
+        "element_at",
+        "format_number",
+        "lpad",
+        "randstr",
+        "repeat",
+        "rpad",
+        "sequence",
+        "space",
+        "try_element_at",
+    }
+)
 _LONGEST = 1000
+_YEARS = (2023, 2024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +134,7 @@ class Table:
         for (kind, examples, place, short), name in self.columns.items():
             values = pool(kind, [self.constants.get(kind, {}).get(text) for text in examples])
             if short:
-                values = tuple(
-                    value for value in values if not isinstance(value, int | float) or abs(value) <= _LONGEST
-                )
+                values = tuple(value for value in values if not _is_long(value))
             if self.tame:
                 values = tuple(value for value in values if not _is_wild(value))
             count = len(values)
@@ -127,6 +142,13 @@ class Table:
             columns[name] = [values[(step + place * (step // count)) % count] for step in steps]
         schema = to_arrow_schema(self.ddl())
         return pa.table([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a sequence up to a value, or as many places as it says, are too many."""
+    if isinstance(value, date):
+        return value.year not in _YEARS
+    return isinstance(value, int | float | Decimal) and not abs(float(value)) <= _LONGEST
 
 
 def _is_wild(value: Any) -> bool:

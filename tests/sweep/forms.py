@@ -103,6 +103,9 @@ FORMS: dict[str, tuple[str, ...]] = {
     "binary": ("binary(<<string>>)", "binary(<<int>>)"),
     "date": ("date(<<string:moment>>)", "date(<<timestamp>>)"),
     "timestamp": ("timestamp(<<string:moment>>)", "timestamp(<<date>>)", "timestamp(<<bigint>>)"),
+    "time": ("time(<<string:time>>)", "time(<<timestamp>>)"),
+    "randstr": ("randstr(5)", "randstr(5, 0)"),
+    "uniform": ("uniform(1, 10)", "uniform(1, 10, 0)"),
     "extract": tuple(
         f"EXTRACT({unit} FROM <<timestamp>>)"
         for unit in ("YEAR", "MONTH", "WEEK", "DOW", "HOUR", "SECOND", "YEAROFWEEK")
@@ -210,6 +213,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "SELECT id, x.pos, x.key FROM sweep_table, LATERAL variant_explode_outer(parse_json(concat('[', g, ']'))) x",
     ),
     "collations": ("SELECT t.id, c.name FROM sweep_table t JOIN collations() c ON c.name = 'UTF8_BINARY'",),
+    "python_worker_logs": ("SELECT t.id, l.msg FROM sweep_table t LEFT JOIN python_worker_logs() l ON true",),
     "sql_keywords": (
         "SELECT t.id, k.reserved FROM sweep_table t JOIN sql_keywords() k ON k.keyword = 'SELECT'",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from sweep.outcome import Outcome
@@ -11,10 +12,10 @@ HEAD = """\
 
 Every function and operator of Spark (`SHOW FUNCTIONS`), called in a view with arguments of the types that it takes and values at their edges, in several
 ticks with deletes, next to Spark's batch query over the same rows. This page is written by `tools/sweep_functions.py`; `make test`
-runs the sweep again and fails when an answer is not Spark's, to the bit and to the error, or when the page is not current.
+runs the sweep again and fails when an answer is not Spark's, to the bit and to the error (sums of doubles to nine digits), or when the page is not current.
 
 - **tier**: who computes it, [as `explain` shows](kernel.md), with the reason when that is not the kernel; by the types of the arguments where it depends on them.
-- **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong.
+- **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong. Rows for which a call raises in Spark are refused in the view with the same code.
 """
 _TITLES = {
     "agg_funcs": "Aggregate functions",
@@ -24,7 +25,7 @@ _TITLES = {
     "conditional_funcs": "Conditional functions",
     "conversion_funcs": "Conversions",
     "csv_funcs": "CSV",
-    "date_funcs": "Dates and times",
+    "datetime_funcs": "Dates and times",
     "generator_funcs": "Generators",
     "hash_funcs": "Hashes",
     "json_funcs": "JSON",
@@ -110,7 +111,14 @@ def _answers(outcomes: list[Outcome]) -> str:
             0,
             f"by order{f' for {_kinds(by_order)}' if len(by_order) < len(outcomes) and _kinds(by_order) else ''}",
         )
-    if any(outcome.verdict == "right" for outcome in outcomes):
+    shown += list(
+        dict.fromkeys(
+            f"raises `{outcome.code}`, as in Spark"
+            for outcome in outcomes
+            if outcome.verdict == "right" and not outcome.tier
+        )
+    )
+    if any(outcome.verdict == "right" and outcome.tier for outcome in outcomes):
         shown.insert(0, "right")
     if any(outcome.verdict == "WRONG" for outcome in outcomes):
         shown.insert(0, "**WRONG**")
@@ -124,6 +132,9 @@ def _kinds(outcomes: list[Outcome]) -> str:
 
 
 def _cell(text: str) -> str:
+    text = re.sub(
+        r"\b(?:t|sweep_table)\.c\d+\b|-?\d{9,}L", "…", text
+    )  # columns of the sweep, seeds that Spark draws
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 

@@ -26,7 +26,7 @@ class Extent:
     full: bool = False
 
 
-QUICK = Extent(calls=8, examples=3, rows=60, group_rows=49)
+QUICK = Extent(calls=5, examples=3, rows=60, group_rows=49)
 FULL = Extent(calls=60, examples=12, rows=180, group_rows=140, full=True)
 
 
@@ -56,8 +56,8 @@ def run(session: ps.Session, extent: Extent, only: Iterable[str] | None = None) 
         queries = [(Call(name, group, Template(sql, ()), ""), sql) for sql in TABLES.get(name, ())]
         for query in queries:
             yield from _guarded(query[0], relational.tables(session, [query], rows=extent.rows))
-    yield from scalar.sweep(session, scalars, constants, rows=extent.rows)
-    yield from scalar.sweep(session, windows, constants, rows=extent.rows)
+    yield from scalar.sweep(session, scalars, constants, rows=extent.rows, full=extent.full)
+    yield from scalar.sweep(session, windows, constants, rows=extent.rows, full=extent.full)
 
 
 def _guarded(call: Call, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:

@@ -1,7 +1,7 @@
 """Scalar functions: many calls at once as columns of views, over three ticks, next to Spark's batch query.
 
 Rows for which a call raises are found first. Calls that raise for no row share a view; each other call has a source and a view of its
-own, gets the rows that are fine, and in the end one that is not, which must be refused with the code that the batch query gives.
+own, gets the rows that are fine, and in the end, one by one, some that are not, which must be refused with the code that the batch query gives.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JNetworkError
 
 import penstock as ps
 from golden import canonical
@@ -22,7 +23,7 @@ from penstock.spark.errors import translate
 from sweep import answer
 from sweep.call import Call, Table
 from sweep.kinds import SETTINGS
-from sweep.outcome import Outcome
+from sweep.outcome import Outcome, Verdict
 
 COMPILED = {
     **SETTINGS,
@@ -34,6 +35,8 @@ COMPILED = {
 FOLDED = {**SETTINGS, "spark.sql.optimizer.excludedRules": ""}
 _NOISE = 100_000  # added to the numbers of rows that come and go
 _TOGETHER = 25  # calls of one view
+
+_CODES: dict[str, str | None] = {}  # condition of an error -> code
 
 Expected = tuple[str, dict[int, Any]] | str
 
@@ -53,9 +56,11 @@ class Subject:
     """A call in the table of its chunk, with what is known about it so far."""
 
     call: Call
-    text: str
+    bare: str  # the call
+    text: str  # the call, in a form that can leave Spark
     columns: list[str]
     raising: dict[int, str] = field(default_factory=dict)  # row -> condition
+    compiled: bool = False  # the rows that raise are those of the compiled call
     tier: str = ""
     reason: str = ""
 
@@ -80,43 +85,61 @@ def shown(kind: str, text: str) -> str:
     return text
 
 
+def _shown(call: Call, text: str) -> str:
+    """The same; text that is made of bytes need not be text that others can read, so it is compared as bytes."""
+    if call.type == "string" and "binary" in call.kinds:
+        return f"CAST({text} AS BINARY)"
+    return shown(call.type, text)
+
+
 def sweep(
     session: ps.Session,
     calls: Sequence[Call],
     constants: dict[str, dict[str, Any]],
     *,
     rows: int,
+    full: bool = False,
     chunk: int = 60,
 ) -> Iterator[Outcome]:
-    """Compare calls of scalar functions."""
+    """Compare calls of scalar functions; `full` asks for the error of every row that the kernel must refuse."""
     with settings(session.spark, COMPILED):
         for start in range(0, len(calls), chunk):
-            yield from _together(session, calls[start : start + chunk], constants, rows)
+            yield from _together(session, calls[start : start + chunk], constants, rows, full)
 
 
 def _together(
-    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int
+    session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int, full: bool
 ) -> list[Outcome]:
     """Compare calls at once; when that fails as a whole, in halves, down to the call that is to blame."""
     try:
-        return list(_Chunk(session, calls, constants, rows).outcomes())
+        return list(_Chunk(session, calls, constants, rows, full).outcomes())
+    except (ConnectionError, Py4JNetworkError):
+        raise  # Spark is gone
     except Exception as error:
         if len(calls) == 1:
             return [Outcome(calls[0], "", "WRONG", detail=f"{type(error).__name__}: {error}"[:400])]
         half = len(calls) // 2
         parts = (calls[:half], calls[half:])
-        return [outcome for part in parts for outcome in _together(session, part, constants, rows)]
+        return [outcome for part in parts for outcome in _together(session, part, constants, rows, full)]
 
 
 class _Chunk:
     def __init__(
-        self, session: ps.Session, calls: Sequence[Call], constants: dict[str, dict[str, Any]], rows: int
+        self,
+        session: ps.Session,
+        calls: Sequence[Call],
+        constants: dict[str, dict[str, Any]],
+        rows: int,
+        full: bool,
     ) -> None:
         self.session = session
         self.spark = session.spark
+        self.full = full
         self.table = Table(rows, constants)
         self.subjects = [
-            Subject(call, shown(call.type, self.table.text(call)), self.table.names(call)) for call in calls
+            Subject(call, text, _shown(call, text), self.table.names(call))
+            for call in calls
+            for text in [self.table.text(call)]
         ]
         self.rows = self.table.rows()
         self.refused: list[Outcome] = []
@@ -136,37 +159,48 @@ class _Chunk:
 
     def _planned(self, subjects: list[Subject]) -> list[Subject]:
         """The subjects whose views are accepted, with their tiers; several at once as long as none is refused."""
-        found: list[Subject] = []
+        accepted: list[Subject] = []
         for start in range(0, len(subjects), _TOGETHER):
-            some = subjects[start : start + _TOGETHER]
-            found += some if self._plan(some) is None else [one for one in some if self._plan_alone(one)]
-        return found
+            accepted += self._plan_halves(subjects[start : start + _TOGETHER])
+        return accepted
 
-    def _plan_alone(self, subject: Subject) -> bool:
-        error = self._plan([subject])
+    def _plan_halves(self, subjects: list[Subject]) -> list[Subject]:
+        error = self._plan(subjects, [subject.bare for subject in subjects])
+        if error is not None and len(subjects) == 1:
+            # A view may have the call, though not as its column.
+            error = self._plan(subjects, [subjects[0].text])
+            if error is not None:
+                self._refuse(subjects[0], error)
+                return []
         if error is None:
-            return True
+            return subjects
+        half = len(subjects) // 2
+        return [*self._plan_halves(subjects[:half]), *self._plan_halves(subjects[half:])]
+
+    def _refuse(self, subject: Subject, error: Exception) -> None:
         if isinstance(error, ps.PenstockError) and not isinstance(error, ps.InternalError):
             refusal = error.message.split("\n")[0]
-            batch = self._batch_error(subject)
-            if batch is not None and batch[0] == error.code:
+            batch = self.batch_error(subject, self.rows)
+            if batch == error.code:
                 self.refused.append(Outcome(subject.call, "", "right", "", error.code, "raises as in Spark"))
             else:
                 self.refused.append(Outcome(subject.call, "", "refused", refusal, error.code))
         else:
             self.refused.append(Outcome(subject.call, "", "WRONG", detail=f"planning: {error!r}"[:400]))
-        return False
 
-    def _batch_error(self, subject: Subject) -> tuple[str, str] | None:
+    def batch_error(self, subject: Subject, rows: pa.Table) -> str | None:
+        """The code with which a batch query over rows fails, None when it does not."""
+        names = set(rows.schema.names)
+        frame = self.spark.createDataFrame(rows, schema=self.table.ddl(names))
+        frame.createOrReplaceTempView("sweep_some")
         try:
-            self.spark.sql(f"SELECT {subject.batch} AS v FROM sweep_rows").toArrow()
+            self.spark.sql(f"SELECT {subject.batch} AS v FROM sweep_some").toArrow()
         except Exception as error:
-            found = translate(error)
-            return found.code, found.message
+            return translate(error).code
         return None
 
-    def _plan(self, subjects: Sequence[Subject]) -> Exception | None:
-        items = ", ".join(f"{subject.text} AS v{index}" for index, subject in enumerate(subjects))
+    def _plan(self, subjects: Sequence[Subject], texts: Sequence[str]) -> Exception | None:
+        items = ", ".join(f"{text} AS v{index}" for index, text in enumerate(texts))
         fields = tuple(plan.Field(name, kind) for name, kind in self.table.types().items())
         try:
             planned = plan_view(self.spark, "v", f"SELECT id, {items} FROM t", {"t": Relation("t", fields)})
@@ -198,33 +232,44 @@ class _Chunk:
     # ------------------------------------------------------------------ rows that raise
 
     def _find_raising(self, subjects: Sequence[Subject]) -> None:
-        java = janino.instance(self.spark, "sweep", "Sweep")
         for start in range(0, len(subjects), _TOGETHER):
             some = subjects[start : start + _TOGETHER]
-            if not self._ask_raising(java, some):
+            if not self.ask_raising(some):
                 for subject in some:
-                    if not self._ask_raising(java, [subject]):
+                    if not self.ask_raising([subject]):
                         self._ask_rows(subject)
 
-    def _ask_raising(self, java: Any, subjects: Sequence[Subject]) -> bool:
+    def ask_raising(self, subjects: Sequence[Subject], *, compiled: bool = False) -> bool:
+        """Ask which rows raise; False when the plan is not a plain projection."""
+        java = janino.instance(self.spark, "sweep", "Sweep")
         items = ", ".join(f"{subject.batch} AS v{index}" for index, subject in enumerate(subjects))
+        query = f"SELECT {items} FROM sweep_rows"
         try:
-            lines = list(java.raised(self.spark._jsparkSession, f"SELECT {items} FROM sweep_rows"))
+            lines = list(java.raised(self.spark._jsparkSession, query, compiled))
         except Exception:
             return False
         for subject, line in zip(subjects, lines, strict=True):
             conditions = line.split("\t")[:-1]
-            subject.raising = {row: condition for row, condition in enumerate(conditions) if condition}
+            subject.raising |= {row: condition for row, condition in enumerate(conditions) if condition}
         return True
 
     def _ask_rows(self, subject: Subject) -> None:
         """Ask for each row by a query of its own, when the plan is not a plain projection."""
-        if self._batch_error(subject) is None:
+        if self.batch_error(subject, self.rows) is None:
             return
         for row in range(self.table.length):
             code = self.error_of(subject, row)
             if code is not None:
                 subject.raising[row] = code
+
+    def code_of(self, subject: Subject, row: int) -> str | None:
+        """The code of an error by its condition, which is asked for once; errors without a name are asked for each call."""
+        condition = subject.raising[row]
+        named = condition.replace(".", "_").isupper() and not condition.startswith("_LEGACY")
+        key = condition if named else f"{subject.text}: {condition}"
+        if key not in _CODES:
+            _CODES[key] = self.error_of(subject, row)
+        return _CODES[key]
 
     def error_of(self, subject: Subject, row: int, *, compiled: bool = False) -> str | None:
         """The code with which a batch query over one row fails, None when it does not."""
@@ -252,16 +297,19 @@ class _Comparison:
         flow = ps.IncrementalFlow(self.chunk.session, clock=lambda: CLOCK)
         views: list[_View] = []
         for number, group in enumerate([*self.groups, *([subject] for subject in self.single)]):
-            view = _View(f"v{number}", f"t{number}", group)
+            view = _View(f"v{number}", f"t{number}", group, alone=number >= len(self.groups))
             flow.register_source(view.source, self.chunk.table.ddl(self._names(group)))
             try:
                 explanation = flow.register_view(
-                    view.name, self._query(group, view.source), on_error="suspend"
+                    view.name,
+                    self._query(group, view.source),
+                    on_error="reject" if view.alone else "suspend",
                 )
             except Exception as error:
-                yield from (
-                    Outcome(one.call, one.tier, "WRONG", detail=f"registration: {error!r}") for one in group
-                )
+                if view.alone:
+                    yield _judged(group[0], f"registration: {error!r}")
+                else:
+                    yield from self._apart(group)
                 continue
             for subject in group:
                 if not subject.tier:
@@ -271,11 +319,11 @@ class _Comparison:
         for tick in range(3):
             for view in views:
                 changes = self._changes(view, tick)
-                if changes is not None:
+                if changes is not None and not view.alone:
                     flow.feed(view.source, ps.DeltaBatch.weighted(changes))
             flow.step()
         for view in views:
-            yield from self._judge(flow, view)
+            yield from self._judge_alone(flow, view) if view.alone else self._judge(flow, view)
         flow.close()
 
     def _names(self, group: Sequence[Subject]) -> list[str]:
@@ -324,30 +372,44 @@ class _Comparison:
     # ------------------------------------------------------------------ judging
 
     def _judge(self, flow: ps.IncrementalFlow, view: _View) -> Iterator[Outcome]:
-        suspended = flow.explain(view.name).suspended
-        if suspended is not None:
-            if len(view.subjects) > 1:
-                apart = _Comparison(self.chunk, [])
-                apart.single = list(view.subjects)
-                yield from apart.outcomes()
-            else:
-                subject = view.subjects[0]
-                raised = f"the view raises {suspended.code} where Spark answers: {suspended.message[:300]}"
-                yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, suspended.code, raised)
+        if flow.explain(view.name).suspended is not None:
+            yield from self._apart(view.subjects)
             return
         got = flow.snapshot(view.name)
         numbers = self._last(view)
         for index, subject in enumerate(view.subjects):
-            detail = self._difference(got, index, subject, numbers)
-            if detail is None and subject.raising:
-                detail = self._error_difference(flow, view, subject)
-            yield Outcome(
-                subject.call,
-                subject.tier,
-                "right" if detail is None else "WRONG",
-                subject.reason,
-                detail=detail or "",
-            )
+            yield _judged(subject, self._difference(got, index, subject, numbers))
+
+    def _judge_alone(self, flow: ps.IncrementalFlow, view: _View) -> Iterator[Outcome]:
+        """The outcome of the one call of a view, after ticks of its own."""
+        (subject,) = view.subjects
+        try:
+            for tick in range(3):
+                changes = self._changes(view, tick)
+                if changes is not None:
+                    flow.tick(view.source, ps.DeltaBatch.weighted(changes))
+        except Exception as error:
+            if not subject.compiled and self.chunk.batch_error(subject, self._good(view)) is not None:
+                yield from self._again_compiled(subject)
+                return
+            code = error.code if isinstance(error, ps.PenstockError) else ""
+            raised = f"the view raises {code} where Spark answers: {error!r}"[:400]
+            yield Outcome(subject.call, subject.tier, "WRONG", subject.reason, code, raised)
+            return
+        detail = self._difference(flow.snapshot(view.name), 0, subject, self._last(view))
+        yield _judged(subject, detail or self._error_difference(flow, view, subject))
+
+    def _apart(self, subjects: Sequence[Subject]) -> Iterator[Outcome]:
+        """The outcomes of calls with a view for each."""
+        comparison = _Comparison(self.chunk, [])
+        comparison.single = list(subjects)
+        yield from comparison.outcomes()
+
+    def _again_compiled(self, subject: Subject) -> Iterator[Outcome]:
+        """Compare a call once more that raises for more rows when it is compiled."""
+        subject.compiled = True
+        self.chunk.ask_raising([subject], compiled=True)
+        yield from self._apart([subject])
 
     def _difference(self, got: pa.Table, index: int, subject: Subject, numbers: list[int]) -> str | None:
         """Where the view's column is not that of the batch query."""
@@ -372,6 +434,8 @@ class _Comparison:
             together = next(
                 (group for group in self.groups if any(one is subject for one in group)), self.single
             )
+            if subject.call.shape == "Window" and together is self.single:
+                together = [subject]
             try:
                 found = self._batch(together)
             except Exception:
@@ -386,8 +450,12 @@ class _Comparison:
 
     def _batch(self, subjects: Sequence[Subject]) -> dict[int, Expected]:
         rows, ddl, items = self.all_rows, self.chunk.table.ddl(), []
+        if (
+            subjects[0].call.shape == "Window"
+        ):  # the answer for a row depends on which others are there in the end
+            rows = rows.take(pa.array(self._last(_View("", "", subjects, alone=False)), pa.int64()))
         for index, subject in enumerate(subjects):
-            if subject.raising:
+            if subject.raising and subject.call.shape != "Window":
                 fine = [row not in subject.raising for row in range(rows.num_rows)]
                 rows = rows.append_column(f"o{index}", pa.array(fine))
                 ddl += f", o{index} boolean"
@@ -406,19 +474,30 @@ class _Comparison:
         }
 
     def _error_difference(self, flow: ps.IncrementalFlow, view: _View, subject: Subject) -> str | None:
-        row = next(iter(subject.raising))
-        want = self.chunk.error_of(subject, row)
+        """What is wrong with the errors of a view: asked for one row of each condition, or for every row."""
         names = self._good(view).schema.names
-        arguments = self.all_rows.select(names).slice(row, 1)
-        flow.feed(view.source, ps.DeltaBatch.inserts(arguments))
-        flow.step()
-        suspended = flow.explain(view.name).suspended
-        got = suspended.code if suspended else None
-        flow.drop_view(view.name)
-        # Some functions raise differently when they are compiled, as they mostly are.
-        if got == want or got == self.chunk.error_of(subject, row, compiled=True):
-            return None
-        return f"{subject.text} for {arguments.to_pylist()[0]}: view raises {got}, Spark {want} ({subject.raising[row]})"
+        asked: set[str] = set()
+        for row, condition in subject.raising.items():
+            if condition in asked and not (self.chunk.full and subject.tier == "kernel"):
+                continue
+            asked.add(condition)
+            arguments = self.all_rows.select(names).slice(row, 1)
+            try:
+                flow.tick(view.source, ps.DeltaBatch.inserts(arguments))
+                got = None
+            except Exception as error:
+                got = error.code if isinstance(error, ps.PenstockError) else repr(error)
+            want = self.chunk.code_of(subject, row)
+            # Some functions raise differently when they are compiled, as they mostly are.
+            if got != want and got != self.chunk.error_of(subject, row, compiled=True):
+                shown = arguments.to_pylist()[0]
+                return f"{subject.text} for {shown}: view raises {got}, Spark {want} ({condition})"
+        return None
+
+
+def _judged(subject: Subject, detail: str | None) -> Outcome:
+    verdict: Verdict = "right" if detail is None else "WRONG"
+    return Outcome(subject.call, subject.tier, verdict, subject.reason, detail=detail or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,3 +505,4 @@ class _View:
     name: str
     source: str
     subjects: Sequence[Subject]
+    alone: bool  # one call, in ticks of its own, which may be refused

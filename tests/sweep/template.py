@@ -55,7 +55,12 @@ def parts(statement: str) -> tuple[list[str], str]:
     for word in _ENDS:
         end = find(table.upper(), word)
         table = table if end < 0 else table[:end]
-    return [item.strip() for item in split(items)], table.strip()
+    return [_without_alias(item.strip()) for item in split(items)], table.strip()
+
+
+def _without_alias(item: str) -> str:
+    at = find(item.upper(), " AS ")
+    return item if at < 0 else item[:at]
 
 
 def split(text: str) -> list[str]:

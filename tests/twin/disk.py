@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from penstock.state.files import LocalFiles
+from penstock.state.files import LocalFiles, Parts, put_by_rename
 
 
 class PowerCut(BaseException):
@@ -81,7 +80,7 @@ class DyingDisk:
     def close(self, handle: int) -> None:
         self._files.close(handle)
 
-    def write(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    def write(self, path: Path, parts: Parts) -> None:
         self._new.setdefault(path.parent, set()).add(path)
         if self._call():
             content = b"".join(bytes(part) for part in parts)
@@ -89,6 +88,18 @@ class DyingDisk:
             path.write_bytes(content[: len(content) // 2])
             self._die()
         self._files.write(path, parts)
+
+    def put(self, path: Path, parts: Parts) -> None:
+        put_by_rename(self, path, parts)
+
+    def read(self, path: Path) -> bytes:
+        return self._files.read(path)
+
+    def local(self, path: Path) -> Path:
+        return self._files.local(path)
+
+    def location(self, path: Path) -> str:
+        return self._files.location(path)
 
     def replace(self, path: Path, target: Path) -> None:
         if self._call():

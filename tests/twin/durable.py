@@ -11,10 +11,10 @@ from typing import Any
 
 import penstock as ps
 from penstock.engine.budget import MemoryBudget
-from penstock.engine.directory import FlowDirectory
+from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared
 from penstock.plan import node as plan
-from penstock.state.files import Files
+from penstock.state.files import AppendFiles
 from twin.flows import VIEWS, Change, no_fragment
 
 Answers = dict[str, Counter[str]]
@@ -22,7 +22,7 @@ Answers = dict[str, Counter[str]]
 
 def opened(
     path: Path | None = None,
-    files: Files | None = None,
+    files: AppendFiles | None = None,
     *,
     checkpoint_every: int = 1,
     budget: MemoryBudget | None = None,
@@ -31,7 +31,7 @@ def opened(
     flow = ps.IncrementalFlow(clock=lambda: 0)
     flow._graph.budget = budget
     if path is not None:
-        flow._open(FlowDirectory(path, checkpoint_every=checkpoint_every, files=files))
+        flow._open(local_directory(path, checkpoint_every=checkpoint_every, files=files))
     return flow
 
 
@@ -72,6 +72,27 @@ def random_change(rng: random.Random) -> Change:
     return [
         (rng.randint(0, 3), rng.randint(-2, 3), rng.randint(0, 1), rng.random() < 0.3)
         for _ in range(rng.randint(0, 5))
+    ]
+
+
+def actions() -> list[Callable[[ps.IncrementalFlow], None]]:
+    """Registrations, ticks and drops: one event each."""
+    rng = random.Random(7)
+    changes = [[*random_change(rng), (1, 2, 0, False)] for _ in range(5)]
+    return [
+        lambda flow: flow.register_source(
+            "rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine"
+        ),
+        lambda flow: flow.register_source("names", "k BIGINT, name STRING", primary_key="k"),
+        lambda flow: add_view(flow, "totals"),
+        lambda flow: tick(flow, changes[0]),
+        lambda flow: add_view(flow, "top_total"),
+        lambda flow: tick(flow, changes[1]),
+        lambda flow: add_view(flow, "named"),
+        lambda flow: tick(flow, changes[2]),
+        lambda flow: flow.drop_view("top_total"),
+        lambda flow: tick(flow, changes[3]),
+        lambda flow: tick(flow, changes[4]),
     ]
 
 
@@ -131,7 +152,7 @@ class Schedule:
         self.compare()
 
     def _crash(self) -> None:
-        directory = self.durable._directory
+        directory = self.durable._runner.directory
         assert directory is not None
         # Files that come and go while they are copied are another crash than any that a disk knows.
         directory.wait()

@@ -109,33 +109,34 @@ class Judge:
 
     def differences(self, index: int) -> list[str]:
         """What differs between the two answers for one expression."""
-        theirs = self._attempt(self.spark, index, 0, self.length)
-        ours = self._attempt(self.kernel, index, 0, self.length)
+        theirs = self.attempt(self.spark, index, 0, self.length)
+        ours = self.attempt(self.kernel, index, 0, self.length)
         if not isinstance(theirs, str) and not isinstance(ours, str):
             return [
                 f"{self._row(row)}: Spark {theirs[row]!r}, kernel {ours[row]!r}"
                 for row in range(self.length)
                 if theirs[row] != ours[row]
             ][:5]
-        ours = [self._attempt(self.kernel, index, row, 1) for row in range(self.length)]
+        ours = [self.attempt(self.kernel, index, row, 1) for row in range(self.length)]
         raised = [row for row, value in enumerate(ours) if isinstance(value, str)]
         quiet = [row for row, value in enumerate(ours) if not isinstance(value, str)]
         # An error of Spark's costs a hundred times what a value does: a sample of those rows is asked for.
         asked = raised if len(raised) <= 12 else raised[:6] + raised[-6:]
-        theirs = self._attempt(lambda number, rows, _: self.spark_rows(number, rows), index, quiet, 0)
+        theirs = self.attempt(lambda number, rows, _: self.spark_rows(number, rows), index, quiet, 0)
         values: dict[int, list[Any] | str] = {}
         if isinstance(theirs, str):
             asked = list(range(self.length))
         else:
             values = {row: [value] for row, value in zip(quiet, theirs, strict=True)}
-        values |= {row: self._attempt(self.spark, index, row, 1) for row in asked}
+        values |= {row: self.attempt(self.spark, index, row, 1) for row in asked}
         return [
             f"{self._row(row)}: Spark {value!r}, kernel {ours[row]!r}"
             for row, value in sorted(values.items())
             if value != ours[row]
         ][:5]
 
-    def _attempt(self, answer: Any, index: int, start: Any, count: int) -> list[Any] | str:
+    def attempt(self, answer: Any, index: int, start: Any, count: int = 1) -> list[Any] | str:
+        """What `spark` or `kernel` answers, or the code of the error."""
         try:
             values: list[Any] = answer(index, start, count)
         except PenstockError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ from penstock.plan.expression import Column
 from penstock.plan.node import AggregateCall as Call
 from penstock.plan.node import Frame, SortKey, WindowCall
 from penstock.state.arrangement import Arrangement, Selected
+from penstock.state.data_file import ImageReader, ImageWriter
+from penstock.state.files import LocalFiles
 from penstock.state.limits import LIMITS
 from penstock.state.state import Composite, Image
 from twin.rows import types_of
@@ -272,17 +276,10 @@ def image_bits(image: Image) -> Any:
 
 
 def through_bytes(image: Image) -> Image:
-    """An image that went to a file and came back: JSON and Arrow, nothing else."""
-    values: Mapping[str, Any] = json.loads(json.dumps(image.values))
-    arrays: dict[str, Any] = {}
-    for name, array in image.arrays.items():
-        if not isinstance(array, pa.Array):
-            rows = np.asarray(array)
-            arrays[name] = np.frombuffer(rows.tobytes(), rows.dtype).reshape(rows.shape)
-        else:
-            sink = pa.BufferOutputStream()
-            batch = pa.record_batch([array], ["values"])
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            arrays[name] = pa.ipc.open_stream(sink.getvalue()).read_next_batch().column(0)
-    return Image(values, arrays, {name: through_bytes(part) for name, part in image.parts.items()})
+    """An image that went to a checkpoint's file and came back."""
+    writer = ImageWriter("data", "rig", {})
+    described = writer.describe("", image)
+    with TemporaryDirectory() as folder:
+        LocalFiles().write(Path(folder, "data"), writer.content())
+        reader = ImageReader(Path(folder), LocalFiles())
+        return reader.image(json.loads(json.dumps(described)))

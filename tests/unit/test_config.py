@@ -119,3 +119,16 @@ def test_settings_are_read_by_sessions_and_commands_alone() -> None:
         )
     }
     assert {name for name in readers if not name.startswith("cli/")} == {"engine/session.py"}
+
+
+def test_the_flow_directory(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('flow = "flows/orders"')
+    env = {"PENSTOCK_HOME": str(tmp_path / "home")}
+    settings = config.load(env, directory=tmp_path)
+    assert settings.flow == str(tmp_path / "flows" / "orders")
+    assert config.load({**env, "PENSTOCK_FLOW": "elsewhere"}, directory=tmp_path).flow == "elsewhere"
+    assert settings.with_arguments(flow=Path("here")).flow == "here"
+    assert settings.with_arguments().flow == settings.flow
+    (tmp_path / "penstock.toml").write_text("flow = 1")
+    with pytest.raises(ConfigError, match="'flow' must be the path"):
+        config.load(env, directory=tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.registry import Registry
 from penstock.sinks import SINKS
+from penstock.sinks.view_sink import VIEW_SINKS
 from penstock.sources import SOURCES
 
 ROOT = Path(__file__).parents[2]
@@ -25,14 +26,16 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["sinks.md", "sources.md"])
+@pytest.mark.parametrize("name", ["sinks.md", "sources.md", "view-sinks.md"])
 def test_the_tables_are_current(tool: ModuleType, name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert page == tool.page(name), "run tools/write_options.py"
     assert "| option | type | default | meaning |" in page
 
 
-@pytest.mark.parametrize(("name", "registry"), [("sinks.md", SINKS), ("sources.md", SOURCES)])
+@pytest.mark.parametrize(
+    ("name", "registry"), [("sinks.md", SINKS), ("sources.md", SOURCES), ("view-sinks.md", VIEW_SINKS)]
+)
 def test_every_connector_with_options_has_a_table(tool: ModuleType, name: str, registry: Registry) -> None:
     models = {connector: tool.options_of(registry, connector) for connector in registry.builtin}
     tabled = {models[connector] for connector in tool.names(name)}

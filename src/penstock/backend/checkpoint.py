@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from penstock.backend.address import hidden
@@ -43,6 +43,17 @@ def local_path(location: str) -> Path | None:
     if location.startswith("file:"):
         return Path(unquote(urlsplit(location).path))
     return None if "://" in location else Path(location).expanduser().absolute()
+
+
+def durability_of(checkpoint: str | None) -> Literal["memory", "local", "shared"]:
+    """What of a query lasts, by where its checkpoint is: with its process, with the disk of its machine, or longer.
+
+    >>> durability_of(None), durability_of("ckpt/"), durability_of("s3://bucket/ckpt")
+    ('memory', 'local', 'shared')
+    """
+    if checkpoint is None:
+        return "memory"
+    return "shared" if local_path(checkpoint) is None else "local"
 
 
 def _remove_remote(location: str) -> bool:

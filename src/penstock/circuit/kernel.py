@@ -57,6 +57,14 @@ class ViewFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """The rows of sources and static tables behind rows of a view, and how many rows of which relations were read to find them."""
+
+    rows: Mapping[str, Delta]
+    scanned: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """What one step did: the change of every source and view that changed, and the time spent for each of them.
 
@@ -135,10 +143,27 @@ class Kernel(Protocol):
     def version(self, name: str) -> Callable[[], Delta]:
         """A function that gives what `rows` gives now, with hidden columns, whenever it is called: ticks may go on meanwhile."""
 
+    def stored(self, name: str) -> Callable[[], Delta]:
+        """A function that gives what `put` needs of a relation, as it is now: the columns that a source keeps, and with `retain="used"` the two
+        halves of the hash that tells its rows apart; all columns of a view. Ticks may go on meanwhile.
+        """
+
+    def put(self, name: str, rows: Delta) -> None:
+        """Let a source without rows, or a suspended view, have these rows, as `stored` gave them. Views that are registered later are filled from them."""
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         """The committed rows of a relation whose columns equal any of these rows of values, through an index.
 
         A relation has the indexes of the column sets that were used last; others are forgotten.
+        """
+
+    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
+        """The same, with the hidden columns of a view, and how many rows were read for it without an index. None is made."""
+
+    def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:
+        """The rows of sources and static tables behind rows of a view, hidden columns included; `tick` is the last one.
+
+        Each has its weight in the source. StateError when nobody knows them, because of an operator of the view.
         """
 
     def memory(self) -> int:

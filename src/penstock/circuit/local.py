@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.circuit.circuit import Owner
 from penstock.circuit.compile import Fragment
-from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped
+from penstock.circuit.contents import PlanContents
+from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped, Traced
+from penstock.circuit.provenance import Tracer
 from penstock.circuit.recompute import rows_after, step_recomputing, step_views
 from penstock.circuit.relations import Relations, ViewVertex, scan
+from penstock.circuit.restriction import restriction
 from penstock.circuit.retention import SourceVertex, widened
 from penstock.circuit.state_key import StateKey
 from penstock.circuit.suspend import Resumed, remove_new, replace_views, resume, step_without_failed
@@ -228,6 +232,15 @@ class LocalKernel(Kernel):
             return self._views[name].output.version()
         return self._sources[name].operator.contents().version()
 
+    def stored(self, name: str) -> Callable[[], Delta]:
+        return self.version(name) if name in self._views else self._sources[name].operator.stored()
+
+    def put(self, name: str, rows: Delta) -> None:
+        vertex_id = self._relations.vertex_id(name)
+        operator = self._views[name].output if name in self._views else self._sources[name].operator
+        operator.put(rows)
+        self._circuit.vertices[vertex_id].gave = True
+
     def lookup(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> Delta:
         index = self._index(name, columns)
         by_column = dict(zip(columns, values, strict=True))
@@ -244,6 +257,15 @@ class LocalKernel(Kernel):
         if entry.source.retain == "all" and own.keys is not None and tuple(sorted(own.keys)) == keys:
             return own
         return indexes.find(scan(name, entry.source.fields), entry.vertex_id, keys, entry)
+
+    def matching(self, name: str, columns: Sequence[int], values: Sequence[pa.Array]) -> tuple[Delta, int]:
+        wanted = restriction(columns, Delta(tuple(values), np.ones(len(values[0]), np.int64)))
+        # The rows of a relation are there, whatever time it is.
+        contents = PlanContents(self._relations, Tick(0, 0))
+        return contents.relation(name, wanted), contents.scanned.get(name, 0)
+
+    def trace(self, view: str, rows: Delta, tick: Tick) -> Traced:
+        return Tracer(PlanContents(self._relations, tick)).trace(view, rows)
 
     def memory(self) -> int:
         return self._circuit.memory()

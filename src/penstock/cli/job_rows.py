@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend import Job, JobState, Lease
 from penstock.backend.address import hidden_values
+from penstock.backend.checkpoint import durability_of
 from penstock.cli.output import Format, write_rows
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ LIST = [
     "name",
     "kind",
     "state",
+    "durability",
     "owner",
     "since",
     "last_batch",
@@ -45,6 +47,7 @@ def as_row(job: Job) -> dict[str, Any]:
         "name": job.name,
         "kind": job.kind,
         "state": job.state.value,
+        "durability": _durability(job),
         "owner": None if job.lease is None else f"{job.lease.owner.host}:{job.lease.owner.pid}",
         "since": job.ended_at or job.started_at,
         "last_batch": progress.get("batch_id"),
@@ -72,6 +75,7 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "request": job.request,
         "requested_at": job.requested_at,
         "checkpoint": job.checkpoint,
+        "durability": _durability(job),
         "log": job.log,
         "command": None if start is None else list(start.argv),
         "directory": None if start is None else start.directory,
@@ -86,6 +90,11 @@ def as_record(job: Job, backend: Backend) -> dict[str, Any]:
         "definition": job.definition,
         "state_database": backend.location,
     }
+
+
+def _durability(job: Job) -> str:
+    """What of a job lasts: what it says itself, or what follows from the place of its checkpoint."""
+    return job.definition.get("durability") or durability_of(job.checkpoint)
 
 
 def message_of(job: Job) -> str | None:

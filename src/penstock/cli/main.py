@@ -37,6 +37,7 @@ class Command:
 COMMANDS = {
     "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
     "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
+    "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
     "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
     "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
     "connectors": Command("penstock.cli.commands.connectors:app", "List and install connector jars."),
@@ -189,6 +190,8 @@ def _boot_early(words: list[str]) -> None:
 
 def _invoke(name: str, words: list[str]) -> int:
     app = load(name)
+    arrange = getattr(import_module(COMMANDS[name].target.partition(":")[0]), "arrange", None)
+    words = words if arrange is None else arrange(words)
     import typer
 
     if app.registered_groups and not words:

@@ -27,6 +27,15 @@ Connectors = Annotated[
         "--connector", metavar="NAME", help="A connector to load, such as iceberg; may be repeated."
     ),
 ]
+Flow = Annotated[
+    str | None,
+    typer.Option(
+        "--flow",
+        metavar="DIR",
+        help="The flow directory: sources and incremental views are there in the next run.",
+        show_default="PENSTOCK_FLOW, or none",
+    ),
+]
 State = Annotated[
     str | None,
     typer.Option(

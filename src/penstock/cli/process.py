@@ -23,12 +23,12 @@ STOP_SECONDS = 1.5
 
 @contextmanager
 def embedded(
-    *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
+    *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...], flow: str | None = None
 ) -> Iterator[Session]:
     """A session for the body; Ctrl-C and SIGTERM end the process at once, whatever Spark is doing."""
     from penstock.engine.session import Session
 
-    session = Session.embedded(conf=conf, master=master, connectors=connectors)
+    session = Session.embedded(conf=conf, master=master, connectors=connectors, flow=flow)
     end_on_signals(session)
     try:
         yield session

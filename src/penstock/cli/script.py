@@ -14,6 +14,8 @@ from penstock.cli.progress import progress
 from penstock.errors import PenstockError
 from penstock.spark import arrow
 from penstock.spark.errors import analyzed, translate
+from penstock.sql.excerpt import moved
+from penstock.sql.lexer import Statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +49,7 @@ class Printing:
 
 def run_statement(session: Session, statement: str, printing: Printing) -> bool:
     """Run one statement and print its rows; False says that it returns none, as it does on a terminal's stderr."""
-    started = time.monotonic()
+    started, step = time.monotonic(), session.last_step
     limit = printing.rows()
     with progress(session.spark):
         result = _result(session, statement, limit, printing.timeout)
@@ -56,12 +58,23 @@ def run_statement(session: Session, statement: str, printing: Printing) -> bool:
             # The first rows are fetched while progress is still shown; the table is written after it is gone.
             first = next(batches, None)
     if result is None:
-        _say(f"ok in {time.monotonic() - started:.2f} s", printing)
+        ticked = "" if session.last_step is step else str(session.last_step).partition("\n")[0] + "; "
+        _say(f"{ticked}ok in {time.monotonic() - started:.2f} s", printing)
         return False
     written = write_batches(schema, _chain(first, batches), output=printing.output, limit=limit)
     sys.stdout.flush()
     _say(summary(written, time.monotonic() - started), printing)
     return True
+
+
+@contextlib.contextmanager
+def placed_in(script: str, statement: Statement) -> Iterator[None]:
+    """Places of errors are those in the whole script."""
+    try:
+        yield
+    except PenstockError as error:
+        error.where = moved(error.where, statement.text, script, lambda offset: statement.offset + offset)
+        raise
 
 
 def summary(written: Written, seconds: float) -> str:

@@ -51,7 +51,7 @@ def normaliser(kind: str) -> Normalise | None:
 
 def _lowered(column: pa.Array) -> pa.Array:
     if pc.all(pc.string_is_ascii(column)).as_py() in (True, None):
-        return pc.ascii_lower(column)
+        return pc.utf8_lower(column)  # ascii_lower misreads an array whose first text does not begin at 0
     texts = [None if text is None else "".join(map(_small, text)) for text in column.to_pylist()]
     return pa.array(texts, column.type)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.arrays import Bools, Positions
-from penstock.data.column_view import ColumnView, gather, view, views
+from penstock.data.column_view import ColumnView, gather, vectors_at, view, views
 from penstock.data.hashing import Hashes, elements, expand, hash_rows, tells_apart
 from penstock.data.sorting import order_words
 
@@ -111,6 +111,9 @@ def _equal(
     if va.values is not None and vb.values is not None:
         equal = _equal_values(va.values.take(at), vb.values.take(bt), as_rows)
     elif pa.types.is_nested(a.type):
+        vectors = _equal_vectors(a, at, b, bt, as_rows)
+        if vectors is not None:
+            return vectors
         return _equal_nested(a.take(pa.array(at)), b.take(pa.array(bt)), as_rows)
     elif pa.types.is_null(a.type) or pa.types.is_null(b.type):
         equal = np.ones(len(at), np.bool_)
@@ -142,6 +145,21 @@ def _equal_values(left: npt.NDArray[Any], right: npt.NDArray[Any], as_rows: bool
         if as_rows:
             equal &= np.signbit(left) == np.signbit(right)
         equal |= (left != left) & (right != right)
+    return equal
+
+
+def _equal_vectors(
+    left: pa.Array, at: Positions, right: pa.Array, bt: Positions, as_rows: bool
+) -> Bools | None:
+    """Compare lists that are the rows of matrices; None when they are not."""
+    if left.type != right.type or (one := vectors_at(left, at)) is None:
+        return None
+    other = vectors_at(right, bt)
+    if other is None:
+        return None
+    if one.shape != other.shape:
+        return np.zeros(len(at), np.bool_)
+    equal: Bools = np.logical_and.reduce(_equal_values(one, other, as_rows), axis=1)
     return equal
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -59,9 +58,9 @@ class MemoryBudget:
             scratch.resident -= piece.size
 
 
-def memory_budget(memory: int | str | None, directory: str | os.PathLike[str] | None) -> MemoryBudget | None:
-    """The budget that `memory=` asks for, with scratch files in the flow directory, or where temporary files are."""
+def memory_budget(memory: int | str | None, directory: Path | None) -> MemoryBudget | None:
+    """The budget that `memory=` asks for, with scratch files in the flow directory of this machine, or where temporary files are."""
     if memory is None:
         return None
-    folder = Path(tempfile.gettempdir()) if directory is None else Path(directory) / FOLDER
+    folder = Path(tempfile.gettempdir()) if directory is None else directory / FOLDER
     return MemoryBudget(byte_size(memory, what="memory"), folder)

@@ -13,7 +13,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.engine import definition
 from penstock.engine.graph import Graph
 from penstock.errors import StateError
-from penstock.state.checkpoint import CheckpointFolder, Manifest, Staged
+from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, Staged
 from penstock.state.files import Files
 from penstock.state.state import Image
 
@@ -33,30 +33,55 @@ class Saved:
 class FlowCheckpoints:
     """The checkpoints of one flow in one folder."""
 
-    def __init__(self, folder: Path, files: Files | None = None) -> None:
-        self._folder = CheckpointFolder(folder, files)
+    def __init__(
+        self, folder: Path, files: Files | None = None, *, catalog: Catalog | None = None, writer: str = ""
+    ) -> None:
+        self._folder = CheckpointFolder(folder, files, catalog=catalog, writer=writer)
+
+    @property
+    def location(self) -> str:
+        """Their folder as users write it."""
+        return self._folder.location
 
     def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
         flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}
         return self._folder.stage(flow, _named(graph.kernel.save()))
 
-    def write(self, staged: Staged, *, keep: int) -> int:
-        """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay."""
+    def write(self, staged: Staged, *, keep: int | None = None) -> int:
+        """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay, or all."""
         return self._folder.write(staged, keep=keep).number
+
+    def prune(self, keep: int) -> None:
+        """Take away all but the newest `keep`."""
+        self._folder.prune(keep)
+
+    def names(self) -> list[str]:
+        """The checkpoints that are there, the newest last."""
+        return self._folder.names()
+
+    def read(self, name: str) -> Saved:
+        """A checkpoint; StateError when it is damaged."""
+        manifest = self._folder.read(name)
+        images = {_key(key): image for key, image in self._folder.images(manifest).items()}
+        return Saved(manifest, images)
 
     def newest(self) -> Saved | None:
         """The newest checkpoint, None when there is none; StateError when it is damaged."""
-        numbers = self._folder.numbers()
-        if not numbers:
-            return None
-        manifest = self._folder.read(numbers[-1])
-        images = {_key(name): image for name, image in self._folder.images(manifest).items()}
-        return Saved(manifest, images)
+        names = self.names()
+        return self.read(names[-1]) if names else None
+
+    def exist(self) -> bool:
+        """Whether there are any."""
+        return bool(self.names())
+
+    def flow(self, name: str) -> Mapping[str, Any]:
+        """What a checkpoint says of the flow."""
+        return self._folder.read(name).flow
 
     def oldest(self) -> Mapping[str, Any]:
         """What the oldest checkpoint that is there says of the flow."""
-        return self._folder.read(self._folder.numbers()[0]).flow
+        return self.flow(self.names()[0])
 
     def require(self) -> Saved:
         """The newest checkpoint; StateError when there is none."""
@@ -65,8 +90,8 @@ class FlowCheckpoints:
             raise StateError(
                 "there is no checkpoint here",
                 code="STATE_NO_CHECKPOINT",
-                hint="give the folder that flow.checkpoint(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
-                where=str(self._folder.folder),
+                hint="give the folder that flow.checkpoint(...) or flow.checkpoint_full(...) was given; a flow directory is opened by IncrementalFlow(path=...)",
+                where=self._folder.location,
             )
         return saved
 

@@ -1,6 +1,6 @@
 """A flow directory: the log of what happens to a flow, and checkpoints that bound how much of it is replayed.
 
-    lock             locked by the process that has the flow open
+    lock             locked by the process that has the flow open; a shared directory has a lease in the state backend instead
     log/             every event, synced before the call that caused it returns
     checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
     scratch/         files without names, for state that has no room in memory; what is left here is taken away
@@ -14,17 +14,21 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.engine.budget import FOLDER
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
+from penstock.engine.pin import Pins
+from penstock.engine.shared import SharedOwner
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
-from penstock.state.files import Files, LocalFiles
-from penstock.state.log import RecordLog
+from penstock.state.files import AppendFiles, Files, LocalFiles, ReadOnlyFiles
+from penstock.state.log import Log, RecordLog, RecordReader
+from penstock.state.object_log import ObjectLog
 from penstock.state.scratch import remove_leftovers
 
 LOG = logging.getLogger("penstock.flow")
@@ -33,27 +37,29 @@ KEEP = 2
 
 
 class FlowDirectory:
-    """One flow on a local disk, opened by one process."""
+    """One flow on storage, opened by one process."""
 
     def __init__(
         self,
-        path: Path,
+        location: str,
         *,
+        log: Log,
+        checkpoints: FlowCheckpoints,
+        release: Callable[[], None],
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        files: Files | None = None,
+        read_only: bool = False,
     ) -> None:
-        """Lock a directory, which is made when it is not there. Without `sync_ms` every event is synced at once."""
-        self.path = path
-        self._files = files or LocalFiles()
-        self._files.make_folder(path)
-        self._lock = _lock(path)
-        remove_leftovers(path / FOLDER)
-        self.checkpoints = FlowCheckpoints(path / "checkpoints", self._files)
-        self._log = RecordLog(path / "log", files=self._files)
+        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only` takes no events."""
+        self.location = location
+        self.checkpoints = checkpoints
+        self._log = log
+        self._release = release
+        self._read_only = read_only
         self._checkpoint_every = checkpoint_every
         self._writing: threading.Thread | None = None
         self._closed = False
+        self._pins = Pins()
         self._sync = None if sync_ms is None else _PeriodicSync(self._log, sync_ms)
         self.error: BaseException | None = None
         """Why the last checkpoint could not be written."""
@@ -65,6 +71,19 @@ class FlowDirectory:
         for record in self._log.records(first):
             yield decode(record.header, record.batches)
 
+    # Reading what was before
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Let no checkpoint and no event be dropped while the body reads them; StateError when the flow is closed."""
+        with self._pins.pin():
+            self._refuse_closed()
+            yield
+
+    def reader(self, first: int) -> RecordReader:
+        """Read the records of events again, from a number on, while others are appended."""
+        return self._log.reader(first)
+
     # Writing
 
     @property
@@ -74,15 +93,20 @@ class FlowDirectory:
 
     def append(self, event: Event) -> None:
         """Write an event; it lasts when this returns, or `sync_ms` later. When it raises, the event has not happened."""
-        if self._closed:
+        self._refuse_closed()
+        if self._read_only:
             raise StateError(
-                "the flow is closed",
-                code="FLOW_CLOSED",
-                hint="open its directory again",
-                where=str(self.path),
+                "the flow is open for reading only",
+                code="FLOW_READ_ONLY",
+                hint="open it with IncrementalFlow(path=...) to change it",
+                where=self.location,
             )
         header, batches = encode(event)
         self._log.append(header, batches, sync=self._sync is None)
+
+    def sync(self) -> None:
+        """Return when every event that was appended is on the disk; called from any thread."""
+        self._log.sync()
 
     def is_due(self) -> bool:
         """Whether the log has grown so much that a checkpoint should be taken."""
@@ -105,21 +129,34 @@ class FlowDirectory:
     def _write(self, staged: Staged) -> None:
         self.error = None
         try:
-            self.checkpoints.write(staged, keep=KEEP)
-            self._log.drop_before(self.checkpoints.oldest()["log"])
+            self.checkpoints.write(staged)
+            # What somebody reads is dropped behind a later checkpoint.
+            with self._pins.unpinned(wait=False) as droppable:
+                if droppable:
+                    self.checkpoints.prune(KEEP)
+                    self._log.drop_before(self.checkpoints.oldest()["log"])
         except BaseException as error:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
         self.error = error
-        LOG.warning("the checkpoint of the flow in %s could not be written", self.path, exc_info=True)
+        LOG.warning("the checkpoint of the flow in %s could not be written", self.location, exc_info=True)
 
     def replace(self, graph: Graph, name: str | None) -> None:
         """Let the directory hold another flow; on an error it holds the one of before."""
         self.wait()
-        first = self._log.rotate()
-        self.checkpoints.write(self.checkpoints.stage(graph, name, log=first), keep=1)
-        self._log.drop_before(first)
+        with self._pins.unpinned():
+            first = self._log.rotate()
+            self.checkpoints.write(self.checkpoints.stage(graph, name, log=first, begins=True), keep=1)
+            self._log.drop_before(first)
+
+    def metrics(self) -> dict[str, float]:
+        """The growth of the log, and whether the last checkpoint could not be written, by their Prometheus names."""
+        return {
+            "penstock_flow_log_bytes": self._log.size(),
+            "penstock_flow_events_total": self.position - 1,
+            "penstock_flow_checkpoint_failed": int(self.error is not None),
+        }
 
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
@@ -132,19 +169,101 @@ class FlowDirectory:
         if self._closed:
             return
         self.wait()
-        self._closed = True
+        with self._pins.unpinned():
+            self._closed = True
         if self._sync is not None:
             self._sync.close()
         try:
             self._log.close()
         finally:
-            os.close(self._lock)
+            self._release()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StateError(
+                "the flow is closed",
+                code="FLOW_CLOSED",
+                hint="open its directory again",
+                where=self.location,
+            )
+
+
+def local_directory(
+    path: Path,
+    *,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    files: AppendFiles | None = None,
+) -> FlowDirectory:
+    """Open a directory of this machine, which is made when it is not there; FLOW_OPEN when another process has it."""
+    disk = files or LocalFiles()
+    disk.make_folder(path)
+    lock = _lock(path)
+    try:
+        remove_leftovers(path / FOLDER)
+        return FlowDirectory(
+            str(path),
+            log=RecordLog(path / "log", files=disk),
+            checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+            release=lambda: os.close(lock),
+            sync_ms=sync_ms,
+            checkpoint_every=checkpoint_every,
+        )
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def shared_directory(
+    path: Path,
+    *,
+    files: Files,
+    owner: SharedOwner,
+    sync_ms: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+) -> FlowDirectory:
+    """Open a directory on storage that several machines reach; `owner` says what of it counts, and is released with it."""
+    directory = FlowDirectory(
+        files.location(path),
+        log=ObjectLog(path / "log", files=files, index=owner),
+        checkpoints=FlowCheckpoints(path / "checkpoints", files, catalog=owner, writer=owner.writer),
+        release=owner.release,
+        sync_ms=sync_ms,
+        checkpoint_every=checkpoint_every,
+    )
+    owner.on_stop = directory.close
+    return directory
+
+
+def read_only_directory(path: Path) -> FlowDirectory:
+    """Open a directory of this machine to look at it; another process may have it open."""
+    disk = ReadOnlyFiles()
+    return FlowDirectory(
+        str(path),
+        log=RecordLog(path / "log", files=disk),
+        checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+        release=lambda: None,
+        read_only=True,
+    )
+
+
+def contents(path: Path) -> list[str]:
+    """The files of a directory that tell which checkpoints and which parts of the log it has; StateError when it is none."""
+    names = [f"{part}/{name}" for part in ("log", "checkpoints") for name in LocalFiles().names(path / part)]
+    if not names:
+        raise StateError(
+            "there is no flow here",
+            code="STATE_NO_FLOW",
+            hint='a flow directory is made by IncrementalFlow(path="..."), or by penstock sql --flow DIR',
+            where=str(path),
+        )
+    return names
 
 
 class _PeriodicSync:
     """Syncs a log every so many milliseconds."""
 
-    def __init__(self, log: RecordLog, milliseconds: int) -> None:
+    def __init__(self, log: Log, milliseconds: int) -> None:
         self._log = log
         self._seconds = milliseconds / 1000
         self._ended = threading.Event()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.data.delta import Delta
 from penstock.engine import definition
 from penstock.engine.graph import Fed, OnError
+from penstock.engine.sink_spec import SinkSpec
 from penstock.engine.source import SourceSpec
 from penstock.plan import codec
 from penstock.plan import node as plan
@@ -81,8 +82,31 @@ class RecomputeEvent:
     """Views are recomputed and diffed from now on."""
 
 
+@dataclass(frozen=True, slots=True)
+class SinkEvent:
+    """A sink began to follow a view."""
+
+    spec: SinkSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DropSinkEvent:
+    """A sink was dropped."""
+
+    name: str
+
+
 Event = (
-    TickEvent | SourceEvent | ViewEvent | DropEvent | ResumeEvent | RejectEvent | ClearEvent | RecomputeEvent
+    TickEvent
+    | SourceEvent
+    | ViewEvent
+    | DropEvent
+    | ResumeEvent
+    | RejectEvent
+    | ClearEvent
+    | RecomputeEvent
+    | SinkEvent
+    | DropSinkEvent
 )
 
 
@@ -114,6 +138,10 @@ def encode(event: Event) -> tuple[Header, Batches]:
             return {"event": "clear", "source": event.source}, ()
         case RecomputeEvent():
             return {"event": "recompute"}, ()
+        case SinkEvent():
+            return {"event": "sink", "spec": event.spec.to_dict()}, ()
+        case DropSinkEvent():
+            return {"event": "drop_sink", "name": event.name}, ()
 
 
 def decode(header: Header, batches: Batches) -> Event:
@@ -138,6 +166,10 @@ def decode(header: Header, batches: Batches) -> Event:
             return ClearEvent(header["source"])
         case "recompute":
             return RecomputeEvent()
+        case "sink":
+            return SinkEvent(SinkSpec.from_dict(header["spec"]))
+        case "drop_sink":
+            return DropSinkEvent(header["name"])
         case other:
             raise ValueError(f"the event {other!r} is not known")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,37 +13,47 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
-from penstock.engine import definition, feed, feeder, read, registration, replay
+from penstock.engine import definition, feed, feeder, full_checkpoint, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.budget import memory_budget
 from penstock.engine.changelog import Changelog
-from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
-from penstock.engine.durability import Durability, Sync, check_durability, sync_ms
-from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, RejectEvent, SourceEvent, ViewEvent
+from penstock.engine.durability import (
+    Durability,
+    Profile,
+    Sync,
+    check_durability,
+    open_directory,
+    own_folder,
+)
+from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
+from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
-from penstock.engine.isolation import step_isolated
+from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
 from penstock.engine.retention import require_no_open_source, require_rows
-from penstock.engine.session import Session
+from penstock.engine.runner import Runner
+from penstock.engine.session import Session, settings_of
 from penstock.engine.source import SourceInfo, declare
-from penstock.engine.stepper import Stepper
+from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
-from penstock.engine.tick import Journal, NoJournal, Ticked, maintain, run_tick
+from penstock.engine.tick import maintain
+from penstock.engine.time_travel import Past, read_at
+from penstock.engine.vector import VectorViewSpec, vector_view
 from penstock.engine.watch import Watch
-from penstock.errors import ConfigError, PenstockError, StateError, suggest
-from penstock.functions import aggregates
-from penstock.plan.explain import Explanation, explain
+from penstock.engine.why import Provenance, why
+from penstock.errors import ConfigError, suggest
+from penstock.plan.explain import Explanation
+from penstock.plan.node import View
 from penstock.spark import catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LOG = logging.getLogger("penstock.flow")
 
 
 class IncrementalFlow:
@@ -69,44 +78,75 @@ class IncrementalFlow:
         durability: Durability | None = None,
         sync: Sync = "tick",
         checkpoint_every: int = CHECKPOINT_EVERY,
+        shared_disk: bool = False,
         memory: int | str | None = None,
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
         `durability="memory"`, the default without a path, lasts as long as the process; `"local"`, the default with one, as long as the
-        disk of this machine. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
+        disk of this machine; `"shared"`, the default with an object store, as long as that store and the state backend, which
+        says who owns the flow. `shared_disk` says that a path is a disk of all nodes. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
-        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in the directory or where temporary
-        files are.
+        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in a directory of this machine or where
+        temporary files are.
         """
-        self.name = name
         self._session = session
         self._own_session = session is None
-        self._clock = clock or (lambda: time.time_ns() // 1000)
         self.durability = check_durability(durability, path)
-        self._directory: FlowDirectory | None = None
-        self._journal: Journal = NoJournal()
-        self._graph = Graph(budget=memory_budget(memory, path))
-        self._pending: list[Fed] = []
-        self._changelogs: dict[str, Changelog] = {}
-        self._stepper: Stepper | None = None
+        profile = Profile(self.durability, path, sync, checkpoint_every, shared_disk)
+        self._runner = Runner(
+            name, clock or (lambda: time.time_ns() // 1000), memory_budget(memory, own_folder(profile))
+        )
+        self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
-        self._lock = RLock()
+        self._lock = self._runner.lock
         self._session_lock = Lock()
         self._checkpointing = RLock()  # taken before the other two
-        self._checkpoints: dict[Path, FlowCheckpoints] = {}  # those that users have asked for, by folder
+        self._storage = FlowStorage(self._settings)
+        self._followers = Followers(
+            FlowAccess(
+                lock=self._lock,
+                graph=lambda: self._graph,
+                journal=lambda: self._runner.journal,
+                name=lambda: self.name,
+                settings=self._settings,
+            )
+        )
         if path is not None:
-            self._open(FlowDirectory(Path(path), sync_ms=sync_ms(sync), checkpoint_every=checkpoint_every))
+            self._open(open_directory(profile, name, self._settings()))
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            self._graph, name = replay.opened(directory, lambda: self.session, self._graph.budget)
+            graph, name = replay.opened(directory, lambda: self.session, self._graph.budget)
         except BaseException:
             directory.close()
             raise
-        self.name = self.name or name
-        self._directory = self._journal = directory
+        self._runner.open(graph, self.name or name, directory)
+        self._past = Past(directory, lambda: self.session)
+        self._followers.start_all()
+
+    @property
+    def name(self) -> str | None:
+        """The flow's name."""
+        return self._runner.name
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        session: Session | None = None,
+        *,
+        memory: int | str | None = None,
+    ) -> Self:
+        """Return the flow of a flow directory as it is now, to look at it: another process may have it open. It takes no ticks.
+
+        State beyond `memory` bytes lies where temporary files are.
+        """
+        flow = cls(session, memory=memory)
+        directory, graph, name = replay.reading(Path(path), lambda: flow.session, flow._graph.budget)
+        flow._runner.open(graph, name, directory)
+        return flow
 
     # Saving
 
@@ -140,33 +180,41 @@ class IncrementalFlow:
         return flow
 
     def checkpoint(self, path: str | os.PathLike[str], *, keep: int = 3) -> int:
-        """Write the flow to a folder, and return the number of the checkpoint; ticks of other threads go on meanwhile.
+        """Write the flow to a folder, or to a prefix of an object store, and return the number of the checkpoint; ticks of other threads go on meanwhile.
 
         What the last checkpoint of this flow has there, and what has not changed since, is not written again. The newest `keep` checkpoints
         of the folder stay.
         """
         with self._checkpointing:
-            checkpoints = self._checkpoints_in(path)
+            checkpoints = self._storage.checkpoints(path)
             with self._lock:
                 staged = checkpoints.stage(self._graph, self.name)
-            return checkpoints.write(staged, keep=keep)
+            return self._storage.write(checkpoints, staged, keep=keep)
+
+    def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.
+
+        It has the rows of sources; `restore` and `load` fill the views from them. So a source with `retain="open"` is refused. Ticks of other
+        threads go on meanwhile.
+        """
+        with self._checkpointing:
+            with self._lock:
+                staged = full_checkpoint.stage(self._graph, self.name)
+            self._storage.write_full(path, staged)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Be the flow of the newest checkpoint in a folder, instead of what is here.
+        """Be the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, instead of what is here.
 
         Rows that wait for a step are forgotten and watches are closed. On an error nothing has changed.
         """
         with self._checkpointing, self._registering, self._lock:
-            self._refuse_ended()
+            self._runner.refuse_ended()
+            refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            checkpoints, budget = self._checkpoints_in(path), self._graph.budget
-            graph, name = replay.restored(checkpoints, lambda: self.session, budget)
-            if self._directory is not None:
-                self._directory.replace(graph, name)
-            self._graph, self.name, self._pending = graph, name, []
-            changelogs, self._changelogs = self._changelogs, {}
-        for changelog in changelogs.values():
+            graph, name = self._storage.restored(path, lambda: self.session, self._graph.budget)
+            changelogs = self._runner.replace(graph, name)
+        for changelog in changelogs:
             changelog.close()
 
     @classmethod
@@ -178,7 +226,7 @@ class IncrementalFlow:
         clock: Callable[[], int] | None = None,
         memory: int | str | None = None,
     ) -> Self:
-        """Return the flow of the newest checkpoint in a folder; views that the kernel computes start no JVM."""
+        """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store; views that the kernel computes start no JVM."""
         flow = cls(session, clock=clock, memory=memory)
         flow.restore(path)
         return flow
@@ -219,7 +267,7 @@ class IncrementalFlow:
             )
             registration.add_source(self._graph, spec)
             try:
-                self._journal.append(SourceEvent(spec))
+                self._runner.journal.append(SourceEvent(spec))
             except BaseException:
                 registration.drop_source(self._graph, name)
                 raise
@@ -293,6 +341,32 @@ class IncrementalFlow:
             self._install(prepared, on_error)
             return self.explain(name)
 
+    def register_vector_view(
+        self, name: str, spec: VectorViewSpec, *, on_error: OnError = "reject"
+    ) -> Explanation:
+        """Declare a view of the k rows whose vectors are nearest to a query vector; only a filter needs Spark, once.
+
+        `on_error` is that of `register_view`.
+
+        >>> flow.register_vector_view("similar", VectorViewSpec(
+        ...     source="docs", id="doc_id", embedding="vec", query=[0.1, 0.9], k=10))          # doctest: +SKIP
+        """
+        one_of("on_error", on_error, ON_ERROR)
+        with self._registering:
+            with self._lock:
+                self._graph.refuse_taken(name)
+                relation = self._graph.find_relation(spec.source)
+                names = registration.relations(self._graph)
+
+            def filtered(columns: Sequence[int], condition: str) -> View:
+                return registration.plan_filter(self.session, name, names[relation.name], columns, condition)
+
+            view = vector_view(name, spec, relation, filtered=filtered)
+            prepared = registration.saved_view(lambda: self.session, view, names, ())
+            with self._lock:
+                self._install(prepared, on_error)
+                return self.explain(name)
+
     def resume_view(self, name: str) -> StepSummary:
         """Let a suspended view go on, with the views that were suspended because of it: they are filled from what is there.
 
@@ -301,19 +375,19 @@ class IncrementalFlow:
         does, the summary says so. StateError when the view is not suspended, or reads one that is.
         """
         with self._lock:
-            self._refuse_ended()
-            return self._publish_tick(
-                partial(run_resume, self._graph, self._graph.find_view(name).name, self._journal)
-            )
+            self._runner.refuse_ended()
+            view = self._graph.find_view(name).name
+            return self._runner.publish_tick(partial(run_resume, self._graph, view, self._runner.journal))
 
     def drop_view(self, name: str) -> None:
         """Take a view out, with the state that only it needs; its watches are closed. Refused while other views read it."""
         with self._registering, self._lock:
             name = self._graph.find_view(name).name
             self._graph.refuse_read("view", name)
-            self._journal.append(DropEvent(name, is_view=True))
+            refuse_followed(self._graph, name)
+            self._runner.journal.append(DropEvent(name, is_view=True))
             registration.drop_view(self._graph, name)
-            changelog = self._changelogs.pop(name, None)
+            changelog = self._runner.changelogs.pop(name, None)
         if changelog is not None:
             changelog.close()
 
@@ -322,9 +396,40 @@ class IncrementalFlow:
         with self._registering, self._lock:
             name = self._graph.find_source(name).name
             registration.refuse_used(self._graph, name)
-            self._journal.append(DropEvent(name, is_view=False))
+            self._runner.journal.append(DropEvent(name, is_view=False))
             registration.drop_source(self._graph, name)
-            self._pending = [batch for batch in self._pending if batch.source != name]
+            self._runner.pending = [batch for batch in self._runner.pending if batch.source != name]
+
+    def sink(
+        self,
+        view: str,
+        kind: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        name: str | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> None:
+        """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
+
+        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
+        A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
+        what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
+
+        >>> flow.sink("totals", "postgres", url="postgresql://me:secret@db/shop", table="totals", key=["customer"])  # doctest: +SKIP
+        """
+        with self._registering:
+            self._followers.register(view, kind, key=key, name=name, overwrite=overwrite, options=options)
+
+    def drop_sink(self, name: str) -> None:
+        """Let a sink follow its view no more; the rows that it has stored stay."""
+        with self._registering:
+            self._followers.drop(name)
+
+    def flush_sinks(self, timeout: float | None = None) -> bool:
+        """Wait until all sinks have the ticks of now; False when `timeout` seconds pass. Raises what has ended a sink."""
+        return self._followers.flush(timeout)
 
     def table(self, name: str) -> DataFrame:
         """Return a source or view as a PySpark DataFrame to build other views from; it holds no rows."""
@@ -348,10 +453,10 @@ class IncrementalFlow:
         Rows that are no DeltaBatch are inserts. StateError when `run()` has ended with an error, which `stop()` raises.
         """
         with self._lock:
-            self._refuse_ended()
-            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
+            self._runner.refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._runner.pending)
             if batch is not None:
-                self._pending.append(batch)
+                self._runner.pending.append(batch)
             return batch is not None
 
     def check(self, source: str, delta: DeltaBatch | Any) -> None:
@@ -389,8 +494,8 @@ class IncrementalFlow:
                 return None
             batch = feed.batch_of(self._graph, source, delta, None, ())
             assert batch is not None, "a batch without an ordinal is new"
-            ordinal = feed.last_ordinal(entry, self._pending) + 1
-            return self._step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
+            ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
+            return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
@@ -399,10 +504,7 @@ class IncrementalFlow:
         batches whose data is refused go to the quarantine instead, as `run` does it.
         """
         with self._lock:
-            self._refuse_ended()
-            if self._stepper is not None:
-                return self._step_isolated()
-            return self._step_with([])
+            return self._runner.step()
 
     def tick(self, source: str, delta: DeltaBatch | Any, *, ordinal: int | None = None) -> StepSummary:
         """Feed one change and step; a replayed ordinal gives a summary of a tick that changed nothing.
@@ -410,15 +512,22 @@ class IncrementalFlow:
         When it fails, nothing has changed and what was fed is forgotten; while `run()` is on, only this change is.
         """
         with self._lock:
-            self._refuse_ended()
-            batch = feed.batch_of(self._graph, source, delta, ordinal, self._pending)
-            return self._step_with([] if batch is None else [batch])
+            self._runner.refuse_ended()
+            batch = feed.batch_of(self._graph, source, delta, ordinal, self._runner.pending)
+            return self._runner.step_with([] if batch is None else [batch])
+
+    def tick_all(self, source: str, deltas: Sequence[DeltaBatch | Any]) -> StepSummary:
+        """Feed several changes of a source and step; when one of them is refused, none is fed."""
+        with self._lock:
+            self._runner.refuse_ended()
+            batches = [feed.batch_of(self._graph, source, delta, None, ()) for delta in deltas]
+            return self._runner.step_with([batch for batch in batches if batch is not None])
 
     def feed_snapshot(self, source: str, rows: Any) -> bool:
         """Feed the difference between these rows and what the source holds."""
         with self._lock:
-            self._refuse_ended()
-            self._pending.append(feed.snapshot_batch(self._graph, source, rows, self._pending))
+            self._runner.refuse_ended()
+            self._runner.pending.append(feed.snapshot_batch(self._graph, source, rows, self._runner.pending))
             return True
 
     def run(self, *, every: int | str = 1_000, max_rows: int = 100_000) -> None:
@@ -429,45 +538,45 @@ class IncrementalFlow:
         raises the error.
         """
         with self._lock:
-            self._refuse_ended()
-            if self._stepper is not None:
-                raise StateError(
-                    "the flow is running already", code="FLOW_RUNNING", hint="call flow.stop() first"
-                )
-            self._stepper = Stepper(self._step_waiting, self.waiting_rows, every=every, max_rows=max_rows)
-            self._stepper.start()
+            self._runner.run(every=every, max_rows=max_rows)
 
     def stop(self) -> None:
         """End `run()` after a step over what waits; raises what ended it, if that was an error. Rows that wait stay."""
-        stepper = self._stepper
-        if stepper is None:
-            return
-        try:
-            stepper.stop()
-        finally:
-            with self._lock:
-                if self._stepper is stepper:
-                    self._stepper = None
+        self._runner.stop()
 
     def waiting_rows(self) -> int:
         """How many fed rows wait for the next step."""
-        with self._lock:
-            return sum(len(fed.delta) for fed in self._pending)
+        return self._runner.waiting_rows()
 
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
-            require_no_open_source(self._graph)
-            self._journal.append(RecomputeEvent())
+            require_no_open_source(self._graph, "views cannot be recomputed from its rows")
+            self._runner.journal.append(RecomputeEvent())
             replay.recompute_always(self._graph)
 
     # Reading
 
-    def snapshot(self, name: str) -> pa.Table:
-        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read."""
+    def snapshot(self, name: str, *, at_tick: int | None = None) -> pa.Table:
+        """Return the rows of a view, in its order when it has one, or of a source. Ticks go on while they are read.
+
+        `at_tick` gives those that it had when this tick was the last one, for the `ticks()` of a flow with a path.
+        """
         with self._lock:
-            rows = read.snapshot(self._graph, name)
+            now, end = self._graph.state.ticks, self._runner.journal.position
+            if at_tick is None or at_tick == now:
+                rows = read.snapshot(self._graph, name)
+                at_tick = None
+        if at_tick is not None:
+            rows = read_at(self._past, at_tick, partial(read.snapshot, name=name), now=now, end=end)
         return rows()
+
+    def ticks(self) -> range:
+        """Return the ticks that `snapshot(..., at_tick=n)` gives: those behind the oldest checkpoint of a flow with a path."""
+        first = None if self._past is None else self._past.first()
+        with self._lock:
+            last = self._graph.state.ticks
+        return range(last if first is None else first, last + 1)
 
     def lookup(self, name: str, /, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
@@ -478,6 +587,17 @@ class IncrementalFlow:
         with self._lock:
             return read.lookup(self._graph, name, key)
 
+    def why(self, view: str, row: Mapping[str, Any]) -> Provenance:
+        """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
+
+        `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
+
+        >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
+        """
+        with self._lock:
+            return why(self._graph, view, row)
+
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.
 
@@ -486,10 +606,10 @@ class IncrementalFlow:
         """
         with self._lock:
             entry = self._graph.find_view(view)
-            changelog = self._changelogs.get(entry.name)
+            changelog = self._runner.changelogs.get(entry.name)
             if changelog is None:
                 changelog = Changelog(entry.name, entry.fields, self._graph.state.ticks)
-                self._changelogs[entry.name] = changelog
+                self._runner.changelogs[entry.name] = changelog
             rows = self._graph.kernel.rows(entry.name) if snapshot else None
             return changelog.watch(rows=rows, from_tick=from_tick)
 
@@ -497,13 +617,21 @@ class IncrementalFlow:
         """Return the operators of a view with their tier, cost and reason, and why it is suspended, if it is."""
         with self._lock:
             entry = self._graph.find_view(view)
-            return explain(
-                entry.view,
-                cost=aggregates.cost,
-                relations=self._graph.distributions(),
-                times=self._graph.event_times(),
-                suspended=self._graph.state.suspended.get(entry.name),
+            return replace(
+                explain_view(self._graph, entry.view),
+                durability=self.durability,
+                sinks=self._followers.describe(entry.name),
             )
+
+    def sources(self) -> list[SourceListing]:
+        """Return the sources, with how they were declared and the number of their rows."""
+        with self._lock:
+            return list_sources(self._graph)
+
+    def views(self) -> list[ViewListing]:
+        """Return the views, with their queries, their tiers and the number of their rows."""
+        with self._lock:
+            return list_views(self._graph)
 
     def quarantined(self, source: str, *, clear: bool = False) -> pa.Table:
         """Return the latest rows in the quarantine, with `_weight` and `_reason`; `clear` takes them out.
@@ -515,7 +643,7 @@ class IncrementalFlow:
             rows = read.quarantined(self._graph, source)
             if clear:
                 event = ClearEvent(self._graph.find_source(source).name)
-                self._journal.append(event)
+                self._runner.journal.append(event)
                 replay.apply(self._graph, event, lambda: self.session)
             return rows
 
@@ -534,23 +662,38 @@ class IncrementalFlow:
             rows = registration.reload(self.session, entry)
             with self._lock:
                 change = consolidate(concat([rows, -self._graph.kernel.rows(spelled)]))
-                return self._step_with([Fed(spelled, change)])
+                return self._runner.step_with([Fed(spelled, change)])
 
     def metrics(self) -> dict[str, float]:
         """Return counters and sizes of the flow by their Prometheus names."""
         with self._lock:
-            history = sum(changelog.bytes for changelog in self._changelogs.values())
-            return {**read.metrics(self._graph), "penstock_flow_history_bytes": history}
+            history = sum(changelog.bytes for changelog in self._runner.changelogs.values())
+            return {
+                **read.metrics(self._graph),
+                "penstock_flow_history_bytes": history,
+                "penstock_flow_past_bytes": 0 if self._past is None else self._past.bytes,
+                f'penstock_flow_durability{{durability="{self.durability}"}}': 1,
+                **({} if self._runner.directory is None else self._runner.directory.metrics()),
+                **self._followers.metrics(),
+            }
 
     def close(self) -> None:
-        """End `run()`, the watches, and the session if the flow started it; also the end of `with`."""
+        """End `run()`, the sinks when they have all ticks, the watches, and the session if the flow started it; also the end of `with`.
+
+        Raises why a sink does not have them, behind everything else.
+        """
         try:
-            self.stop()
+            try:
+                self.stop()
+            finally:
+                self._followers.close()
         finally:
-            for changelog in list(self._changelogs.values()):
+            for changelog in list(self._runner.changelogs.values()):
                 changelog.close()
-            if self._directory is not None:
-                self._directory.close()
+            if self._runner.directory is not None:
+                self._runner.directory.close()
+            if self._past is not None:
+                self._past.forget()
             if self._own_session and self._session is not None:
                 self._session.stop()
 
@@ -562,103 +705,23 @@ class IncrementalFlow:
 
     # Inside
 
-    def _checkpoints_in(self, path: str | os.PathLike[str]) -> FlowCheckpoints:
-        folder = Path(path).resolve()
-        return self._checkpoints.setdefault(folder, FlowCheckpoints(folder))
+    @property
+    def _graph(self) -> Graph:
+        return self._runner.graph
 
-    def _now(self) -> int:
-        return max(self._clock(), self._graph.state.micros)
-
-    def _run_tick(self, fed: Sequence[Fed]) -> StepSummary:
-        return self._publish_tick(partial(run_tick, self._graph, fed, self._now(), self._journal))
-
-    def _publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
-        """Run a tick and hand over what it has changed."""
-        if self._graph.budget is not None:
-            self._graph.budget.require(self._graph.kernel)
-        ticked = run()
-        try:
-            self._publish(ticked)
-        except BaseException as error:
-            self._lose_changes(ticked, error)
-            raise
-        if ticked.interrupt is not None:
-            raise ticked.interrupt
-        maintain(self._graph)
-        if self._directory is not None and self._directory.is_due():
-            self._directory.checkpoint(self._graph, self.name)
-        return ticked.summary
-
-    def _publish(self, ticked: Ticked) -> None:
-        for name, suspension in ticked.suspended.items():
-            LOG.warning("view '%s' is %s", name, suspension)
-        for name, changelog in self._changelogs.items():
-            if name in ticked.changes:
-                changelog.publish(self._graph.state.ticks, ticked.changes[name])
-
-    def _lose_changes(self, ticked: Ticked, error: BaseException) -> None:
-        """Let watches know that they may lack a change: handing it over was interrupted."""
-        for name, changelog in self._changelogs.items():
-            if name in ticked.changes:
-                changelog.lose(self._graph.state.ticks, error)
+    def _settings(self) -> Settings:
+        return settings_of(self._session)
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
-        micros, view = self._now(), prepared.view
+        micros, view = self._runner.now(), prepared.view
         require_rows(self._graph, view, on_error)
-        if self._directory is not None:
+        if self._runner.directory is not None:
             definition.require_savable(view)
         registration.install(self._graph, replace(prepared, on_error=on_error), micros)
         try:
             statics = tuple((entry.spec.name, rows) for entry, rows in prepared.statics)
-            self._journal.append(ViewEvent(view, on_error, micros, statics))
+            self._runner.journal.append(ViewEvent(view, on_error, micros, statics))
         except BaseException:
             registration.drop_view(self._graph, view.name)
             raise
         maintain(self._graph)
-
-    def _step_with(self, batches: Sequence[Fed]) -> StepSummary:
-        """Step these batches with all that wait, or behind them while `run()` is on, which must not forget what waits."""
-        self._refuse_ended()
-        if self._stepper is not None:
-            if self._pending:
-                self._step_isolated()
-            return self._run_tick(batches)
-        waiting, self._pending = self._pending, []
-        return self._run_tick([*waiting, *batches])
-
-    def _step_waiting(self) -> None:
-        with self._lock:
-            self._step_isolated()
-
-    def _step_isolated(self) -> StepSummary:
-        """Step what waits; batches whose data is refused go to the quarantine, and on another error the rest goes on waiting."""
-        summaries: list[StepSummary] = []
-
-        def step(batches: Sequence[Fed]) -> None:
-            before, stepped = self._graph.state.ticks, len(batches)
-            try:
-                summaries.append(self._run_tick(batches))
-            finally:
-                # An interrupt may come behind a tick that has happened.
-                if self._graph.state.ticks > before:
-                    del self._pending[:stepped]
-
-        step_isolated(tuple(self._pending), step=step, reject=self._reject)
-        return summaries[-1]
-
-    def _reject(self, batch: Fed, error: PenstockError) -> None:
-        """Quarantine the first batch that waits."""
-        LOG.warning("%d rows of source '%s' were rejected: %s", len(batch.delta), batch.source, error)
-        reason = f"rejected: {error.code}: {error.message}"
-        self._journal.append(RejectEvent(batch, reason))
-        replay.reject(self._graph, batch, reason)
-        del self._pending[0]
-
-    def _refuse_ended(self) -> None:
-        """StateError when the background stepping has ended with an error that nobody has asked for yet."""
-        if self._stepper is not None and self._stepper.error is not None:
-            raise StateError(
-                f"stepping in the background has ended with an error: {self._stepper.error}",
-                code="FLOW_STOPPED",
-                hint="flow.stop() raises that error; the rows that were fed wait for flow.run() or flow.step() after it",
-            )

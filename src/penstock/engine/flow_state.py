@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.delta import Delta
+from penstock.engine.backlog import Backlog, Waiting
 from penstock.engine.quarantine import Quarantine
+from penstock.engine.sink_spec import SinkSpec, SinkState
 from penstock.engine.source import SeenBatches
 from penstock.errors import StateError
 from penstock.plan.suspension import Suspension
@@ -81,6 +83,7 @@ class FlowState:
     recomputing: bool = False  # whether views are recomputed and diffed
     sources: dict[str, SourceState] = field(default_factory=dict)
     suspended: dict[str, Suspension] = field(default_factory=dict)  # views that ticks go on without
+    sinks: dict[str, SinkState] = field(default_factory=dict)  # that follow views
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -91,6 +94,7 @@ class FlowState:
             "recomputing": self.recomputing,
             "sources": {name: source.to_dict() for name, source in self.sources.items()},
             "suspended": {name: asdict(suspension) for name, suspension in self.suspended.items()},
+            "sinks": {name: _sink_to_dict(sink) for name, sink in self.sinks.items()},
         }
 
     @classmethod
@@ -104,7 +108,28 @@ class FlowState:
             )
         sources = {name: SourceState.from_dict(source) for name, source in saved["sources"].items()}
         suspended = {name: Suspension(**fields) for name, fields in saved.get("suspended", {}).items()}
-        return cls(saved["ticks"], saved["micros"], saved["recomputing"], sources, suspended)
+        sinks = {name: _sink_from_dict(sink) for name, sink in saved.get("sinks", {}).items()}
+        return cls(saved["ticks"], saved["micros"], saved["recomputing"], sources, suspended, sinks)
+
+
+def _sink_to_dict(sink: SinkState) -> dict[str, Any]:
+    backlog = sink.backlog
+    return {
+        "spec": sink.spec.to_dict(),
+        "seen": backlog.seen,
+        "base": backlog.base,
+        "mark": backlog.mark,
+        "waiting": [[one.first, one.last, _encode(one.change)] for one in backlog.waiting()],
+    }
+
+
+def _sink_from_dict(saved: dict[str, Any]) -> SinkState:
+    spec = SinkSpec.from_dict(saved["spec"])
+    waiting = [Waiting(first, last, _decode(change)) for first, last, change in saved["waiting"]]
+    backlog = Backlog(
+        saved["seen"], replaceable=spec.replaces, base=saved["base"], mark=saved["mark"], waiting=waiting
+    )
+    return SinkState(spec, backlog)
 
 
 def _encode(rows: Delta) -> str:

@@ -108,7 +108,7 @@ def metrics(graph: Graph) -> dict[str, float]:
         **({} if graph.budget is None else {"penstock_flow_memory_budget_bytes": graph.budget.size}),
         "penstock_flow_suspended_views": len(suspended),
         **{
-            f'penstock_view_suspended{{view="{_label(name)}",code="{one.code}",tick="{one.tick}"}}': 1
+            f'penstock_view_suspended{{view="{label(name)}",code="{one.code}",tick="{one.tick}"}}': 1
             for name, one in suspended.items()
         },
         "penstock_dedup_entries": sum(len(state.seen) for state in states),
@@ -121,6 +121,6 @@ def metrics(graph: Graph) -> dict[str, float]:
     }
 
 
-def _label(value: str) -> str:
+def label(value: str) -> str:
     """A value of a label, as Prometheus writes it."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -99,6 +99,14 @@ def saved_view(
     return Prepared(view, operator_maker(view, fragments))
 
 
+def plan_filter(
+    session: Session, name: str, relation: Relation, columns: Sequence[int], condition: str
+) -> plan.View:
+    """Plan a view of some columns of a relation's rows for which a condition in SQL holds."""
+    frame = catalyst.filtered(session.spark, name, relation, columns, condition)
+    return catalyst.plan_view(session.spark, name, frame, {relation.name: relation}).view
+
+
 def install(graph: Graph, prepared: Prepared, micros: int) -> None:
     """Compile a planned view and fill it from the rows that are there; on an error nothing has changed.
 

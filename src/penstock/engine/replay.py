@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
 from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
-from penstock.engine.directory import FlowDirectory
+from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
     ClearEvent,
     DropEvent,
+    DropSinkEvent,
     Event,
     RecomputeEvent,
     RejectEvent,
     ResumeEvent,
+    SinkEvent,
     SourceEvent,
     TickEvent,
     ViewEvent,
 )
 from penstock.engine.flow_state import FlowState
+from penstock.engine.followers import add_sink, pass_tick
+from penstock.engine.full_checkpoint import SavedFull, SavedView
 from penstock.engine.graph import Fed, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.tick import NoJournal, maintain, newest, run_tick
+from penstock.errors import PenstockError
 from penstock.plan import node as plan
 from penstock.state.scratch import using
 
@@ -41,7 +47,7 @@ def opened(
     saved = directory.checkpoints.newest()
     graph, name, first = Graph(budget=budget), None, 1
     if saved is not None:
-        graph, name = _rebuilt(saved, session, budget)
+        graph, name = rebuilt(saved, session, budget)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -49,17 +55,80 @@ def opened(
     return graph, name
 
 
+def reading(
+    path: Path, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[FlowDirectory, Graph, str | None]:
+    """The flow of a directory as it is now, which another process may have open: directory, graph and name.
+
+    A checkpoint that the other one takes meanwhile may take files away; then the newer ones are read.
+    """
+    while True:
+        before = contents(path)
+        directory = read_only_directory(path)
+        try:
+            graph, name = opened(directory, session, budget)
+        except (PenstockError, OSError):
+            directory.close()
+            if contents(path) == before:
+                raise
+        else:
+            return directory, graph, name
+
+
 def restored(
     checkpoints: FlowCheckpoints, session: OpenSession, budget: MemoryBudget | None = None
 ) -> tuple[Graph, str | None]:
-    """The flow of the newest checkpoint, and its name; the next checkpoint there builds on it."""
+    """The flow of the newest checkpoint, without sinks, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = _rebuilt(saved, session, budget)
+    graph, name = rebuilt(saved, session, budget)
+    graph.state.sinks.clear()
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
-def _rebuilt(saved: Saved, session: OpenSession, budget: MemoryBudget | None) -> tuple[Graph, str | None]:
+def rebuilt_full(
+    saved: SavedFull, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
+    """The graph of a full checkpoint, and the name of the flow: every state but the rows of sources is filled from them.
+
+    Views have the time of the flow, which is that of its last tick or registration.
+    """
+    graph = Graph(state=saved.state, budget=budget)
+    graph.state.sinks.clear()
+    if graph.state.recomputing:
+        graph.kernel.recompute_always()
+    for spec in saved.sources:
+        registration.add_source(graph, spec)
+        graph.kernel.put(spec.name, saved.source_rows(spec))
+        maintain(graph)
+    for view in saved.views:
+        _install(
+            graph,
+            _planned(graph, view, session),
+            view.on_error,
+            graph.state.micros,
+            session,
+            saved.static_rows,
+        )
+        if view.name in graph.state.suspended:
+            graph.kernel.put(view.name, saved.last_rows(graph.views[view.name].view))
+        maintain(graph)
+    return graph, saved.name
+
+
+def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
+    """The plan of a view: the one that was saved, or another one of the same SQL when this version cannot read it."""
+    if view.plan is not None:
+        return view.plan
+    names, statics = registration.relations(graph), list(graph.statics)
+    return registration.plan_query(
+        session(), view.name, view.sql, names, statics, variables=view.variables
+    ).view
+
+
+def rebuilt(
+    saved: Saved, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow."""
     flow = definition.loads(saved.flow["definition"])
     graph = Graph(state=FlowState.from_dict(saved.flow["state"]), budget=budget)
@@ -81,22 +150,27 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
     """Let an event happen again."""
     match event:
         case TickEvent():
-            run_tick(graph, event.fed, event.micros, NoJournal())
+            ticked = run_tick(graph, event.fed, event.micros, NoJournal())
+            pass_tick(graph, ticked.changes)
         case SourceEvent():
             registration.add_source(graph, event.spec)
         case ViewEvent():
-            _install(graph, event.view, event.on_error, event.micros, session, dict(event.statics))
+            _install(graph, event.view, event.on_error, event.micros, session, lambda _: dict(event.statics))
         case DropEvent():
             drop = registration.drop_view if event.is_view else registration.drop_source
             drop(graph, event.name)
         case ResumeEvent():
-            run_resume(graph, event.name, NoJournal())
+            pass_tick(graph, run_resume(graph, event.name, NoJournal()).changes)
         case RejectEvent():
             reject(graph, event.batch, event.reason)
         case ClearEvent():
             graph.sources[event.source].state.quarantine.clear()
         case RecomputeEvent():
             recompute_always(graph)
+        case SinkEvent():
+            add_sink(graph, event.spec)
+        case DropSinkEvent():
+            del graph.state.sinks[event.name]
     if isinstance(event, TickEvent | ResumeEvent | ViewEvent):
         maintain(graph)
 
@@ -123,11 +197,11 @@ def _install(
     on_error: OnError,
     micros: int,
     session: OpenSession,
-    statics: Mapping[str, Delta] | None = None,
+    statics: Callable[[Sequence[str]], Mapping[str, Delta]] | None = None,
 ) -> None:
     """Register a view by its saved plan; static tables have the rows of then."""
     names, known = registration.relations(graph), list(graph.statics)
     prepared = registration.saved_view(session, view, names, known)
-    rows = statics or {}
+    rows = {} if statics is None else statics([entry.spec.name for entry, _ in prepared.statics])
     loaded = tuple((entry, rows.get(entry.spec.name, current)) for entry, current in prepared.statics)
     registration.install(graph, replace(prepared, statics=loaded, on_error=on_error), micros)

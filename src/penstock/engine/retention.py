@@ -81,11 +81,11 @@ def require_rows(graph: Graph, view: plan.View, on_error: OnError) -> None:
             )
 
 
-def require_no_open_source(graph: Graph) -> None:
-    """StateError when a source frees rows that a recomputation would need."""
+def require_no_open_source(graph: Graph, why: str, *, hint: str = "register it with retain='all'") -> None:
+    """StateError, which says why, when a source frees rows that would be needed to compute views again."""
     for name, entry in graph.sources.items():
         if entry.spec.retain == "open":
-            raise _not_open(name, "views cannot be recomputed from its rows", "register it with retain='all'")
+            raise _not_open(name, why, hint)
 
 
 def _may_suspend(graph: Graph, reads: frozenset[str]) -> bool:

@@ -7,13 +7,14 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from penstock import config
 from penstock.data.duration import milliseconds
 from penstock.engine.files import File, register_views, resolve, resolve_files, spans_lines
 from penstock.engine.operation import DEFAULT_TTL, Operation, OperationRegistry
 from penstock.errors import ConfigError, PenstockError, QueryTimeout, StateError
+from penstock.registry import Registry
 from penstock.spark import arrow, reader
 from penstock.spark import connectors as connectors_of
 from penstock.spark import errors as spark_errors
@@ -22,6 +23,7 @@ from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
 from penstock.sql.files import FileReference
+from penstock.sql.parse import is_of_flows, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +36,15 @@ if TYPE_CHECKING:
     from penstock.streaming.stream import Stream
 
 T = TypeVar("T")
+
+# A flow plans its views in a session, and a session has a flow for SQL: it is loaded by its name, so that imports go one way.
+_PARTS = Registry(
+    "part of a session",
+    {
+        "flow": "penstock.engine.session_flow:SessionFlow",
+        "statements": "penstock.engine.statement:run",
+    },
+)
 
 
 class Session:
@@ -54,6 +65,8 @@ class Session:
         self.operation_registry = OperationRegistry()
         self.id = uuid.uuid4().hex[:12]
         self._queries: Queries | None = None
+        self._flow: Any = None
+        self._flow_lock = threading.RLock()
 
     @classmethod
     def embedded(
@@ -63,15 +76,31 @@ class Session:
         master: str | None = None,
         connectors: tuple[str, ...] = (),
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
+        flow: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Start Spark in this process, on all its cores unless `master` says otherwise."""
+        """Start Spark in this process, on all its cores unless `master` says otherwise.
+
+        `flow` is the flow directory of `session.flow`: what SQL makes in it is there in the next session.
+        """
         settings = config.load().with_arguments(
-            conf=conf, master=master, connectors=connectors, catalogs=catalogs
+            conf=conf, master=master, connectors=connectors, catalogs=catalogs, flow=flow
         )
         parts = connectors_of.session_parts(settings)
         spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
         spark_errors.quiet()
-        return cls(spark, settings)
+        session = cls(spark, settings)
+        if flow is not None:
+            try:
+                _ = session.flow  # a directory that cannot be opened is said now
+            except BaseException:
+                session.stop()
+                raise
+        return session
+
+    @classmethod
+    def over(cls, spark: SparkSession) -> Self:
+        """Return a session over a PySpark session that somebody else has started, and ends."""
+        return cls(spark, config.load())
 
     @classmethod
     def from_env(cls) -> Self:
@@ -100,15 +129,34 @@ class Session:
         """Return a query as a PySpark DataFrame; a statement that changes something runs at once.
 
         `args` are the values of named (`:name`) or positional (`?`) parameters. A file may stand in the place of a table:
-        `SELECT * FROM 'data/orders.parquet'`.
+        `SELECT * FROM 'data/orders.parquet'`. Sources and incremental views are tables; a query shows the tick at which it runs.
         """
         spark = self.spark
+        statement = parse(query)
+        if self.settings.flow is not None or self._flow is not None or is_of_flows(statement):
+            frame = _PARTS.load("statements")(self, statement, query, args)
+            if frame is not None:
+                return cast("DataFrame", frame)
         rewritten, files = resolve_files(query)
         self._with_connector(lambda: register_views(spark, rewritten, files))
         frame = self._with_connector(lambda: spark.sql(rewritten.sql, args=args), query)
         with self._lock:
             self._latest = (query, frame)
         return frame
+
+    @property
+    def flow(self) -> Any:
+        """The `IncrementalFlow` that SQL uses; with a flow directory (`flow=`, `PENSTOCK_FLOW`) it outlives the session."""
+        with self._flow_lock:
+            if self._flow is None:
+                _ = self.spark  # refuses when the session is stopped
+                self._flow = _PARTS.load("flow")(self, path=self.settings.flow)
+            return self._flow
+
+    @property
+    def last_step(self) -> Any:
+        """The `StepSummary` of the last statement that was a tick; None when there was none."""
+        return None if self._flow is None else self._flow.last_step
 
     def sql_with_timeout(
         self,
@@ -213,6 +261,12 @@ class Session:
         of dicts. A path's extension says the format.
         """
         spark = self.spark
+        if (self.settings.flow is not None or self._flow is not None) and self.flow.spelled(name):
+            raise ConfigError(
+                f"'{name}' is a source or an incremental view already",
+                code="FLOW_NAME_TAKEN",
+                hint="choose another name, or drop it first",
+            )
         if isinstance(rows, str | os.PathLike):
             frame = self._of_path(os.fspath(rows), schema)
         else:
@@ -278,11 +332,19 @@ class Session:
             if self._stopped:
                 return
             self._stopped = True
-            runs, self._runs = self._runs, set()
             self._latest = ("", None)
             queries = self._queries
-        if queries is not None:
-            queries.close()
+        try:
+            if queries is not None:
+                queries.close()
+            if self._flow is not None:
+                self._flow.close()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            runs, self._runs = self._runs, set()
         self.operation_registry.close()
         for run in runs:
             run.cancel()
@@ -389,3 +451,8 @@ def _one_document(path: Paths) -> bool:
 
 def _spoken(limit: int) -> str:
     return f"{limit / 1000:g} s" if limit >= 1000 else f"{limit} ms"
+
+
+def settings_of(session: Session | None) -> config.Settings:
+    """Return the settings of a session, or those that one would have that is started now."""
+    return config.load() if session is None else session.settings

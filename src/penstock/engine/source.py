@@ -115,7 +115,7 @@ def declare(
             "retain='open' needs a lateness, and no primary key: a row that can be replaced by its key is never closed",
             code="FLOW_OPTION",
             where=f"source '{name}'",
-            hint="give lateness={'column': 'ts', 'delay': '10 minutes'}, or take retain='used'",
+            hint="""give lateness={"column": "ts", "delay": "10 minutes"}, or take retain='used'""",
         )
     positions = spec.positions(keys)
     require_comparable((fields[at] for at in positions), of="a primary key", collated=True)

@@ -98,6 +98,9 @@ class Journal(Protocol):
     def append(self, event: Event) -> None:
         """Write an event; when it raises, the event is not written."""
 
+    def sync(self) -> None:
+        """Return when the events that were written last, whatever happens to this machine or process as far as the journal promises."""
+
 
 class NoJournal:
     """A flow that lasts as long as its process."""
@@ -106,6 +109,9 @@ class NoJournal:
 
     def append(self, event: Event) -> None:
         self.position += 1
+
+    def sync(self) -> None:
+        """Nothing lasts longer than the process."""
 
 
 def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, journal: Journal) -> Ticked:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.data.types import decimal_parts
 from penstock.plan.expression import Call, Expression, Literal, walk
 
 # NULL when an argument is; the arguments behind the first NULL are not evaluated.
@@ -36,13 +37,17 @@ NULL_INTOLERANT = frozenset(
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.
-UNTIL_NULL = frozenset({"ArrayInsert", "ArraysZip", "MapConcat", "Sequence"})
+UNTIL_NULL = frozenset(
+    {"ArrayInsert", "ArrayJoin", "ArraysZip", "Levenshtein", "MapConcat", "Sequence", "StringLocate"}
+)
+# Of these, those whose third argument comes first.
+_LAST_FIRST = frozenset({"ArrayJoin", "StringLocate"})
 # Every argument is evaluated on every row.
 EAGER = frozenset(
     """
     EqualNullSafe IsNull IsNotNull Least Greatest RaiseError ConcatWs CreateArray CreateNamedStruct Size CurrentTimestamp
     CreateMap ArrayRepeat
-    GetJsonObject Murmur3Hash XxHash64 Mask StringLocate FormatString Elt Levenshtein ArrayJoin
+    GetJsonObject Murmur3Hash XxHash64 Mask FormatString VectorScore
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The divisor comes first: without one, or with zero where that gives NULL, the dividend is not evaluated.
@@ -54,7 +59,7 @@ HIGHER_ORDER = frozenset(
     MapFilter TransformKeys TransformValues MapZipWith
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
-CONDITIONAL = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl", "In"})
+CONDITIONAL = frozenset({"And", "Or", "If", "CaseWhen", "Coalesce", "NaNvl", "In", "Elt"})
 # The argument of an aggregate and its FILTER: the value where the condition is TRUE; nobody reads it elsewhere.
 FILTER_ARGUMENT = "FilterArgument"
 # The condition of a FILTER: only TRUE counts.
@@ -86,7 +91,38 @@ def _raises(call: Call) -> bool:
     if call.name == "Like":
         # A constant pattern was looked at when the view was planned.
         return not isinstance(call.args[1], Literal)
+    if call.name == "Cast":
+        return not widens(call.args[0].type, call.type)
     return call.name not in NEVER_RAISE
+
+
+_WIDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+
+
+def widens(source: str, target: str) -> bool:
+    """Whether a cast from one type to another raises for no value."""
+    if source == target or source == "void":
+        return True
+    if target == "string":
+        return (
+            source in _WIDER
+            or source in ("boolean", "date", "timestamp", "timestamp_ntz")
+            or source.startswith("decimal")
+        )
+    if source in _WIDER and target in _WIDER:
+        return _WIDER.index(source) < _WIDER.index(target)
+    wide = decimal_parts(target)
+    if wide is None:
+        return decimal_parts(source) is not None and target in ("float", "double")
+    precision, scale = decimal_parts(source) or (_DIGITS.get(source, 99), 0)
+    return scale <= wide[1] and precision - scale <= wide[0] - wide[1]
+
+
+def evaluation_order(name: str, count: int) -> Sequence[int]:
+    """The arguments of a function that stops at a NULL, in the order in which Spark evaluates them."""
+    last_first = name in _LAST_FIRST and count == 3
+    return (2, 0, 1) if last_first else range(count)
 
 
 def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:
@@ -97,5 +133,6 @@ def conditional_arguments(name: str, nullable: Sequence[bool]) -> list[bool]:
     if name in DIVISIONS:
         return [True, False]
     if name in NULL_INTOLERANT or name in UNTIL_NULL or name in HIGHER_ORDER:
-        return [any(nullable[:index]) for index in range(count)]
+        order = evaluation_order(name, count)
+        return [any(nullable[other] for other in order[: order.index(index)]) for index in range(count)]
     return [False] * count

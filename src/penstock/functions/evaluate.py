@@ -35,6 +35,7 @@ from penstock.functions.scalars import (
     sequence,
     strings,
     text_functions,
+    vectors,
 )
 from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.functions.scalars.elements import parameter_place
@@ -60,6 +61,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **encodings.FUNCTIONS,
     **regexes.FUNCTIONS,
     **text_functions.FUNCTIONS,
+    **vectors.FUNCTIONS,
 }
 
 _SPECIAL = frozenset({"CurrentTimestamp", FILTER_ARGUMENT, FILTER_CONDITION})

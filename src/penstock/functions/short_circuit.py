@@ -10,7 +10,7 @@ row that needs it, and then raises where neither occurrence is reached; views do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from penstock.functions.argument_order import (
     FILTER_CONDITION,
     NULL_INTOLERANT,
     UNTIL_NULL,
+    evaluation_order,
     may_raise,
 )
 from penstock.functions.scalars import lambdas
@@ -112,8 +113,11 @@ class _Compiler:
             return _division(expression, args, applied)
         if expression.name == "In":
             return _in(expression, args, applied)
+        if expression.name == "Elt":
+            return _elt(args, applied)
         stops = expression.name in NULL_INTOLERANT or expression.name in UNTIL_NULL
-        return _until_null(args, applied) if stops else _eager(args, applied)
+        order = evaluation_order(expression.name, len(args))
+        return _until_null(args, applied, order) if stops else _eager(args, applied)
 
     def condition(self, expression: Expression) -> Compiled:
         parts = [self._argument(part) for part in _filter_order(expression)]
@@ -201,14 +205,17 @@ def _eager(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
     return run
 
 
-def _until_null(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
-    return lambda columns, length, tick: applied(
-        _values_until_null(args, columns, length, tick), length, tick
-    )
+def _until_null(args: tuple[_Argument, ...], applied: Compiled, order: Sequence[int]) -> Compiled:
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        ordered = _values_until_null([args[index] for index in order], columns, length, tick)
+        values = dict(zip(order, ordered, strict=True))
+        return applied([values[index] for index in range(len(args))], length, tick)
+
+    return run
 
 
 def _values_until_null(
-    args: tuple[_Argument, ...], columns: Columns, length: int, tick: TickLike
+    args: Sequence[_Argument], columns: Columns, length: int, tick: TickLike
 ) -> list[Datum]:
     """The values of arguments of which those behind the first NULL are not evaluated."""
     values: list[Datum] = []
@@ -219,6 +226,22 @@ def _values_until_null(
         valid = _is_valid(value, length)
         open_rows = valid if open_rows is None else pc.and_(open_rows, valid)
     return values
+
+
+def _elt(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
+    """ELT: the number, then the text that it names."""
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        number = array(args[0].run(columns, length, tick), length)
+        texts = [
+            item.where(
+                _is_true(pc.equal(number, pa.scalar(index, number.type)), length), columns, length, tick
+            )
+            for index, item in enumerate(args[1:], 1)
+        ]
+        return applied([number, *texts], length, tick)
+
+    return run
 
 
 def _division(call: Call, args: tuple[_Argument, ...], applied: Compiled) -> Compiled:

@@ -76,6 +76,11 @@ class Output(Operator):
         self._below = self._contents = None
         self.changed_shape()
 
+    def put(self, rows: Delta) -> None:
+        """Have these rows, with all columns; called between ticks, on a result that keeps its rows and has none. Cost: data."""
+        self.arrangement.apply(rows)
+        self.arrangement.commit()
+
     def rows(self) -> Delta:
         """All committed rows with their multiplicity. Cost: data."""
         return self._shown(self.all_rows())

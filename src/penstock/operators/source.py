@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -155,6 +155,19 @@ class Source(Operator):
         """The rows, now or as a version."""
         return through(Select(range(len(self.columns))), lambda: of_arrangement(self.arrangement))
 
+    def stored(self) -> Callable[[], Delta]:
+        """A function that gives all rows as they are now, with the hash that tells rows apart whose columns are not all kept."""
+        width = len(self.columns) + (0 if self._retained is None else 2)
+        rows = self.arrangement.before().rows
+        return lambda: rows().select(range(width))
+
+    def put(self, rows: Delta) -> None:
+        """Have these rows, as `stored` gave them; called between ticks, on a source without rows. Cost: data."""
+        at = {column: position for position, column in enumerate(self.columns)}
+        keys = (of_text(rows.columns[at[column]]) for column, of_text in self._normalise.items())
+        self.arrangement.apply(Delta((*rows.columns, *keys), rows.weights))
+        self.arrangement.commit()
+
     def lookup(self, keys: Sequence[pa.Array]) -> Delta:
         """The committed rows with these primary keys. Cost: the keys."""
         assert self._key is not None, "only sources with a primary key can be looked up"
@@ -234,22 +247,29 @@ class Source(Operator):
             stored.columns, with_old, old.columns, old_positions[group[with_old]], as_rows=True
         )
         winner, missing = events.settle(same)
-        changed = np.flatnonzero((winner >= 0) | events.removed)
+        # A row that is replaced by itself has not changed; all others differ from each other, by their keys or columns.
+        unchanged = (winner >= 0) & same[winner]
+        changed = np.flatnonzero(((winner >= 0) | events.removed) & ~unchanged)
         inserts = stored.take(winner[changed][winner[changed] >= 0])
         inserts = Delta(inserts.columns, np.ones(len(inserts), np.int64))
         replaced = old_positions[changed]
         retracts = old.take(replaced[replaced >= 0])
-        return consolidate(concat([-retracts, inserts])), delta.take(missing)
+        return concat([-retracts, inserts]), delta.take(missing)
 
     def _old_rows(self, keys: Sequence[pa.Array], count: int) -> tuple[Delta, Positions]:
         """The stored rows of these keys, and for every key the position of its row among them, or -1."""
         key, rows = self.arrangement.before().lookup(keys, count)
-        # A key may have retractions that have not met their row yet.
-        marked = consolidate(Delta((*rows.columns, pa.array(key)), rows.weights))
-        old = marked.select(range(len(rows.columns)))
+        # A key may have retractions that have not met their row yet; one that comes once has none.
+        several = np.bincount(key, minlength=count)[key] > 1
+        if several.any():
+            marked = Delta((*rows.columns, pa.array(key)), rows.weights)
+            marked = concat(
+                [marked.take(np.flatnonzero(~several)), consolidate(marked.take(np.flatnonzero(several)))]
+            )
+            rows, key = marked.select(range(len(rows.columns))), marked.columns[-1].to_numpy()
         at = np.full(count, -1, np.int64)
-        at[marked.columns[-1].to_numpy()] = np.arange(len(marked))
-        return old, at
+        at[key] = np.arange(len(rows))
+        return rows, at
 
     def _refuse_null_keys(self, delta: Delta, keys: Sequence[pa.Array]) -> None:
         for key in keys:

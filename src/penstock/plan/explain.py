@@ -65,12 +65,16 @@ class Explanation:
 
     `suspended` says since when and why ticks go on without the view, None when they do not.
     `variables` are the session variables that the view has read: it keeps the values that they had when it was registered.
+    `durability` is that of its flow.
     """
 
     view: str
     operators: tuple[OperatorLine, ...]
     suspended: Suspension | None = None
     variables: tuple[Variable, ...] = ()
+    sinks: tuple[str, ...] = ()
+    """What follows the view, and how far it is."""
+    durability: str = "memory"
 
     @property
     def tier(self) -> Tier:
@@ -83,7 +87,11 @@ class Explanation:
         rows = [", ".join(filter(None, (line.distribution, line.exchange))) for line in self.operators]
         width = min(max(map(len, labels), default=0), 88)
         row_width = min(max(map(len, rows), default=0), 60)
-        lines = [f"{self.view}: {self.tier}", *([] if self.suspended is None else [f"  {self.suspended}"])]
+        lasts = "" if self.durability == "memory" else f", durability {self.durability}"
+        lines = [
+            f"{self.view}: {self.tier}{lasts}",
+            *([] if self.suspended is None else [f"  {self.suspended}"]),
+        ]
         for label, row, line in zip(labels, rows, self.operators, strict=True):
             reason = f"  ({line.reason})" if line.reason else ""
             state = f"  state: {line.state}" if line.state else ""
@@ -93,6 +101,7 @@ class Explanation:
         if self.variables:
             values = ", ".join(f"{variable.name} = {variable.value}" for variable in self.variables)
             lines.append(f"variables: {values} (bound at registration)")
+        lines += self.sinks
         return "\n".join(lines)
 
 
@@ -103,6 +112,7 @@ def explain(
     relations: Mapping[str, Distribution] = MappingProxyType({}),
     times: Mapping[str, Times] = MappingProxyType({}),
     suspended: Suspension | None = None,
+    durability: str = "memory",
 ) -> Explanation:
     """Return the operators of a view with tier, cost, reason and distribution.
 
@@ -111,7 +121,7 @@ def explain(
     """
     root = Edge(distribute_view(view, relations))
     lines = tuple(_lines(root, 0, frozenset(view.statics), cost, times))
-    return Explanation(view.name, lines, suspended, view.variables)
+    return Explanation(view.name, lines, suspended, view.variables, durability=durability)
 
 
 def _lines(

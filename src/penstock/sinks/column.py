@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock.plan.node import Field
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+
+def fields_of(schema: StructType) -> tuple[Field, ...]:
+    """The columns of a query with the names of their types, as views have them."""
+    return tuple(Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema)
 
 
 def quoted(name: str) -> str:

@@ -3,8 +3,11 @@
     checkpoint-000007.json    the manifest of the seventh checkpoint: what it holds, and where its arrays are
     data-000007.bin           the arrays that the seventh checkpoint had to write
 
-A checkpoint is there when its manifest has its name: it is written under another one, synced, and renamed. So a crash at any moment leaves the
+A checkpoint is there when its manifest has its name, which it gets in one moment. So a crash at any moment leaves the
 last whole checkpoint, and at most files that no manifest mentions, which the next checkpoint takes away.
+
+In a folder that several machines reach, an owner that does not know yet that it is none any more may still write. Its files have its own name in theirs (`data-000007-w3.bin`), and a
+checkpoint counts only when a `Catalog` outside of the folder names it; files are taken away only if they were there before the catalog took the new name, because those of a next owner come later.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.errors import StateError
 from penstock.state.data_file import (
@@ -33,8 +36,33 @@ from penstock.state.state import Image
 
 FORMAT = "penstock checkpoint"
 VERSION = 1
-_MANIFEST = re.compile(r"checkpoint-(\d{6,})\.json")
-_OURS = re.compile(r"(checkpoint-\d{6,}\.json(\.part)?|data-\d{6,}\.bin)")
+_MANIFEST = re.compile(r"checkpoint-(\d{6,})(-\w+)?\.json")
+_OURS = re.compile(r"(checkpoint-\d{6,}(-\w+)?\.json(\.part)?|data-\d{6,}(-\w+)?\.bin)")
+
+
+class Catalog(Protocol):
+    """Says which manifests of a folder count."""
+
+    def names(self) -> list[str]:
+        """The manifests that count, the newest last."""
+
+    def publish(self, names: list[str]) -> None:
+        """Let these count from now on, in one moment; StateError when somebody else owns the flow."""
+
+
+class FolderCatalog:
+    """The manifests of a folder with one writer: all that are there."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+
+    def names(self) -> list[str]:
+        matches = (_MANIFEST.fullmatch(name) for name in self._files.names(self._folder))
+        return [match[0] for match in sorted(filter(None, matches), key=lambda match: int(match[1]))]
+
+    def publish(self, names: list[str]) -> None:
+        """A manifest counts since it was put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +91,57 @@ class Staged:
 class CheckpointFolder:
     """The checkpoints of one folder, for one writer and one flow."""
 
-    def __init__(self, folder: Path, files: Files | None = None) -> None:
+    def __init__(
+        self, folder: Path, files: Files | None = None, *, catalog: Catalog | None = None, writer: str = ""
+    ) -> None:
+        """`writer` is part of the names of files, where another writer may come."""
         self.folder = folder
         self._files = files or LocalFiles()
+        self._catalog = catalog or FolderCatalog(folder, self._files)
+        self._suffix = f"-{writer}" if writer else ""
         self._name = uuid.uuid4().hex  # under which slot arrays remember what they have to write here
         # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
         self._written: Mapping[str, WrittenArray] = {}
+        # The last number that was taken: nobody may know whether a checkpoint that failed counts, so its files stay what they are.
+        self._last = 0
+
+    @property
+    def location(self) -> str:
+        """The folder as users write it."""
+        return self._files.location(self.folder)
 
     # Writing
 
     def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`."""
-        number = max(self.numbers(), default=0) + 1
+        numbers = (int(name.split("-")[1].removesuffix(".json")) for name in self.names())
+        number = self._last = max([self._last, *numbers]) + 1
         sparse = self._sparse_files()
         earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
         self._written = {}
-        writer = ImageWriter(f"data-{number:06d}.bin", self._name, earlier)
+        writer = ImageWriter(f"data-{number:06d}{self._suffix}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
         return Staged(number, flow, states, writer)
 
-    def write(self, staged: Staged, *, keep: int) -> Manifest:
-        """Write a checkpoint, and take away all but the newest `keep`; ticks may go on meanwhile.
+    def write(self, staged: Staged, *, keep: int | None = None) -> Manifest:
+        """Write a checkpoint, and take away all but the newest `keep`, or none; ticks may go on meanwhile.
 
         After an error the next checkpoint writes everything.
         """
         files, folder = self._files, self.folder
         files.make_folder(folder)
-        files.write(folder / f"data-{staged.number:06d}.bin", staged.writer.content())
+        files.write(folder / staged.writer.file, staged.writer.content())
         manifest = Manifest(staged.number, staged.flow, staged.states)
-        target = folder / f"checkpoint-{staged.number:06d}.json"
-        part = target.with_suffix(".json.part")
-        files.write(part, [memoryview(_encode(manifest))])
-        files.sync_folder(folder)
-        files.replace(part, target)
-        files.sync_folder(folder)
+        name = f"checkpoint-{staged.number:06d}{self._suffix}.json"
+        names = [*(one for one in self.names() if one != name), name]
+        if keep is not None:
+            names = names[-max(keep, 1) :]
+        files.put(folder / name, [memoryview(_encode(manifest))])
+        present = files.names(folder)
+        self._catalog.publish(names)
         self._written = staged.writer.written
-        self._prune(keep)
+        if keep is not None:
+            self._prune(names, present)
         return manifest
 
     def _sparse_files(self) -> set[str]:
@@ -110,53 +153,57 @@ class CheckpointFolder:
         sizes = {name: self._files.size(self.folder / name) for name in used}
         return {name for name, size in used.items() if size * 2 < sizes[name]}
 
-    def _prune(self, keep: int) -> None:
-        """Take away old checkpoints, then the files that none of the others needs."""
-        numbers = self.numbers()
-        for number in numbers[: -max(keep, 1)]:
-            self._files.remove(self._path(number))
-        needed: set[str] = set()
-        for number in numbers[-max(keep, 1) :]:
-            needed |= {self._path(number).name} | self.read(number).files()
-        for name in self._files.names(self.folder):
-            if _OURS.fullmatch(name) and name not in needed:
-                self._files.remove(self.folder / name)
+    def prune(self, keep: int) -> None:
+        """Take away all but the newest `keep`."""
+        names = self.names()[-max(keep, 1) :]
+        present = self._files.names(self.folder)
+        self._catalog.publish(names)
+        self._prune(names, present)
+
+    def _prune(self, names: Sequence[str], present: Sequence[str]) -> None:
+        """Take away what was there and none of these checkpoints needs, manifests first."""
+        needed = set(names)
+        for name in names:
+            needed |= self.read(name).files()
+        ours = [name for name in present if _OURS.fullmatch(name) and name not in needed]
+        for name in sorted(ours, key=lambda name: not name.startswith("checkpoint-")):
+            self._files.remove(self.folder / name)
 
     # Reading
 
-    def numbers(self) -> list[int]:
-        """The checkpoints that are there, ascending."""
-        matches = (_MANIFEST.fullmatch(name) for name in self._files.names(self.folder))
-        return sorted(int(match[1]) for match in matches if match)
+    def names(self) -> list[str]:
+        """The manifests of the checkpoints that are there, the newest last."""
+        return self._catalog.names()
 
-    def read(self, number: int) -> Manifest:
+    def read(self, name: str) -> Manifest:
         """The manifest of a checkpoint; StateError when it is not one of ours, of another version, or damaged."""
-        path = self._path(number)
+        path = self.folder / name
+        where = self._files.location(path)
         try:
-            head, _, content = path.read_bytes().partition(b"\n")
+            head, _, content = self._files.read(path).partition(b"\n")
             written = json.loads(head)
             is_ours = written["format"] == FORMAT
         except (ValueError, TypeError, KeyError):
             is_ours = False
         except OSError as error:
-            raise damaged(path, "the manifest", f"cannot be read: {error}") from None
+            raise damaged(where, "the manifest", f"cannot be read: {error}") from None
         if not is_ours:
-            raise damaged(path, "the manifest", "is none of penstock's, or its beginning is damaged")
+            raise damaged(where, "the manifest", "is none of penstock's, or its beginning is damaged")
         if written["version"] != VERSION:
             raise StateError(
                 f"{path.name} has version {written['version']!r}; this penstock reads version {VERSION}",
                 code="STATE_CHECKPOINT_VERSION",
                 hint="open it with the version that wrote it, and take checkpoint_full(path), which later versions read",
-                where=str(path),
+                where=where,
             )
         if zlib.crc32(content) != written["crc"]:
-            raise damaged(path, "the manifest", "has another checksum")
+            raise damaged(where, "the manifest", "has another checksum")
         saved = json.loads(content)
-        return Manifest(number, saved["flow"], saved["states"])
+        return Manifest(written["number"], saved["flow"], saved["states"])
 
     def images(self, manifest: Manifest) -> dict[str, Image]:
         """The states of a checkpoint, by their names; StateError when a byte of them is damaged."""
-        reader = ImageReader(self.folder)
+        reader = ImageReader(self.folder, self._files)
         reader.verify(list(manifest.states.values()))
         return {name: reader.image(described) for name, described in manifest.states.items()}
 
@@ -176,9 +223,6 @@ class CheckpointFolder:
         writer = ImageWriter("", self._name, {})
         for name, image in restored.items():
             writer.describe(name, image)
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"checkpoint-{number:06d}.json"
 
 
 def _encode(manifest: Manifest) -> bytes:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.arrays import Numbers, Positions
-from penstock.data.column_view import ColumnView
+from penstock.data.column_view import ColumnView, null_mask, view
 from penstock.state.narrow import narrow
 from penstock.state.scratch import NewArray, Scratch, moved_columns
 from penstock.state.text_writer import TextWriter, Validity, is_text, text_bytes
@@ -86,7 +86,13 @@ def column_writer(
         return FixedWriter(pieces, capacity, new)
     if is_text(kind):
         return TextColumnWriter(pieces, capacity, new)
+    if pa.types.is_large_list(kind) and all(_is_plain(piece.array.values) for piece in pieces):
+        return ListWriter(pieces, capacity, new)
     return PieceWriter(pieces, scratch)
+
+
+def _is_plain(items: pa.Array) -> bool:
+    return items.null_count == 0 and view(items).values is not None
 
 
 class FixedWriter:
@@ -148,6 +154,65 @@ class TextColumnWriter:
 
     def memory(self) -> int:
         return self._text.memory()
+
+
+class ListWriter:
+    """Lists of numbers without a NULL among them."""
+
+    __slots__ = ("_items", "_offsets", "_rows", "_type", "_validity")
+
+    def __init__(self, pieces: Sequence[ColumnView], capacity: int, new: NewArray) -> None:
+        self._type = pieces[0].array.type
+        self._offsets: npt.NDArray[np.int64] = new(capacity + 1, np.int64)
+        self._offsets[0] = 0
+        items = [_list_items(piece.array) for piece in pieces]
+        self._items: Numbers = new(sum(map(len, items)), items[0].dtype)
+        self._validity = Validity(capacity, new) if _has_nulls(pieces) else None
+        self._rows = 0
+
+    def write(self, start: int, column: ColumnView, order: Positions) -> None:
+        piece = column.gather(order)
+        end = start + len(order)
+        if end > start:
+            offsets = np.frombuffer(piece.buffers()[1], np.int64)[
+                piece.offset : piece.offset + len(piece) + 1
+            ]
+            at, items = int(self._offsets[start]), _list_items(piece)
+            self._offsets[start + 1 : end + 1] = offsets[1:] + (at - offsets[0])
+            self._items[at : at + len(items)] = items
+            if self._validity is not None:
+                self._validity.write(start, end, null_mask(piece))
+        self._rows = end
+
+    def finish(self, rows: int) -> pa.Array:
+        offsets = self._offsets[: rows + 1]
+        count = int(offsets[-1])
+        items = pa.Array.from_buffers(
+            self._type.value_type, count, [None, pa.py_buffer(self._items[:count])], 0
+        )
+        valid = None if self._validity is None else self._validity.buffer(rows)
+        return pa.Array.from_buffers(self._type, rows, [valid, pa.py_buffer(offsets)], children=[items])
+
+    def moved(self, new: NewArray, scratch: Scratch) -> Any:
+        validity = None if self._validity is None else self._validity.moved(self._rows, new)
+        offsets = _moved(self._offsets, self._rows + 1, new)
+        return offsets, _moved(self._items, int(self._offsets[self._rows]), new), validity
+
+    def use(self, arrays: Any) -> None:
+        self._offsets, self._items, self._validity = arrays
+
+    def memory(self) -> int:
+        return self._rows * 8 + int(self._offsets[self._rows]) * self._items.itemsize
+
+
+def _list_items(array: pa.Array) -> Numbers:
+    """The numbers from the first of a list's to the last, those of NULLs that have some between them as well."""
+    values = view(array.values).values
+    assert values is not None
+    if len(array) == 0:
+        return values[:0]
+    offsets = np.frombuffer(array.buffers()[1], np.int64)
+    return values[int(offsets[array.offset]) : int(offsets[array.offset + len(array)])]
 
 
 class PieceWriter:

@@ -66,24 +66,28 @@ class Compaction(Generic[R]):
         self._begin = begin  # a merge in steps
         self._merged = merged  # a merge at once, into a run of a name
 
-    def work(self, rows: int, fuel: int) -> None:
-        """Merge, `fuel` rows for each of `rows` changed rows. When it raises, the runs are what they were."""
+    def work(self, rows: int, fuel: int, *, wide: int = 1) -> None:
+        """Merge, `fuel` rows for each of `rows` changed rows. When it raises, the runs are what they were.
+
+        Rows that are so many times as `wide` as others are merged in smaller steps, as far as merges still end before the next is due.
+        """
         try:
-            while len(self.runs) > 2 and self._start():
+            while len(self.runs) > 2 and self._start(LIMITS.at_once // wide):
                 pass
-            self._advance_all(rows, fuel)
+            least = min(fuel, 3 * LIMITS.most_dead)
+            self._advance_all(rows, max(fuel // wide, least), LIMITS.paid_chunk // wide)
         except BaseException:
             self.open.clear()  # half-done merges begin again
             raise
 
-    def _advance_all(self, rows: int, fuel: int) -> None:
+    def _advance_all(self, rows: int, fuel: int, chunk: int) -> None:
         if not self.open:
             return
         for entry in self.open:
             entry.paid += fuel * rows
-        budget = max(LIMITS.paid_chunk, 2 * fuel * rows)
+        budget = max(chunk, 2 * fuel * rows)
         for entry in sorted(self.open, key=lambda entry: -entry.paid):
-            if entry.paid < LIMITS.paid_chunk or budget <= 0:
+            if entry.paid < chunk or budget <= 0:
                 break
             budget -= entry.paid
             done = entry.merge.advance(entry.paid)
@@ -118,8 +122,8 @@ class Compaction(Generic[R]):
         self.runs = (*others[:position], *((merged,) if len(merged) else ()), *others[position:])
         self.next_name += 1
 
-    def _start(self) -> bool:
-        """Begin the next merge that is due, and say whether there was one."""
+    def _start(self, at_once: int) -> bool:
+        """Begin the next merge that is due, and say whether there was one; up to `at_once` rows are merged now."""
         sized = [(len(run), at) for at, run in enumerate(self.runs)]
         total = sum(size for size, _ in sized)
         if self.open:
@@ -131,7 +135,7 @@ class Compaction(Generic[R]):
         if count == 0:
             return False
         chosen = [self.runs[at] for _, at in sized[:count]]
-        if sum(sizes[:count]) <= LIMITS.at_once:
+        if sum(sizes[:count]) <= at_once:
             self._merge(chosen)
         else:
             self.begin([run.name for run in chosen])

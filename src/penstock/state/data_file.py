@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from weakref import ref
 
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.state.files import Files
 from penstock.state.slot_array import ChangedSlots, MappedRows, Version
 from penstock.state.state import Image
 
@@ -62,7 +64,7 @@ class ImageWriter:
     """
 
     def __init__(self, file: str, checkpoint: str, earlier: Mapping[str, WrittenArray]) -> None:
-        self._file = file
+        self.file = file
         self._checkpoint = checkpoint
         self._earlier = earlier
         self._waiting: list[tuple[Json, Callable[[Json], Iterator[memoryview]]]] = []
@@ -145,13 +147,13 @@ class ImageWriter:
                 yield _bytes(version.rows(start, min(start + pieces, version.size)))
 
         yield from self._extent(described, rows, align=mmap.ALLOCATIONGRANULARITY)
-        described.update(type=kind.str, shape=list(shape), rows=shape[0], slots=True)
+        described.update(type=_type_name(kind), shape=list(shape), rows=shape[0], slots=True)
 
     def _numpy(self, described: Json, rows: Any) -> Iterator[memoryview]:
         array = np.asarray(rows)
         content = _bytes(array)
         yield from self._extent(described, lambda: iter((content,)))
-        described.update(type=array.dtype.str, shape=list(array.shape))
+        described.update(type=_type_name(array.dtype), shape=list(array.shape))
 
     def _arrow(self, described: Json, array: pa.Array) -> Iterator[memoryview]:
         sink = pa.BufferOutputStream()
@@ -173,7 +175,16 @@ class ImageWriter:
             size += piece.nbytes
             yield piece
         self._size = start + size
-        described.update(file=self._file, at=start, bytes=size, crc=checksum)
+        described.update(file=self.file, at=start, bytes=size, crc=checksum)
+
+
+def _type_name(kind: np.dtype[Any]) -> Any:
+    """A type of NumPy as JSON: its name, or the names and types of its fields."""
+    return kind.str if kind.names is None else [[name, kind[name].str] for name in kind.names]
+
+
+def _type(name: Any) -> np.dtype[Any]:
+    return np.dtype(name if isinstance(name, str) else [tuple(part) for part in name])
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
@@ -214,9 +225,11 @@ def written_arrays(
 class ImageReader:
     """Reads images from the data files of a folder; arrays are maps of the files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Files) -> None:
         self._folder = folder
+        self._files = files
         self._buffers: dict[str, pa.Buffer] = {}
+        self._mapping = Lock()
 
     def verify(self, described: Sequence[Json]) -> None:
         """Compare the checksums of all extents; StateError names the file and the place of one that is damaged."""
@@ -226,7 +239,7 @@ class ImageReader:
 
     def _verify(self, extent: Json) -> None:
         if zlib.crc32(self._buffer(extent)) != extent["crc"]:
-            raise damaged(self._folder / extent["file"], f"byte {extent['at']}", "has another checksum")
+            raise damaged(self._location(extent), f"byte {extent['at']}", "has another checksum")
 
     def image(self, described: Json) -> Image:
         """The image of its description."""
@@ -247,9 +260,9 @@ class ImageReader:
             (self._numpy(patch["slots"]), self._numpy(patch["rows"])) for patch in extent.get("patches", ())
         )
         return MappedRows(
-            self._folder / extent["file"],
+            self._files.local(self._folder / extent["file"]),
             extent["at"],
-            np.dtype(extent["type"]),
+            _type(extent["type"]),
             tuple(extent["shape"]),
             extent["rows"],
             patches,
@@ -257,33 +270,40 @@ class ImageReader:
 
     def _numpy(self, extent: Json) -> np.ndarray[Any, Any]:
         content = self._buffer(extent)
-        return np.frombuffer(content, np.dtype(extent["type"])).reshape(extent["shape"])
+        return np.frombuffer(content, _type(extent["type"])).reshape(extent["shape"])
 
     def _buffer(self, extent: Json) -> pa.Buffer:
         name = extent["file"]
-        if name not in self._buffers:
-            self._buffers[name] = _mapped(self._folder / name)
+        with self._mapping:
+            if name not in self._buffers:
+                try:
+                    self._buffers[name] = map_file(self._files.local(self._folder / name))
+                except OSError as error:
+                    raise damaged(self._location(extent), "the file", f"cannot be read: {error}") from None
         content = self._buffers[name]
         if extent["at"] + extent["bytes"] > content.size:
-            raise damaged(self._folder / name, f"byte {extent['at']}", f"is cut off at {content.size} bytes")
+            raise damaged(
+                self._location(extent), f"byte {extent['at']}", f"is cut off at {content.size} bytes"
+            )
         return content.slice(extent["at"], extent["bytes"])
 
-
-def _mapped(path: Path) -> pa.Buffer:
-    try:
-        if path.stat().st_size == 0:
-            return pa.py_buffer(b"")
-        with pa.memory_map(str(path)) as file:
-            return file.read_buffer()
-    except OSError as error:
-        raise damaged(path, "the file", f"cannot be read: {error}") from None
+    def _location(self, extent: Json) -> str:
+        return self._files.location(self._folder / extent["file"])
 
 
-def damaged(path: Path, part: str, why: str) -> StateError:
+def map_file(path: Path) -> pa.Buffer:
+    """The content of a file of this machine, mapped into memory."""
+    if path.stat().st_size == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def damaged(where: str, part: str, why: str) -> StateError:
     """The error for a file that is not what was written."""
     return StateError(
-        f"the checkpoint is damaged: {part} of {path.name} {why}",
+        f"the checkpoint is damaged: {part} of {where.rpartition('/')[2]} {why}",
         code="STATE_CHECKPOINT_DAMAGED",
         hint="restore an older checkpoint, or the file from a copy",
-        where=str(path),
+        where=where,
     )

@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.errors import StateError
-from penstock.state.files import Files, LocalFiles
+from penstock.state.files import AppendFiles, Files, LocalFiles
 
 _MAGIC = b"PLR1"
 _HEAD = struct.Struct("<4sIQQI")
@@ -78,6 +78,17 @@ def _decode(content: memoryview, offset: int) -> tuple[Record, int] | _Damage:
     return Record(number, json.loads(bytes(content[start : start + header_size])), _batches(body)), end
 
 
+def whole_records(content: memoryview, error: Callable[[int, str], StateError]) -> Iterator[Record]:
+    """The records of bytes that were written at once; `error` makes the error for an offset, when they are damaged."""
+    offset = 0
+    while offset < len(content):
+        decoded = _decode(content, offset)
+        if isinstance(decoded, _Damage):
+            raise error(decoded.offset, decoded.why)
+        record, offset = decoded
+        yield record
+
+
 def _batches(body: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
     batches: list[pa.RecordBatch] = []
     source = pa.BufferReader(body)
@@ -98,15 +109,64 @@ def _has_record(content: memoryview, offset: int) -> bool:
     return False
 
 
+class RecordReader(Protocol):
+    """Reads the records of a log in their order while another thread appends to it, and goes on where it was.
+
+    Its caller sees to it that no record is dropped before it was read.
+    """
+
+    next: int
+    """The number of the next record."""
+
+    def read(self, end: int) -> Iterator[Record]:
+        """Yield the records up to a number, all of which have been appended.
+
+        A record is read when the caller asks for the one behind it: one at which he stops comes again.
+        """
+
+
+class Log(Protocol):
+    """Records in their order: what was appended and synced is read again."""
+
+    next: int
+    """The number of the next record."""
+
+    def records(self, first: int) -> Iterator[Record]:
+        """Yield the records from a number on; then the log is open for appending behind them."""
+
+    def reader(self, first: int) -> RecordReader:
+        """Read records that have been appended, from a number on, beside the thread that appends."""
+
+    def append(
+        self, header: Mapping[str, Any], batches: Sequence[pa.RecordBatch] = (), *, sync: bool = True
+    ) -> None:
+        """Write a record, and sync it; when it raises, the log is what it was."""
+
+    def sync(self) -> None:
+        """Return when all records last. After an error nobody knows which do: the log takes no more records."""
+
+    def rotate(self) -> int:
+        """Let the next record begin a segment, and return its number; `drop_before` can then drop the others."""
+
+    def drop_before(self, number: int) -> None:
+        """Drop the segments all of whose records are before a number."""
+
+    def size(self) -> int:
+        """Bytes since the last rotation."""
+
+    def close(self) -> None:
+        """Sync what is left."""
+
+
 class RecordLog:
     """The log of a folder, open for appending. One process has it at a time; its caller sees to that."""
 
-    def __init__(self, folder: Path, *, first: int = 1, files: Files | None = None) -> None:
+    def __init__(self, folder: Path, *, first: int = 1, files: AppendFiles | None = None) -> None:
         """Open the log, or begin one with the record `first`. `records` gives what is in it."""
         self._folder = folder
         self._files = files or LocalFiles()
         self._files.make_folder(folder)
-        self._starts = self._segments()
+        self._starts = _segments(folder, self._files)
         self._handle: int | None = None
         self._size = 0  # of the last segment, up to its last whole record
         self._synced = 0  # the first record that may not be on the disk
@@ -131,12 +191,16 @@ class RecordLog:
         for start in segments:
             yield from self._read_segment(start, first, is_last=start == self._starts[-1])
 
+    def reader(self, first: int) -> LogReader:
+        """Read records that have been appended, from a number on, beside the thread that appends."""
+        return LogReader(self._folder, first, self._files)
+
     def _end_of(self, at: int) -> float:
         """The first number behind a segment."""
         return self._starts[at + 1] if at + 1 < len(self._starts) else float("inf")
 
     def _read_segment(self, start: int, first: int, *, is_last: bool) -> Iterator[Record]:
-        content = memoryview(self._path(start).read_bytes())
+        content = memoryview(self._files.read(self._path(start)))
         offset = 0
         number = start
         while offset < len(content):
@@ -220,9 +284,17 @@ class RecordLog:
         )
 
     def sync(self) -> None:
-        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records."""
+        """Return when all records are on the disk. After an error nobody knows which are: the log takes no more records.
+
+        StateError then, and at every later call: a disk that forgot what it could not write may say that all is well.
+        """
+        if self._failed is not None:
+            raise self._broken()
         with self._segment_lock:
-            self._sync()
+            try:
+                self._sync()
+            except OSError as error:
+                raise self._broken() from error
 
     def _sync(self) -> None:
         end = self.next
@@ -291,16 +363,85 @@ class RecordLog:
         self._size = 0
 
     def _path(self, start: int) -> Path:
-        return self._folder / f"{start:020d}{SUFFIX}"
-
-    def _segments(self) -> list[int]:
-        names = [name for name in self._files.names(self._folder) if name.endswith(SUFFIX)]
-        return [int(name.removesuffix(SUFFIX)) for name in names]
+        return _path(self._folder, start)
 
     def _error(self, start: int, offset: int, why: str) -> StateError:
-        return StateError(
-            f"the log is damaged: {why}",
-            code="STATE_LOG_DAMAGED",
-            hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
-            where=f"{self._path(start)}, byte {offset}",
-        )
+        return log_damaged(f"{self._path(start)}, byte {offset}", why)
+
+
+class LogReader:
+    """Reads the segments of a log."""
+
+    def __init__(self, folder: Path, first: int, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+        self._start: int | None = None  # the segment of the next record
+        self._offset = 0  # and where it is there
+        self.next = first
+        """The number of the next record."""
+
+    def read(self, end: int) -> Iterator[Record]:
+        while self.next < end:
+            start = self._segment_of(self.next)
+            if start != self._start:
+                self._start, self._offset = start, 0
+            yield from self._read_segment(self._path(start), end)
+
+    def _read_segment(self, path: Path, end: int) -> Iterator[Record]:
+        with pa.memory_map(str(path)) as file:
+            content = memoryview(file.read_buffer())
+        first = self.next
+        while self._offset < len(content) and self.next < end:
+            number, behind = self._skip(path, content)
+            if number < self.next:
+                self._offset = behind
+                continue
+            decoded = _decode(content, self._offset)
+            if isinstance(decoded, _Damage):
+                raise _damaged(path, self._offset, decoded.why)
+            if number != self.next:
+                raise _damaged(path, self._offset, f"record {number} stands where {self.next} is expected")
+            yield decoded[0]
+            self.next, self._offset = number + 1, behind
+        if self.next == first:
+            raise _damaged(path, self._offset, f"record {first} is missing")
+
+    def _skip(self, path: Path, content: memoryview) -> tuple[int, int]:
+        """The number of the record at the offset, and where it ends."""
+        if len(content) - self._offset >= _HEAD.size:
+            magic, header_size, body_size, number, _ = _HEAD.unpack_from(content, self._offset)
+            if magic == _MAGIC:
+                return number, self._offset + _HEAD.size + header_size + body_size
+        raise _damaged(path, self._offset, "there is no record")
+
+    def _segment_of(self, number: int) -> int:
+        starts = [start for start in _segments(self._folder, self._files) if start <= number]
+        if not starts:
+            raise _damaged(self._folder, 0, f"record {number} is missing")
+        return starts[-1]
+
+    def _path(self, start: int) -> Path:
+        return _path(self._folder, start)
+
+
+def _path(folder: Path, start: int) -> Path:
+    return folder / f"{start:020d}{SUFFIX}"
+
+
+def _segments(folder: Path, files: Files) -> list[int]:
+    names = [name for name in files.names(folder) if name.endswith(SUFFIX)]
+    return [int(name.removesuffix(SUFFIX)) for name in names]
+
+
+def _damaged(path: Path, offset: int, why: str) -> StateError:
+    return log_damaged(f"{path}, byte {offset}", why)
+
+
+def log_damaged(where: str, why: str) -> StateError:
+    """The error for a log that is not what was written."""
+    return StateError(
+        f"the log is damaged: {why}",
+        code="STATE_LOG_DAMAGED",
+        hint="restore the file from a copy, or open a checkpoint: flow.restore(path)",
+        where=where,
+    )

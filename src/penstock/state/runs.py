@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from penstock.data.arrays import Numbers
@@ -13,6 +13,7 @@ from penstock.state.run import Run, has_table, load_run, moved_run, ones, table_
 from penstock.state.scratch import Piece, Scratch
 from penstock.state.state import Image
 
+_WIDE = 128  # bytes of a row's columns from which it counts as two
 _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers need
 
 
@@ -69,7 +70,7 @@ class Runs:
     def maintain(self, fuel: int) -> None:
         """Merge as much as the changed rows pay for."""
         if self._changed:
-            self._compaction.work(self._changed, fuel)
+            self._compaction.work(self._changed, fuel, wide=_width(self.before))
             self._changed = 0
             self._reset()
 
@@ -137,6 +138,15 @@ class Runs:
             assert isinstance(merge, Merge)
             merge.advance_to(saved["at"])
         self.rollback()
+
+
+def _width(runs: Sequence[Run]) -> int:
+    """How many times the largest run's rows are as wide as usual ones, from 1 to 4."""
+    largest = max(runs, key=len, default=None)
+    if largest is None or len(largest) == 0:
+        return 1
+    size = int(sum(column.nbytes for column in largest.columns))
+    return min(1 + size // len(largest) // _WIDE, 4)
 
 
 def narrowed(run: Run) -> Run:

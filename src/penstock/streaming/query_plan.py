@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.backend.checkpoint import durability_of
 from penstock.spark.micro_batch import checkpoint
 from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
 
@@ -76,6 +77,7 @@ class QueryPlan:
             f"  sink        {sink.describe()}",
             f"  guarantee   {sink.guarantee}{f' ({reason})' if (reason := sink.guarantee_reason) else ''}",
             f"  checkpoint  {self.location or 'none'}",
+            f"  durability  {durability_of(self.location)}",
             "",
             self.logical_plan,
         ]
@@ -89,4 +91,5 @@ class QueryPlan:
             "trigger": str(self.trigger),
             "output_mode": self.mode.value,
             "columns": self.target.schema.simpleString(),
+            "durability": durability_of(self.location),
         }

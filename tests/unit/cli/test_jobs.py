@@ -97,7 +97,7 @@ def test_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert out == ""
     assert err.startswith("no jobs yet in sqlite:///")
     assert main(["jobs", "list", "-o", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("name,kind,state,owner,since,")
+    assert capsys.readouterr().out.startswith("name,kind,state,durability,owner,since,")
 
 
 def test_the_list(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +116,7 @@ def test_the_list(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
         "name": "orders",
         "kind": "pipeline",
         "state": "RUNNING",
+        "durability": "memory",
         "owner": f"{owner.host}:{owner.pid}",
         "since": second["since"],
         "last_batch": 7,
@@ -123,6 +124,22 @@ def test_the_list(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
         "output_rows_per_second": 200.0,
         "lag": 12,
     }
+
+
+def test_the_durability_follows_from_the_checkpoint_unless_the_job_says_it(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [
+        Job("by disk", checkpoint="ckpt/"),
+        Job("by store", checkpoint="s3://bucket/ckpt"),
+        Job("flow", kind="flow", checkpoint="/mnt/flow", definition={"durability": "shared"}),
+        Job("neither"),
+    ]
+    for job in jobs:
+        with Holder(backend, job):
+            assert main(["jobs", "show", job.name, "-o", "json"]) == 0
+    shown = [json.loads(line)["durability"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["local", "shared", "shared", "memory"]
 
 
 def test_the_lag_of_several_sources_is_their_sum(

@@ -143,7 +143,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, when: Callable[[list[Fed]], bool]) 
             raise ps.ConnectorError("Spark is away", code="CONNECTOR_TEST")
         return tick.run_tick(graph, fed, micros, journal)
 
-    monkeypatch.setattr("penstock.engine.flow.run_tick", run_tick)
+    monkeypatch.setattr("penstock.engine.runner.run_tick", run_tick)
 
 
 def test_another_error_ends_the_stepping_and_all_raise_it(
@@ -153,7 +153,7 @@ def test_another_error_ends_the_stepping_and_all_raise_it(
         _broken(patch, lambda fed: bool(fed))
         flow.run(every=10)
         flow.feed("rows", [row(1)], ordinal=1)
-        until(lambda: flow._stepper is not None and flow._stepper.error is not None)
+        until(lambda: flow._runner._stepper is not None and flow._runner._stepper.error is not None)
         for act in (
             lambda: flow.feed("rows", [row(2)]),
             lambda: flow.tick("rows", [row(2)]),
@@ -198,7 +198,7 @@ def test_a_tick_that_fails_without_rows_rejects_nothing(
         raise ps.DataError("the time itself divides by zero", code="DATA_TEST")
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.engine.flow.run_tick", run_tick)
+        patch.setattr("penstock.engine.runner.run_tick", run_tick)
         flow.run(every=LONG)
         flow.feed("rows", [row(1)])
         with pytest.raises(ps.DataError):

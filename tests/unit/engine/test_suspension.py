@@ -382,7 +382,7 @@ def test_a_source_goes_on_keeping_what_a_suspended_view_reads(flow: ps.Increment
 def test_a_resumed_view_belongs_to_the_time_of_the_last_tick(flow: ps.IncrementalFlow) -> None:
     """No time passes in between, so that it agrees with what it reads."""
     now = [1_000_000]
-    flow._clock = lambda: now[0]
+    flow._runner._clock = lambda: now[0]
     at = (Field("at", "timestamp"),)
     time = Call("CurrentTimestamp", (), "timestamp")
     quotient = INVERSE.expressions

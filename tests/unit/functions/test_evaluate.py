@@ -251,3 +251,43 @@ def test_no_rows_and_constants() -> None:
         run(call("Concat", "string", Literal("a", "string"), Literal("b", "string")), ("bigint", [1, 2]))
         == ["ab"] * 2
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(
+            (name, "string")
+            for name in ("Lower", "Upper", "InitCap", "Reverse", "Hex", "StringTrim", "SoundEx")
+        ),
+        *((name, "int") for name in ("Length", "OctetLength", "BitLength", "Ascii")),
+    ],
+)
+def test_text_that_is_cut_out_of_a_column_is_read_from_its_place(name: str, kind: str) -> None:
+    texts = ["xyz", "Abc", "%\\", "dE f", "", "Straße", None]
+    for stop in (4, 5, 7):
+        cut = pa.array(texts).slice(1, stop - 1).cast(pa.large_string())
+        whole = pa.array(texts[1:stop], pa.large_string())
+        function = evaluate.compile(call(name, kind, Column(0, "string")))
+        assert (
+            function([cut], len(cut), _Tick()).to_pylist()
+            == function([whole], len(whole), _Tick()).to_pylist()
+        )
+
+
+@pytest.mark.parametrize("name", ["EqualTo", "EqualNullSafe", "LessThan", "In", "Greatest"])
+@pytest.mark.parametrize("rows", [[], [{"a": 1, "b": 2}, {"a": 3, "b": None}, None]])
+def test_a_constant_struct_is_compared_with_any_number_of_rows(name: str, rows: list[Any]) -> None:
+    kind = "struct<a:int,b:int>"
+    struct = call(
+        "CreateNamedStruct",
+        kind,
+        Literal("a", "string"),
+        Literal(1, "int"),
+        Literal("b", "string"),
+        Literal(2, "int"),
+    )
+    of_type = kind if name == "Greatest" else "boolean"
+    for sides in ((struct, Column(0, kind)), (Column(0, kind), struct)):
+        assert len(run(call(name, of_type, *sides), (kind, rows))) == len(rows)
+    assert len(run(call(name, of_type, struct, struct), (kind, rows))) == len(rows)

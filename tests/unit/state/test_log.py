@@ -169,6 +169,18 @@ def test_after_a_failed_sync_the_log_takes_no_more_records(tmp_path: Path) -> No
     assert read(tmp_path) == expected(1, 1)
 
 
+def test_a_disk_that_forgot_what_it_could_not_write_is_not_believed_later(tmp_path: Path) -> None:
+    disk = FullDisk(-1)
+    log = RecordLog(tmp_path, files=disk)
+    list(log.records(1))
+    log.append({"at": 1}, [rows(1)], sync=False)
+    for syncs in (False, True):
+        disk.syncs = syncs
+        with pytest.raises(StateError) as refused:
+            log.sync()
+        assert refused.value.code == "FLOW_LOG_FAILED"
+
+
 @pytest.mark.parametrize("remains", [0.0, 0.3, 1.0])
 def test_what_was_appended_is_there_whenever_the_power_fails(remains: float, tmp_path: Path) -> None:
     for calls in range(1, 100):

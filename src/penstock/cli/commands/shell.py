@@ -17,10 +17,10 @@ from penstock import __version__, config
 from penstock.cli.backslash import interpret
 from penstock.cli.complete import Catalog
 from penstock.cli.main import DONE, FAILED, show
-from penstock.cli.options import Conf, Connectors, Master, as_conf
+from penstock.cli.options import Conf, Connectors, Flow, Master, as_conf
 from penstock.cli.output import Format, Output
 from penstock.cli.process import leave
-from penstock.cli.script import Printing, run_statement
+from penstock.cli.script import Printing, placed_in, run_statement
 from penstock.sql.lexer import is_complete, split
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ CANCEL_PATIENCE = 5.0
 
 
 def shell(
-    output: Output = Format.TABLE, master: Master = None, conf: Conf = None, connector: Connectors = None
+    output: Output = Format.TABLE,
+    master: Master = None,
+    conf: Conf = None,
+    connector: Connectors = None,
+    flow: Flow = None,
 ) -> int:
     """Type SQL interactively.
 
@@ -46,6 +50,7 @@ def shell(
     Examples:
       penstock shell
       penstock shell --connector iceberg --conf spark.sql.shuffle.partitions=4
+      penstock shell --flow flows/orders
       penstock shell < report.sql
     """
     settings, names = as_conf(conf), tuple(connector or ())
@@ -53,7 +58,7 @@ def shell(
     def start() -> Session:
         from penstock.engine.session import Session
 
-        return Session.embedded(conf=settings, master=master, connectors=names)
+        return Session.embedded(conf=settings, master=master, connectors=names, flow=flow)
 
     shell = Shell(in_background(start), Printing(output, summary=True if sys.stdin.isatty() else None))
     try:
@@ -92,7 +97,8 @@ class Shell:
             return False
         if not text.lstrip().startswith("\\"):
             for statement in split(text):
-                self._statement(statement.text)
+                with placed_in(text, statement):
+                    self._statement(statement.text)
             return True
         meaning = interpret(text, self.printing)
         self.printing = meaning.printing

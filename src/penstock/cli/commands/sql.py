@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Conf, Connectors, Master, as_conf
+from penstock.cli.options import Conf, Connectors, Flow, Master, as_conf
 from penstock.cli.output import Format, Output
-from penstock.cli.script import Printing, run_statement
+from penstock.cli.script import Printing, placed_in, run_statement
 from penstock.engine.files import resolve_files
 from penstock.errors import ConfigError
 from penstock.sql.lexer import split
+from penstock.sql.parse import parse
 
 
 def sql(
@@ -43,6 +44,7 @@ def sql(
     master: Master = None,
     conf: Conf = None,
     connector: Connectors = None,
+    flow: Flow = None,
 ) -> None:
     """Run SQL statements and print their rows.
 
@@ -55,19 +57,23 @@ def sql(
       penstock sql "SELECT * FROM 'a.csv' a JOIN 'b.json' b USING (id)" --output csv > joined.csv
       penstock sql -f report.sql --conf spark.sql.shuffle.partitions=4
       echo "SELECT 1 AS one" | penstock sql - --output json
+      penstock sql --flow flows/orders "INSERT INTO orders VALUES (1, 9.50); SELECT * FROM totals"
     """
     script = _script(query, file)
-    statements = [statement.text for statement in split(script)]
+    statements = split(script)
     if not statements:
         raise ConfigError("there is no statement to run", code="USAGE", hint='try penstock sql "SELECT 1"')
     for statement in statements:
-        # A missing file is found here, before Spark starts, in a tenth of a second.
-        resolve_files(statement)
+        # A missing file or a mistyped keyword is found here, before Spark starts, in a tenth of a second.
+        with placed_in(script, statement):
+            parse(statement.text)
+            resolve_files(statement.text)
 
     from penstock.cli.process import embedded
 
     printing = Printing(output, limit, timeout)
-    with embedded(conf=as_conf(conf), master=master, connectors=tuple(connector or ())) as session:
+    names = tuple(connector or ())
+    with embedded(conf=as_conf(conf), master=master, connectors=names, flow=flow) as session:
         printed = False
         for statement in statements:
             if printed and output is Format.ARROW:
@@ -76,7 +82,8 @@ def sql(
                     code="USAGE",
                     hint="let only the last statement return rows, or choose --output json",
                 )
-            printed = run_statement(session, statement, printing)
+            with placed_in(script, statement):
+                printed = run_statement(session, statement.text, printing)
 
 
 def _script(query: str | None, file: Path | None) -> str:

@@ -1,6 +1,6 @@
 """CORR, COVAR and the linear regressions: rational arithmetic over exact sums of both columns, rounded once.
 
-Rows where either column is NULL are ignored; NaN when a value is NaN or infinite. CORR of a column without any spread divides by
+Rows where either column is NULL are ignored; NaN when a value is NaN or infinite, unless the other column decides. CORR of a column without any spread divides by
 zero, which is an error in ANSI mode, as in Spark; the regressions are NULL when the independent variable has no spread.
 
 Invertible. State: sums of x, y, x*x, y*y, x*y, as far as a function needs them. Cost: delta, and some microseconds per touched group.
@@ -51,18 +51,28 @@ class _Pair:
         parts = [*self._single, *self._double]
         fine = any(part.sums.crowded for part in parts)
         shift = 1074 if fine else -self._single[0].sums.base
-        odd = (self._single[0].odd(slots) | self._single[1].odd(slots)).tolist()
+        odd = [part.odd(slots).tolist() for part in self._single]
         columns = [part.sums.integers(slots, fine=fine) for part in parts]
         values: list[float | None] = []
-        for n, strange, a, b, aa, bb, ab in zip(self._count.at(slots).tolist(), odd, *columns, strict=True):
+        rows = zip(self._count.at(slots).tolist(), *odd, *columns, strict=True)
+        for n, odd_a, odd_b, a, b, aa, bb, ab in rows:
+            spreads = (n * aa - a * a, n * bb - b * b, n * ab - a * b)
             if n <= 0:
                 values.append(None)
-            elif strange:
-                values.append(None if n == 1 and self._finish in (_correlation, _covar_samp) else math.nan)
+            elif odd_a or odd_b:
+                flat = (not odd_a and spreads[0] == 0, not odd_b and spreads[1] == 0)
+                values.append(self._of_odd(n, *flat))
             else:
-                spreads = (n * aa - a * a, n * bb - b * b, n * ab - a * b)
                 values.append(self._finish(_Sums(n, a, b, *spreads, shift, self._ansi)))
         return pa.array(values, pa.float64())
+
+    def _of_odd(self, n: int, flat_a: bool, flat_b: bool) -> float | None:
+        """The answer for a group with NaN or an infinity, given which of the columns has one number in all rows."""
+        if n == 1 and self._finish in (_correlation, _covar_samp):
+            return None
+        if flat_b and self._finish in (_slope, _intercept, _determination):
+            return None
+        return 1.0 if flat_a and self._finish is _determination else math.nan
 
 
 def _covar_pop(sums: _Sums) -> float | None:

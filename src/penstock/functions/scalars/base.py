@@ -214,6 +214,8 @@ CAST = "DATA_CAST"
 DATETIME = "DATA_DATETIME"
 INDEX = "DATA_INDEX"
 RAISED = "DATA_RAISED"
+SPARK = "SQL_SPARK"  # where Spark fails with an exception of Java's, as for counts of which there is no absolute value
+LEAST_INT = -(2**31)
 
 
 def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:

@@ -12,6 +12,8 @@ from penstock.data.types import kernel_type
 from penstock.functions.scalars.arrays import of_values
 from penstock.functions.scalars.base import (
     INDEX,
+    LEAST_INT,
+    SPARK,
     AnsiError,
     Columns,
     Compiled,
@@ -106,6 +108,8 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
         if one_based:
             if (bad := valid & (index == 0)).any():
                 raise _out(call, lists, wanted, bad)
+            if (bad := valid & (index == LEAST_INT)).any():
+                raise _out(call, lists, wanted, bad, SPARK)
             index = np.where(index < 0, index + sizes, index - 1)
         outside = valid & ((index < 0) | (index >= sizes))
         if outside.any() and fails:
@@ -120,10 +124,10 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
     return run
 
 
-def _out(call: Call, lists: pa.Array, wanted: pa.Array, bad: Any) -> Exception:
+def _out(call: Call, lists: pa.Array, wanted: pa.Array, bad: Any, code: str = INDEX) -> Exception:
     row = int(np.argmax(bad))
     values = (lists[row].as_py(), wanted[row].as_py())
-    return ansi_error(call, AnsiError(f"there is no element {values[1]}", INDEX), values)
+    return ansi_error(call, AnsiError(f"there is no element {values[1]}", code), values)
 
 
 def _array_item(call: Call, args: tuple[Compiled, ...]) -> Compiled:

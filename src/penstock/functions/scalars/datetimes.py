@@ -22,6 +22,7 @@ from penstock.functions.scalars.base import (
     Datum,
     Scalar,
     TickLike,
+    ansi_error,
     both,
     from_numbers,
     numbers,
@@ -33,7 +34,9 @@ from penstock.functions.scalars.moments import add_months
 from penstock.plan.expression import Call
 
 _DAY = 86_400_000_000
+_MOST_DAYS = 2**63 // _DAY - 2  # with any time of day and any offset, its microseconds are a long
 _INT32 = pa.int32()
+_LAST_YEAR = 999_999_999  # of java.time
 
 
 def _zone_check(call: Call) -> str | None:
@@ -97,13 +100,19 @@ def _date_difference(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _over_days(twin: Callable[..., Any], kind: pa.DataType) -> Build:
-    """Build a function that asks a Python function of day numbers for every row."""
+    """Build a function that asks a Python function of day numbers for every row; what is no day number overflows."""
+
+    def checked(*values: Any) -> int | None:
+        days: int | None = twin(*values)
+        if days is not None and not -(2**31) <= days < 2**31:
+            raise AnsiError("date overflow", OVERFLOW)
+        return days
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             values = [item(columns, length, tick) for item in args]
             values = [_days(item) if pa.types.is_date(item.type) else item for item in values]
-            results = rows_of(call, twin, values, length, _INT32)
+            results = rows_of(call, checked, values, length, _INT32)
             return pc.cast(results, kind)
 
         return run
@@ -216,7 +225,8 @@ def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     fails = bool(call.option("failOnError", True))
 
     def twin(year: int, month: int, day: int) -> int | None:
-        days = zones.days_from_civil(year, month, day)
+        known = abs(year) <= _LAST_YEAR
+        days = zones.days_from_civil(year, month, day) if known else None
         if days is None and fails:
             raise AnsiError(f"there is no day {year}-{month}-{day}", DATETIME)
         return days
@@ -277,8 +287,14 @@ def _add_year_month(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         offset = zones.offsets_at(start, zone)
         days, rest = np.divmod(start + offset, _DAY)
         pairs = zip(days.tolist(), months.tolist(), strict=True)
-        moved = np.fromiter((add_months(day, by) for day, by in pairs), np.int64, count) * _DAY + rest
+        moved_days = np.fromiter((add_months(day, by) for day, by in pairs), np.int64, count)
         valid = valid_mask(one, count) & valid_mask(two, count)
+        if (beyond := valid & (np.abs(moved_days) > _MOST_DAYS)).any():
+            row = int(np.flatnonzero(beyond)[0])
+            raise ansi_error(
+                call, AnsiError("timestamp overflow", OVERFLOW), [int(start[row]), int(months[row])]
+            )
+        moved = moved_days * _DAY + rest
         result = pc.cast(from_numbers(zones.keeping(moved, offset, zone), valid, pa.int64()), kind)
         return result[0] if constant_in else result
 

@@ -73,15 +73,21 @@ def _is_nested(kind: str) -> bool:
 
 def _sides(one: Datum, two: Datum) -> tuple[pa.Array, pa.Array, Bools]:
     """Two values as arrays of one length, and where both are not NULL."""
-    length = max(len(side) if isinstance(side, pa.Array) else 1 for side in (one, two))
+    length = next((len(side) for side in (one, two) if isinstance(side, pa.Array)), 1)
     left, right = array(one, length), array(two, length)
     return left, right, valid_mask(left, length) & valid_mask(right, length)
+
+
+def _of_sides(result: pa.Array, one: Datum, two: Datum) -> Datum:
+    """What a comparison of two constants gives is a constant."""
+    return result if isinstance(one, pa.Array) or isinstance(two, pa.Array) else result[0]
 
 
 def _nested_equal(one: Datum, two: Datum) -> Datum:
     left, right, valid = _sides(one, two)
     rows = np.arange(len(left))
-    return from_numbers(equal_rows([left], rows, [right], rows), valid, pa.bool_())
+    same = from_numbers(equal_rows([left], rows, [right], rows), valid, pa.bool_())
+    return _of_sides(same, one, two)
 
 
 def _nested_order(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +96,8 @@ def _nested_order(test: Callable[..., Any]) -> Callable[..., Any]:
     def compare(one: Datum, two: Datum) -> Datum:
         left, right, valid = _sides(one, two)
         ranks = exact_words(pa.concat_arrays([left, typed(right, left.type)]))[0]
-        return from_numbers(test(ranks[: len(left)], ranks[len(left) :]), valid, pa.bool_())
+        ordered = from_numbers(test(ranks[: len(left)], ranks[len(left) :]), valid, pa.bool_())
+        return _of_sides(ordered, one, two)
 
     return compare
 

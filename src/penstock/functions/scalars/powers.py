@@ -115,6 +115,8 @@ def _width_bucket(call: Call, values: list[Datum], length: int) -> pa.Array:
         share = count.astype(np.float64) * np.where(rising, value - lower, upper - value) / (upper - lower)
     inside = valid & (share >= 0) & (share < 2.0**63)
     bucket = np.where(inside, share, 0.0).astype(np.int64) + 1
+    # Java's long stops at its end, and one more is its beginning.
+    bucket = np.where(share >= 2.0**63, np.int64(-(2**63)), bucket)
     below = np.where(rising, value < lower, value > upper)
     above = np.where(rising, value >= upper, value <= lower)
     bucket = np.where(below, 0, np.where(above, np.where(valid, count, 0) + 1, bucket))

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.scalars.base import (
+    LEAST_INT,
+    SPARK,
+    AnsiError,
     Build,
     Columns,
     Compiled,
@@ -62,8 +65,11 @@ def _initcap(text: str) -> str:
     return "".join(parts)
 
 
-def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
-    """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one)."""
+def _case_mapping(of_ascii: Any, twin: Callable[[str], str]) -> Build:
+    """Arrow for ASCII text, Python's full case mapping for the rest (Arrow maps one character to one).
+
+    Arrow's functions for ASCII misread an array whose first text does not begin at 0, as one that is cast from a slice; those for UTF-8 do not.
+    """
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         (one,) = args
@@ -75,7 +81,7 @@ def _case_mapping(ascii_only: Any, twin: Callable[[str], str]) -> Build:
                 if isinstance(value, pa.Array)
                 else False
             ):
-                return ascii_only(value)
+                return of_ascii(value)
             return rows_of(call, twin, [value], length, pa.large_string())
 
         return run
@@ -238,12 +244,24 @@ def _ascii(text: str) -> int:
 
 
 def _substring_index(text: str, delimiter: str, count: int) -> str:
+    """What is before the delimiter at which a count from the left ends, or behind that from the right; delimiters may overlap."""
     if delimiter == "" or count == 0:
         return ""
-    parts = text.split(delimiter)
-    if abs(count) >= len(parts):
-        return text
-    return delimiter.join(parts[:count] if count > 0 else parts[count:])
+    if count > 0:
+        at = -1
+        for _ in range(count):
+            at = text.find(delimiter, at + 1)
+            if at < 0:
+                return text
+        return text[:at]
+    if count == LEAST_INT:
+        raise AnsiError(f"there are no {count} delimiters", SPARK)
+    at = len(text) - len(delimiter) + 1
+    for _ in range(-count):
+        at = text.rfind(delimiter, 0, at - 1 + len(delimiter)) if at > 0 else -1
+        if at < 0:
+            return text
+    return text[at + len(delimiter) :]
 
 
 def _hex_text(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -268,8 +286,8 @@ def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 FUNCTIONS: dict[str, Scalar] = {
-    "Upper": Scalar(_case_mapping(pc.ascii_upper, _upper), _TEXT),
-    "Lower": Scalar(_case_mapping(pc.ascii_lower, _lower), _TEXT),
+    "Upper": Scalar(_case_mapping(pc.utf8_upper, _upper), _TEXT),
+    "Lower": Scalar(_case_mapping(pc.utf8_lower, _lower), _TEXT),
     "InitCap": Scalar(row_wise(_initcap), _TEXT),
     "Substring": Scalar(_substring, only("string", first=1)),
     "Length": Scalar(_length, only("string", "binary")),

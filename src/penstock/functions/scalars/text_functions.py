@@ -232,6 +232,9 @@ def _mask_check(call: Call) -> str | None:
 _EXACT = Context(prec=1200, rounding=ROUND_HALF_EVEN)
 
 
+_MOST_PLACES = 340  # that Java writes of a double or a long
+
+
 def _format_number(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     java = int(call.option("java"))
 
@@ -247,7 +250,10 @@ def _format_number(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             exponent = written.as_tuple().exponent
             assert isinstance(exponent, int)
             exact = written if exponent >= -places else exact
-        text = f"{abs(exact.quantize(Decimal(1).scaleb(-places), context=_EXACT)):,f}"
+        if not isinstance(number, Decimal):
+            places = min(places, _MOST_PLACES)
+        rounded = exact.quantize(Decimal(1).scaleb(-min(places, _MOST_PLACES)), context=_EXACT).copy_abs()
+        text = f"{rounded:,f}{'0' * (places - _MOST_PLACES)}"
         negative = exact.is_signed() and (isinstance(number, float) or exact != 0)
         return f"-{text}" if negative else text
 

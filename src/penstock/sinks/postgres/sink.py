@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DataError, PenstockError
 from penstock.sinks.base import Epoch, Guarantee, Target, require_key
+from penstock.sinks.column import fields_of
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.package import require_package
 from penstock.sinks.postgres import client, table
@@ -50,8 +51,8 @@ class PostgresSink(ServerSink):
 
     def check_query(self, target: Target) -> None:
         require_key(target)
-        for field in target.schema:
-            column_type(field.dataType, name=field.name)
+        for field in fields_of(target.schema):
+            column_type(field)
 
     def check_server(self, target: Target) -> None:
         existing = table.find_table(self._connected(), self.options.table)
@@ -74,10 +75,12 @@ class PostgresSink(ServerSink):
             existing = table.find_table(connection, name)
             if existing is None:
                 keys = target.keys if target.mode == "update" else ()
-                table.create_table(connection, name, target.schema, keys=keys)
+                table.create_table(connection, name, fields_of(target.schema), keys=keys)
             else:
                 missing = self._missing_columns(target, existing)
-                table.add_columns(connection, name, [target.schema[column] for column in missing])
+                table.add_columns(
+                    connection, name, [field for field in fields_of(target.schema) if field.name in missing]
+                )
             table.create_mark(connection, query=target.query, name=target.name)
 
     def write(self, epoch: Epoch) -> int | None:
@@ -99,7 +102,9 @@ class PostgresSink(ServerSink):
         return client.translate(error, where=self.describe())
 
     def _missing_columns(self, target: Target, existing: table.Table) -> list[str]:
-        return check_columns(target.schema, existing.columns, where=self.describe(), adds=self.options.create)
+        return check_columns(
+            fields_of(target.schema), existing.columns, where=self.describe(), adds=self.options.create
+        )
 
     def _store(self, number: int, rows: EpochRows) -> int:
         connection, target = self._connected(), self.target
@@ -115,7 +120,7 @@ class PostgresSink(ServerSink):
             return self._upsert(connection, target, rows)
         if target.mode == "complete":
             connection.execute(statement("DELETE FROM {}", self.options.table))
-        return _copy(connection, self.options.table, target.schema.names, rows)
+        return table.copy_rows(connection, self.options.table, target.schema.names, rows.batches())
 
     def _upsert(self, connection: psycopg.Connection, target: Target, rows: EpochRows) -> int:
         """Copy into a table of this transaction, then merge; of several rows of one key the last one stays."""
@@ -130,7 +135,7 @@ class PostgresSink(ServerSink):
         connection.execute(
             statement("ALTER TABLE {} ADD COLUMN {} BIGINT GENERATED ALWAYS AS IDENTITY", STAGE, ORDER)
         )
-        _copy(connection, STAGE, names, rows)
+        table.copy_rows(connection, STAGE, names, rows.batches())
         values = [name for name in names if name not in target.keys]
         changes = (
             sql.SQL("UPDATE SET ")
@@ -160,19 +165,3 @@ class PostgresSink(ServerSink):
         if self._connection is None or self._connection.closed:
             self._connection = client.connect(self.options.url)
         return self._connection
-
-
-def _copy(connection: psycopg.Connection, name: str, columns: list[str], rows: EpochRows) -> int:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    plain = csv.WriteOptions(include_header=False)
-    count = 0
-    command = statement("COPY {} (", name) + column_list(columns) + statement(") FROM STDIN (FORMAT csv)")
-    with connection.cursor() as cursor, cursor.copy(command) as copy:
-        for batch in rows.batches():
-            buffer = pa.BufferOutputStream()
-            csv.write_csv(batch, buffer, plain)
-            copy.write(memoryview(buffer.getvalue()))
-            count += batch.num_rows
-    return count

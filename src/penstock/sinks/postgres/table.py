@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
+from penstock.plan.node import Field
 from penstock.sinks.postgres.client import column_list, statement
 from penstock.sinks.postgres.column import TableColumn, column_type
 
 if TYPE_CHECKING:
     import psycopg
-    from pyspark.sql.types import StructField, StructType
+    import pyarrow as pa
 
 MARKS = "penstock_epochs"
 
@@ -67,22 +68,41 @@ def check_upsert(table: Table, keys: Iterable[str], *, where: str) -> None:
 
 
 def create_table(
-    connection: psycopg.Connection, name: str, schema: StructType, *, keys: Iterable[str]
+    connection: psycopg.Connection, name: str, fields: Iterable[Field], *, keys: Iterable[str]
 ) -> None:
     """Create a table with the columns of the query; `keys`, if there are any, are its primary key."""
     from psycopg import sql
 
-    parts = [_declaration(field) for field in schema]
+    parts = [_declaration(field) for field in fields]
     names = tuple(keys)
     if names:
         parts.append(sql.SQL("PRIMARY KEY (") + column_list(names) + sql.SQL(")"))
     connection.execute(statement("CREATE TABLE {} (", name) + sql.SQL(", ").join(parts) + sql.SQL(")"))
 
 
-def add_columns(connection: psycopg.Connection, name: str, fields: Iterable[StructField]) -> None:
+def add_columns(connection: psycopg.Connection, name: str, fields: Iterable[Field]) -> None:
     """Add columns to a table."""
     for field in fields:
         connection.execute(statement("ALTER TABLE {} ADD COLUMN ", name) + _declaration(field))
+
+
+def copy_rows(
+    connection: psycopg.Connection, name: str, columns: Iterable[str], batches: Iterable[pa.RecordBatch]
+) -> int:
+    """Copy encoded rows into a table, and return how many they are."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    plain = csv.WriteOptions(include_header=False)
+    count = 0
+    command = statement("COPY {} (", name) + column_list(columns) + statement(") FROM STDIN (FORMAT csv)")
+    with connection.cursor() as cursor, cursor.copy(command) as copy:
+        for batch in batches:
+            buffer = pa.BufferOutputStream()
+            csv.write_csv(batch, buffer, plain)
+            copy.write(memoryview(buffer.getvalue()))
+            count += batch.num_rows
+    return count
 
 
 def lock_tables(connection: psycopg.Connection) -> None:
@@ -119,8 +139,8 @@ def move_mark(connection: psycopg.Connection, query: str, epoch: int) -> None:
     )
 
 
-def _declaration(field: StructField) -> psycopg.sql.Composed:
+def _declaration(field: Field) -> psycopg.sql.Composed:
     from psycopg import sql
 
-    kind = sql.SQL(column_type(field.dataType, name=field.name))
+    kind = sql.SQL(column_type(field))
     return statement("{} ", sql.Identifier(field.name)) + kind

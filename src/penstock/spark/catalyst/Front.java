@@ -346,6 +346,57 @@ public class Front {
     return cut(session, plan, null);
   }
 
+  public static final String TABLE = "penstock.table"; // in the metadata of columns: see FlowTables.java
+
+  /** The plan with the tables of a flow, which a DataFrame or a view of Spark's may read, replaced by relations of the flow. */
+  public LogicalPlan adopt(LogicalPlan plan, final java.util.Map relations) {
+    return (LogicalPlan) plan.transformWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return relations.containsKey(tableOf(node));
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        LogicalPlan relation =
+            ((org.apache.spark.sql.classic.Dataset) relations.get(tableOf(node))).queryExecution().analyzed();
+        return renamed(relation, (LogicalPlan) node);
+      }
+    });
+  }
+
+  /** The tables of a flow that a plan reads. */
+  public List tables(LogicalPlan plan) {
+    List names = new ArrayList();
+    tables(plan, names);
+    return names;
+  }
+
+  private static void tables(LogicalPlan plan, List names) {
+    String table = tableOf(plan);
+    if (!table.isEmpty()) names.add(table);
+    for (Object child : list(plan.children())) tables((LogicalPlan) child, names);
+    for (Object child : list(plan.subqueries())) tables((LogicalPlan) child, names);
+  }
+
+  private static String tableOf(Object node) {
+    if (!(node instanceof org.apache.spark.sql.execution.datasources.LogicalRelation)) return "";
+    LogicalPlan plan = (LogicalPlan) node;
+    if (plan.output().isEmpty()) return "";
+    Metadata metadata = ((Attribute) plan.output().apply(0)).metadata();
+    return metadata.contains(TABLE) ? metadata.getString(TABLE) : "";
+  }
+
+  /** A leaf whose columns have the identities of those of another plan. */
+  private static LogicalPlan renamed(LogicalPlan leaf, LogicalPlan plan) {
+    List aliases = new ArrayList();
+    for (int i = 0; i < plan.output().size(); i++) {
+      Attribute old = (Attribute) plan.output().apply(i);
+      aliases.add(new Alias((Attribute) leaf.output().apply(i), old.name(), old.exprId(), old.qualifier(),
+          scala.Option.empty(), seq(new ArrayList())));
+    }
+    return new Project(seq(aliases), leaf);
+  }
+
   private LogicalPlan cut(final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String alias) {
     if (isOurs(plan)) return plan;
     if (plan instanceof View && !holdsOurs(plan)) {
@@ -379,6 +430,12 @@ public class Front {
     if (name == null) name = "static_" + (statics.size() / 2 + 1);
     statics.add(name);
     statics.add(plan);
+    return standIn(session, plan, name);
+  }
+
+  /** A relation of the flow, without rows, with the columns of a plan. */
+  private static LogicalPlan standIn(
+      org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, String name) {
     StructField[] fields = new StructField[plan.output().size()];
     for (int i = 0; i < fields.length; i++) {
       Attribute attribute = (Attribute) plan.output().apply(i);
@@ -386,14 +443,61 @@ public class Front {
           .putString(RELATION, name).putLong(POSITION, (long) i).build();
       fields[i] = new StructField(attribute.name(), attribute.dataType(), attribute.nullable(), metadata);
     }
-    LogicalPlan leaf = empty(session, new StructType(fields)).queryExecution().analyzed();
-    List aliases = new ArrayList();
-    for (int i = 0; i < fields.length; i++) {
-      Attribute old = (Attribute) plan.output().apply(i);
-      aliases.add(new Alias((Attribute) leaf.output().apply(i), old.name(), old.exprId(), old.qualifier(),
-          scala.Option.empty(), seq(new ArrayList())));
+    return renamed((LogicalPlan) empty(session, new StructType(fields)).queryExecution().analyzed(), plan);
+  }
+
+  /** The parts of a plan that have rows of their own, each once: [name or null, plan, name or null, plan, ...]. */
+  public List leaves(LogicalPlan plan) {
+    List leaves = new ArrayList();
+    leaves(plan, null, leaves);
+    return leaves;
+  }
+
+  private static void leaves(LogicalPlan plan, String alias, List leaves) {
+    boolean isView = plan instanceof View;
+    if (isView || plan.children().isEmpty()) {
+      if (plan instanceof OneRowRelation || plan instanceof CTERelationRef || plan instanceof UnionLoopRef) return;
+      for (int i = 1; i < leaves.size(); i += 2) if (((LogicalPlan) leaves.get(i)).sameResult(plan)) return;
+      leaves.add(isView ? ((View) plan).desc().identifier().unquotedString() : alias);
+      leaves.add(plan);
+      return;
     }
-    return new Project(seq(aliases), leaf);
+    String below = plan instanceof SubqueryAlias ? ((SubqueryAlias) plan).identifier().toString() : null;
+    // An alias holds for what is directly below it.
+    for (Object child : list(plan.children())) leaves((LogicalPlan) child, below, leaves);
+    for (Object child : list(plan.subqueries())) leaves((LogicalPlan) child, null, leaves);
+  }
+
+  /** A plan in which a relation of the flow stands in the place of every part that gives the same rows as another plan; null when none does. */
+  public LogicalPlan feed(
+      final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, final LogicalPlan part, final String name) {
+    boolean[] fed = new boolean[1];
+    LogicalPlan over = feed(session, plan, part, name, fed);
+    return fed[0] ? over : null;
+  }
+
+  private static LogicalPlan feed(
+      final org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, final LogicalPlan part,
+      final String name, final boolean[] fed) {
+    if (plan.output().size() == part.output().size() && plan.sameResult(part)) {
+      fed[0] = true;
+      return standIn(session, plan, name);
+    }
+    if (plan.children().isEmpty()) return plan;
+    List children = new ArrayList();
+    for (Object child : list(plan.children())) children.add(feed(session, (LogicalPlan) child, part, name, fed));
+    LogicalPlan over = (LogicalPlan) plan.withNewChildren(seq(children));
+    return (LogicalPlan) over.transformExpressions(new scala.runtime.AbstractPartialFunction() {
+      public boolean isDefinedAt(Object node) {
+        return node instanceof SubqueryExpression;
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        SubqueryExpression subquery = (SubqueryExpression) node;
+        return subquery.withNewPlan(feed(session, (LogicalPlan) subquery.plan(), part, name, fed));
+      }
+    });
   }
 
   private static org.apache.spark.sql.classic.Dataset empty(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.types import parse
@@ -53,6 +53,8 @@ SESSION_RULES = frozenset(
         _CATALYST + "InferFiltersFromConstraints",
     }
 )
+# Filters below joins decide for which pairs a condition is asked: in a plan with a join whose condition may raise they are Spark's own.
+JOIN_RULES = frozenset({_CATALYST + "InferFiltersFromConstraints"})
 
 
 def front(spark: SparkSession) -> Any:
@@ -72,15 +74,18 @@ def planning_session(spark: SparkSession) -> Any:
     return session
 
 
-def exclude_rules(session: Any, front: Any, *, sessions: bool) -> None:
-    """Have a planning session leave out rules, besides those that the user leaves out; `sessions`: for a plan with session windows."""
+def user_exclusions(session: Any, front: Any) -> list[str]:
+    """Return the rules that the user leaves out, but for those without which plans are not whole: Spark keeps these, too."""
     conf = session.conf()
-    wanted = [rule.strip() for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule.strip()]
-    if wanted:  # without some rules plans are not whole, and Spark keeps these whatever the user says
-        needed = set(front.neededRules(session))
-        wanted = [rule for rule in wanted if rule not in needed]
-    rules = [rule for rule in EXCLUDED_RULES if not (sessions and rule in SESSION_RULES)]
-    conf.set(_EXCLUDED, ",".join([*wanted, *rules]))
+    rules = [rule.strip() for rule in (conf.get(_EXCLUDED, "") or "").split(",") if rule.strip()]
+    needed = set(front.neededRules(session)) if rules else set()
+    return [rule for rule in rules if rule not in needed]
+
+
+def exclude_rules(session: Any, rules: Iterable[str], *, but: Container[str] = ()) -> None:
+    """Have a planning session leave out these rules and ours, `but` some."""
+    own = (rule for rule in EXCLUDED_RULES if rule not in but)
+    session.conf().set(_EXCLUDED, ",".join([*rules, *own]))
 
 
 def settings(spark: SparkSession, front: Any, session: Any, names: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from penstock.functions.argument_order import DIVISIONS, NEVER_RAISE, NULL_INTOLERANT, may_raise
+from penstock.functions import argument_order
+from penstock.functions.argument_order import DIVISIONS, NEVER_RAISE, NULL_INTOLERANT, widens
 from penstock.plan import node as plan
 from penstock.plan.expression import Column, conjunction
 from penstock.spark.catalyst.expressions import Json, conjuncts, references, translate, walk
@@ -22,22 +23,18 @@ def selection(context: Context, node: Json, needed: set[int] | None) -> Placed:
     below = None if needed is None else needed | references(condition)
     child = context.plan(node["k"][0], below)
     parts = conjuncts(condition)
-    if any(_may_raise(part) for part in parts):
+    if any(may_raise(part) for part in parts):
         parts = [*_inferred(parts), *parts]
     return filtered(context, child, parts)
 
 
 def _inferred(parts: Sequence[Json]) -> list[Json]:
     """IS NOT NULL of the columns without which some part is NULL: Spark asks it before all parts that may raise."""
-    checked = {
-        part["k"][0]["id"]
-        for part in parts
-        if part["c"] == "IsNotNull" and part["k"][0]["c"] == "AttributeReference"
-    }
+    checked = {part["k"][0]["id"] for part in parts if is_null_check(part)}
     columns = {
         column["id"]: column
         for part in parts
-        for column in _decisive(part["k"][0] if part["c"] == "IsNotNull" else part)
+        for column in decisive(part["k"][0] if part["c"] == "IsNotNull" else part)
         if column.get("n", True) and column["id"] not in checked
     }
     return [
@@ -46,13 +43,13 @@ def _inferred(parts: Sequence[Json]) -> list[Json]:
     ]
 
 
-def _decisive(item: Json) -> Iterator[Json]:
+def decisive(item: Json) -> Iterator[Json]:
     """The columns that make an expression NULL when they are."""
     if item["c"] == "AttributeReference":
         yield item
     elif item["c"] in NULL_INTOLERANT or item["c"] in DIVISIONS:
         for child in item.get("k", ()):
-            yield from _decisive(child)
+            yield from decisive(child)
 
 
 def filtered(context: Context, child: Placed, parts: Sequence[Json]) -> Placed:
@@ -77,25 +74,24 @@ def _groups(context: Context, child: Placed, parts: Sequence[Json]) -> list[list
         return [list(parts)] if parts else []
     first: list[Json] = []
     later: list[list[Json]] = []
-    spark_raises = False
+    later_raises = False
     for part in _asked(parts):
         ready = prepare(context, child, [part])
-        of_spark, raises = asks_spark(child, ready), _may_raise(part)
-        if ready is child and not (later and (raises or spark_raises)):
+        of_spark, raises = asks_spark(child, ready), may_raise(part)
+        if ready is child and not (later and (raises or later_raises)):
             first.append(part)
-        elif not later or (of_spark and raises):
+            continue
+        if not later or (of_spark and raises):
             later.append([part])
         else:
             later[-1].append(part)
-        spark_raises = spark_raises or (of_spark and raises)
+        later_raises = later_raises or raises
     return [first, *later] if first else later
 
 
 def _asked(parts: Sequence[Json]) -> Iterator[Json]:
     """The parts as Spark asks them: IS NOT NULL of a column just before the first part that reads it."""
-    checks = [
-        part for part in parts if part["c"] == "IsNotNull" and part["k"][0]["c"] == "AttributeReference"
-    ]
+    checks = [part for part in parts if is_null_check(part)]
     asked: list[Json] = []
     for part in parts:
         if part not in checks:
@@ -105,8 +101,20 @@ def _asked(parts: Sequence[Json]) -> Iterator[Json]:
     yield from (check for check in checks if check not in asked)
 
 
-def _may_raise(part: Json) -> bool:
-    return any(item["c"] not in _LEAVES and item["c"] not in NEVER_RAISE for item in walk(part))
+def is_null_check(part: Json) -> bool:
+    """Whether a condition is IS NOT NULL of a column."""
+    return bool(part["c"] == "IsNotNull" and part["k"][0]["c"] == "AttributeReference")
+
+
+def may_raise(part: Json) -> bool:
+    """Whether there may be a row for which a condition raises."""
+    return any(item["c"] not in _LEAVES and not _never_raises(item) for item in walk(part))
+
+
+def _never_raises(item: Json) -> bool:
+    if item["c"] == "Cast":
+        return widens(item["k"][0]["t"], item["t"])
+    return item["c"] in NEVER_RAISE
 
 
 def _below(context: Context, child: Placed, parts: Sequence[Json]) -> tuple[Placed, Sequence[Json]]:
@@ -116,7 +124,8 @@ def _below(context: Context, child: Placed, parts: Sequence[Json]) -> tuple[Plac
     """
     node = child.node
     if isinstance(node, plan.Project) and (
-        _is_stateless(node.input) or any(may_raise(expression) for expression in node.expressions)
+        _is_stateless(node.input)
+        or any(argument_order.may_raise(expression) for expression in node.expressions)
     ):
         below: plan.Node = node.input
         copies: dict[int, Key] = {}

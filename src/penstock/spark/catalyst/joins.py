@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock.functions import evaluate
@@ -9,11 +10,13 @@ from penstock.functions.argument_order import may_raise
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal, conjunction
 from penstock.plan.expression import walk as walk_expression
+from penstock.spark.catalyst import filters
 from penstock.spark.catalyst.expressions import (
     Json,
     Scope,
     conjuncts,
     is_now,
+    nested,
     reads_time,
     references,
     translate,
@@ -44,6 +47,17 @@ _KINDS: dict[str, plan.JoinKind] = {
     "LeftSemi": "semi",
     "LeftAnti": "anti",
 }
+# The inputs of which rows without a match are lost, so that a condition may refuse them.
+_LOSING = {
+    "Inner": (0, 1),
+    "Cross": (0, 1),
+    "LeftOuter": (1,),
+    "RightOuter": (0,),
+    "FullOuter": (),
+    "LeftSemi": (0, 1),
+    "LeftAnti": (1,),
+    "ExistenceJoin": (1,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +79,11 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
     condition = node["a"].get("condition")
     parts = conjuncts(condition["e"]) if condition else []
     parts = [part for part in parts if not (part["c"] == "Literal" and part["v"] is True)]
+    children, parts = _without_null_checks(node["k"], parts, kind)
     used = None
     if needed is not None:
         used = needed.union(*(references(part) for part in parts))
-    left, right = (context.plan(child, used) for child in node["k"])
+    left, right = (context.plan(child, used) for child in children)
     if kind == "ExistenceJoin":
         return _existence(context, node, _sides(context, left, right, parts, kind))
     if kind == "LeftSingle":
@@ -97,6 +112,57 @@ def join(context: Context, node: Json, needed: set[int] | None) -> Placed:
             position, own = scope[key]
             chosen.append((key, own, Column(position, own.type, own.nullable, own.name)))
     return project(joined, chosen)
+
+
+def may_raise_for_pairs(node: Json) -> bool:
+    """Whether a plan has a join whose condition may raise."""
+    condition = node["a"].get("condition") if node["c"] == "Join" else None
+    if condition and filters.may_raise(condition["e"]):
+        return True
+    subqueries = (
+        item["plan"] for expression in nested(node["a"]) for item in walk(expression) if "plan" in item
+    )
+    return any(may_raise_for_pairs(child) for child in (*node["k"], *subqueries))
+
+
+def _without_null_checks(
+    children: Sequence[Json], parts: list[Json], kind: str
+) -> tuple[list[Json], list[Json]]:
+    """The inputs of a join without the filters that only say IS NOT NULL, and the condition with what they say in front of it.
+
+    A filter of its own would cost the join the arrangement that it shares with others. It says nothing new of a column without which a
+    key is NULL.
+    """
+    left, right = ({item[0] for item in child["o"]} for child in children)
+    pairs = [
+        pair for part in parts if part["c"] == "EqualTo" and (pair := _pair(part, (left, right))) is not None
+    ]
+    inputs, checks = [], []
+    for side, child in enumerate(children):
+        below, conditions = _null_checks(child) if side in _LOSING.get(kind, ()) else (child, [])
+        in_keys = {column["id"] for pair in pairs for column in filters.decisive(pair[side])}
+        more = [check for check in conditions if check["k"][0]["id"] not in in_keys]
+        # Without any other condition, a filter is cheaper than one for pairs.
+        stays = bool(more) and len(pairs) == len(parts)
+        inputs.append(child if stays else below)
+        checks += [] if stays else more
+    return inputs, [*checks, *parts]
+
+
+def _null_checks(node: Json) -> tuple[Json, list[Json]]:
+    """A plan without the filter on top of it, if that only says IS NOT NULL of columns, and what it says."""
+    if node["c"] == "Project" and all(
+        item["e"]["c"] == "AttributeReference" for item in node["a"]["projectList"]
+    ):
+        below, checks = _null_checks(node["k"][0])
+        output = {item[0] for item in node["o"]}
+        if checks and all(check["k"][0]["id"] in output for check in checks):
+            return {**node, "k": [below]}, checks
+    elif node["c"] == "Filter":
+        conditions = conjuncts(node["a"]["condition"]["e"])
+        if all(map(filters.is_null_check, conditions)):
+            return node["k"][0], conditions
+    return node, []
 
 
 def _sides(context: Context, left: Placed, right: Placed, parts: list[Json], kind: str) -> _JoinInputs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import SqlError, suggest
 from penstock.plan import node as plan
 from penstock.spark import errors
-from penstock.spark.catalyst import bridge, legacy, zone_rules
+from penstock.spark.catalyst import bridge, joins, legacy, zone_rules
 from penstock.spark.catalyst.translate import Settings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
@@ -52,6 +52,20 @@ def table(spark: SparkSession, relation: Relation) -> DataFrame:
     return DataFrame(_empty(bridge.front(spark), spark._jsparkSession, relation), spark)
 
 
+def filtered(
+    spark: SparkSession, view: str, relation: Relation, columns: Sequence[int], condition: str
+) -> DataFrame:
+    """Return some columns of a relation's rows for which a condition holds, for a view; SqlError when Spark refuses the condition."""
+    frame = table(spark, relation)
+    try:
+        frame = frame.where(condition)
+    except Exception as error:
+        refusal = errors.translate(error, sql=condition, spark=spark)
+        refusal.where = refusal.where or errors.short(condition)
+        raise errors.located(refusal, f"view '{view}', filter") from None
+    return frame.select(*(frame[f"`{relation.fields[at].name.replace('`', '``')}`"] for at in columns))
+
+
 def plan_view(
     spark: SparkSession,
     name: str,
@@ -71,7 +85,7 @@ def plan_view(
         front = bridge.front(spark)
         session = bridge.planning_session(spark)
         declare(spark, front, session, variables)
-        analyzed = _analyze(front, session, query, relations)
+        analyzed = _adopted(spark, front, session, _analyze(front, session, query, relations), relations)
         return _optimize(spark, session, front, analyzed, name, query)
     except Exception as error:
         refusal = errors.translate(error, sql=text, spark=spark, plan=analyzed)
@@ -104,9 +118,7 @@ def _optimize(
     analyzed = front.cut(session, analyzed)
     statics = _statics(spark, front)
     variables = bound(spark, front, session, analyzed, query if isinstance(query, str) else None)
-    bridge.exclude_rules(session, front, sessions=front.holdsSessions(analyzed))
-    optimized = front.optimize(session, analyzed)
-    text = front.describe(session, optimized)
+    optimized, text = _optimized(session, front, analyzed)
     described = bridge.described(text)
     rules, table = zone_rules.needed(front, text, described)
     legacy.leave_to_spark(described, bridge.settings(spark, front, session, legacy.SETTINGS))
@@ -126,6 +138,20 @@ def _optimize(
         table,
     )
     return Planned(view, statics, session, optimized)
+
+
+def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
+    """The optimized plan and its description; a rule of Spark's that changes which rows are asked what may raise is not left out."""
+    exclusions = bridge.user_exclusions(session, front)
+    has_sessions = front.holdsSessions(analyzed)
+    bridge.exclude_rules(session, exclusions, but=bridge.SESSION_RULES if has_sessions else ())
+    optimized = front.optimize(session, analyzed)
+    text = front.describe(session, optimized)
+    if has_sessions or not joins.may_raise_for_pairs(bridge.described(text)):
+        return optimized, text
+    bridge.exclude_rules(session, exclusions, but=bridge.JOIN_RULES)
+    optimized = front.optimize(session, analyzed)
+    return optimized, front.describe(session, optimized)
 
 
 def _settings(session: Any) -> Settings:
@@ -173,6 +199,20 @@ def _analyze(front: Any, session: Any, query: str | DataFrame, relations: Mappin
     if dotted:
         return front.analyze(session, query, dotted)
     return session.sql(query).queryExecution().analyzed()
+
+
+def _adopted(
+    spark: SparkSession, front: Any, session: Any, analyzed: Any, relations: Mapping[str, Relation]
+) -> Any:
+    """The plan in which tables that SQL has of the flow are the flow's relations: views of Spark's and DataFrames may read them."""
+    tables = {name for name in front.tables(analyzed) if name in relations}
+    if not tables:
+        return analyzed
+    jvm: Any = spark._jvm
+    empty = jvm.java.util.HashMap()
+    for name in tables:
+        empty.put(name, _empty(front, session, relations[name]))
+    return front.adopt(analyzed, empty)
 
 
 def _statics(spark: SparkSession, front: Any) -> tuple[Static, ...]:

@@ -18,6 +18,7 @@ from penstock.errors import (
 from penstock.spark.boot import gateway
 from penstock.spark.connectors import ADDITIONS, connector_for_format, connector_for_path, needs_restart
 from penstock.spark.errors.cause import Fault
+from penstock.spark.errors.flow_table import decoded
 from penstock.spark.errors.wording import Question, sentence, where
 
 
@@ -258,7 +259,12 @@ def _own(fault: Fault, question: Question) -> PenstockError | None:
     return InternalError(f"{fault.kind.rpartition('.')[2]}: {fault.message}", code="INTERNAL")
 
 
+def _flow_table(fault: Fault, question: Question) -> PenstockError | None:
+    return decoded(fault.message)
+
+
 BY_SHAPE: tuple[Callable[[Fault, Question], PenstockError | None], ...] = (
+    _flow_table,
     _no_connector,
     _no_driver,
     _python_function,

@@ -1,0 +1,155 @@
+"""What it costs that a flow lasts: ticks, checkpoints, restore and replay.
+
+python benchmarks/durable.py [--rows 10000000] [--ticks 300] [--folder /data/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import penstock as ps
+from flows import Rig
+from harness import Times, machine, publish, shown, table, times
+from workload import CASES
+
+ROWS = 1_000  # of a tick
+BETWEEN = 100  # ticks between two checkpoints
+NEVER = 1 << 60
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def seconds(do: Callable[[], object]) -> float:
+    """How long something takes."""
+    begin = time.perf_counter()
+    do()
+    return time.perf_counter() - begin
+
+
+def appends(folder: Path, size: int, count: int) -> Times:
+    """The milliseconds to append so many bytes to a file and sync it, as the log of a flow does it."""
+    handle = os.open(folder / "appended", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    content = os.urandom(size)
+
+    def append() -> None:
+        os.write(handle, content)
+        os.fdatasync(handle)
+
+    measured = [seconds(append) * 1000 for _ in range(count)]
+    os.close(handle)
+    return times(measured)
+
+
+def ticks(session: ps.Session, folder: Path, rows: int, count: int) -> list[list[str]]:
+    """Ticks in memory, in a directory, and the sync alone."""
+    memory = Rig(session, [CASES["aggregate"]], rows)
+    in_memory = times(memory.ticks(ROWS, count))
+    memory.close()
+    durable = Rig(session, [CASES["aggregate"]], rows, path=folder / "ticks", checkpoint_every=NEVER)
+    for _ in range(20):
+        durable.tick(ROWS)
+    before = folder_bytes(folder / "ticks" / "log")
+    in_directory = times(durable.ticks(ROWS, count, warm=0))
+    record = (folder_bytes(folder / "ticks" / "log") - before) // count
+    durable.close()
+    synced = appends(folder, record, count)
+    ratio = in_directory.p50 / (in_memory.p50 + synced.p50)
+    return [
+        ["tick in memory", str(in_memory), ""],
+        [f"append and fdatasync of {record:,} bytes", str(synced), ""],
+        ["durable tick", str(in_directory), f"{ratio:.2f} of both together (p50)"],
+    ]
+
+
+def checkpoints(session: ps.Session, folder: Path, rows: int) -> list[list[str]]:
+    """A checkpoint of what 100 ticks have changed, one of everything, and ticks beside one."""
+    rig = Rig(session, [CASES["aggregate"]], rows)
+    target = folder / "checkpoints"
+    first = seconds(lambda: rig.flow.checkpoint(target))
+    whole = folder_bytes(target)
+    rig.ticks(ROWS, BETWEEN, warm=0)
+    changed = sum(
+        table.change(ROWS).nbytes * BETWEEN
+        for table in (type(one)(one.name, rows) for one in rig.tables.values())
+    )
+    second = seconds(lambda: rig.flow.checkpoint(target, keep=2))
+    written = folder_bytes(target) - whole
+    full = seconds(lambda: rig.flow.checkpoint_full(folder / "full"))
+    alone = times(rig.ticks(ROWS, BETWEEN, warm=0))
+    writing = threading.Thread(target=lambda: rig.flow.checkpoint(folder / "beside"))
+    writing.start()
+    beside: list[float] = []
+    while writing.is_alive():
+        beside.append(rig.tick(ROWS))
+    writing.join()
+    state = rig.state_bytes
+    rig.close()
+    ran = times(beside or [0.0])
+    return [
+        [f"first checkpoint ({state / 1e6:,.0f} MB of state)", shown(first * 1000), f"{whole / 1e6:,.0f} MB"],
+        [
+            f"checkpoint after {BETWEEN} ticks",
+            shown(second * 1000),
+            f"{written / 1e6:,.1f} MB, {written / changed:.1f} times the rows that were fed",
+        ],
+        ["full checkpoint", shown(full * 1000), f"{folder_bytes(folder / 'full') / 1e6:,.0f} MB of Parquet"],
+        ["tick, without a checkpoint beside it", str(alone), ""],
+        [
+            f"tick beside a checkpoint ({len(beside)} of them)",
+            str(ran),
+            f"p99 {ran.p99 / alone.p99:.1f} times",
+        ],
+    ]
+
+
+def restores(session: ps.Session, folder: Path, rows: int, count: int) -> list[list[str]]:
+    """From saved state to the first tick, and how fast a log is replayed."""
+    change = ps.DeltaBatch.weighted(
+        Rig(session, [CASES["aggregate"]], 1_000).tables["orders"].change(ROWS, 0.0)
+    )
+    lines = []
+    for name in ("checkpoints", "full"):
+
+        def restore(path: Path = folder / name) -> None:
+            with ps.IncrementalFlow.load(path, session) as flow:
+                flow.tick("orders", change)
+
+        lines.append([f"load from {name} and first tick", shown(seconds(restore) * 1000), ""])
+    rig = Rig(session, [CASES["aggregate"]], rows // 10, path=folder / "replay", checkpoint_every=NEVER)
+    rig.ticks(ROWS, count, warm=0)
+    rig.close()
+    taken = seconds(lambda: ps.IncrementalFlow(session, path=folder / "replay").close())
+    replayed = rows // 10 + count * ROWS
+    lines.append(["replay of a log", shown(taken * 1000), f"{replayed / taken / 1e6:.2f}M rows/s"])
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--ticks", type=int, default=300)
+    parser.add_argument("--folder", type=Path, default=None, help="a folder on the disk to measure")
+    arguments = parser.parse_args()
+    here = machine()
+    with ps.Session.embedded() as session, TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        lines = ticks(session, folder, arguments.rows, arguments.ticks)
+        lines += checkpoints(session, folder, arguments.rows)
+        lines += restores(session, folder, arguments.rows, arguments.ticks)
+    head = [f"ms, ticks of {ROWS:,} rows on {arguments.rows / 1e6:g}M (p50 / p95 / p99)", "ms", ""]
+    publish("durable", f"{table(head, lines)}\n\n{here}")
+
+
+if __name__ == "__main__":
+    main()
