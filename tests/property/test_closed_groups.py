@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,23 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine import replay
+from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.registration import Prepared
 from penstock.operators.closing import ClosingAggregate
 from penstock.plan import node as plan
 from seed import SEED
-from twin.events import BEGIN, CLOSING, VIEWS, Events, add_view, answers, event_flow, nothing_closes
+from twin.events import (
+    BEGIN,
+    CLOSING,
+    OF_ALL_ROWS,
+    VIEWS,
+    Events,
+    add_view,
+    answers,
+    event_flow,
+    nothing_closes,
+)
 from twin.faults import broken_at
 from twin.flows import no_fragment
 from twin.rows import small_state
@@ -107,6 +120,103 @@ def test_a_source_whose_closed_rows_leave_feeds_the_same_answers(tmp_path: Path)
         assert rows_left < 0.8 * keeping._graph.kernel.rows("events").weights.sum()
 
 
+def test_rows_that_have_left_their_source_stay_in_views(tmp_path: Path) -> None:
+    events, names = Events(SEED), list(OF_ALL_ROWS)
+    with small_state():
+        freeing, keeping = event_flow(views=names, retain="open"), event_flow(views=names)
+        for at in range(60):
+            rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+            for flow in (freeing, keeping):
+                flow.tick("events", rows)
+            if at % 20 == 19:
+                assert answers(freeing, names) == answers(keeping, names)
+                freeing.checkpoint(tmp_path)
+                freeing = ps.IncrementalFlow.load(tmp_path, clock=lambda: 0)
+        assert answers(freeing, names) == answers(keeping, names)
+        rows_left = freeing._graph.kernel.rows("events").weights.sum()
+        assert rows_left < 0.8 * keeping._graph.kernel.rows("events").weights.sum()
+
+
+@pytest.mark.parametrize("retain", ["all", "used"])
+def test_a_full_checkpoint_goes_on_with_all_groups(retain: str, tmp_path: Path) -> None:
+    events = Events(SEED)
+    with small_state():
+        flow = event_flow(retain=retain)
+        for _ in range(20):
+            flow.tick("events", ps.DeltaBatch.weighted([*events.tick(), NO_TIME]))
+        assert min(finished(flow)) > 0
+        flow.checkpoint_full(tmp_path)
+        copy = ps.IncrementalFlow.load(tmp_path, clock=lambda: 0, memory=1)
+        assert answers(copy) == answers(flow)
+        for _ in range(30):
+            rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+            changes = [one.tick("events", rows) for one in (flow, copy)]
+            assert changes[0].rows_out == changes[1].rows_out
+            assert changes[0].late == changes[1].late
+        assert answers(copy) == answers(flow)
+        assert remembered(copy) == remembered(flow)
+        assert min(finished(copy)) > 0
+
+
+def test_the_rows_behind_closed_groups_are_known() -> None:
+    events, names = Events(SEED), ["per_hour", "per_day", "per_time", "of_windows"]
+    flow = event_flow(views=["per_window", *names])
+    with nothing_closes():
+        keeping = event_flow(views=["per_window", *names])
+    for _ in range(30):
+        rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+        for one in (flow, keeping):
+            one.tick("events", rows)
+    assert min(finished(flow)) > 0
+    for name in names:
+        for row in flow.snapshot(name).to_pylist():
+            key = {column: row[column] for column in ("k", "t0", "ts") if column in row}
+            behind = [one.why(name, key)["events"] for one in (flow, keeping)]
+            assert behind[0].num_rows > 0
+            assert behind[0] == behind[1]
+
+
+def test_ticks_of_the_past_have_their_groups(tmp_path: Path) -> None:
+    events, names = Events(SEED), ["per_window", "of_windows", "times"]
+    with small_state():
+        flow = event_flow(
+            tiny_budget(tmp_path / "scratch"), views=names, path=tmp_path / "flow", retain="open"
+        )
+        history = {}
+        for _ in range(40):
+            flow.tick("events", ps.DeltaBatch.weighted([*events.tick(), NO_TIME]))
+            history[flow._graph.state.ticks] = answers(flow, names)
+        assert min(finished(flow)) > 0
+        ticks = [tick for tick in flow.ticks() if tick in history]
+        assert len(ticks) > 3
+        for tick in ticks:
+            assert answers(flow, names, at_tick=tick) == history[tick]
+        with pytest.raises(ps.StateError) as refused:
+            flow.snapshot("events", at_tick=ticks[0])
+        assert refused.value.code == "FLOW_NOT_RETAINED"
+        flow.close()
+
+
+def test_a_state_that_is_missing_is_not_made_from_the_rows_that_are_left(tmp_path: Path) -> None:
+    events = Events(SEED)
+    for retain in ("all", "open"):
+        flow = event_flow(views=["per_window", "of_windows"], retain=retain)
+        for _ in range(20):
+            flow.tick("events", ps.DeltaBatch.weighted([*events.tick(), NO_TIME]))
+        flow.checkpoint(tmp_path / retain)
+        saved = FlowCheckpoints(tmp_path / retain).require()
+        without = replace(
+            saved, images={key: image for key, image in saved.images.items() if key.role != "generations"}
+        )
+        if retain == "all":
+            graph, _ = replay.rebuilt(without, ps.Session.embedded)
+            assert len(graph.kernel.rows("per_window")) == flow.snapshot("per_window").num_rows
+            continue
+        with pytest.raises(ps.StateError, match="not in the checkpoint") as refused:
+            replay.rebuilt(without, ps.Session.embedded)
+        assert refused.value.code == "FLOW_NOT_RETAINED"
+
+
 def test_a_change_by_key_leaves_rows_behind_the_watermark_as_they_are() -> None:
     def at(minute: int, value: int) -> dict[str, object]:
         return {"k": value % 2, "ts": BEGIN + timedelta(minutes=minute), "v": value, "x": 0.1}
@@ -159,7 +269,7 @@ def test_ten_thousand_windows_have_bounded_state() -> None:
     assert keeping._graph.kernel.memory() > 5 * late
 
 
-def test_what_a_source_with_open_rows_cannot_do_is_refused() -> None:
+def test_what_a_source_with_open_rows_cannot_do_is_refused(tmp_path: Path) -> None:
     flow = event_flow(views=[], retain="open")
     add_view(flow, "per_window")
     with pytest.raises(ps.StateError) as refused:
@@ -172,13 +282,18 @@ def test_what_a_source_with_open_rows_cannot_do_is_refused() -> None:
         lambda: flow.lookup("events", k=1),
         lambda: flow.feed_snapshot("events", [{"k": 1, "ts": BEGIN, "v": 1, "x": 0.1}]),
         flow.force_diff_based,
+        lambda: flow.checkpoint_full(tmp_path),
+        lambda: flow.why("per_window", {"k": 1}),
     )
     for action in refusals:
         with pytest.raises(ps.StateError) as refused:
             action()
         assert refused.value.code == "FLOW_NOT_RETAINED"
+    assert list(tmp_path.iterdir()) == []
     add_view(flow, "of_windows")
     assert flow.snapshot("of_windows").num_rows == 1
+    with pytest.raises(ps.StateError, match="its rows leave it"):
+        flow.why("of_windows", {"n": 1})
     other = ps.IncrementalFlow()
     for options in ({}, {"lateness": "1 minute", "primary_key": "k"}):
         with pytest.raises(ps.ConfigError, match="needs a lateness"):

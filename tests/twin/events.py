@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,7 +16,8 @@ from penstock.engine.registration import Prepared
 from penstock.engine.source import SourceSpec
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Expression, Literal
-from penstock.plan.node import AggregateCall, Field
+from penstock.plan.node import AggregateCall, Field, SortKey
+from twin.durable import opened
 from twin.flows import no_fragment
 
 ROW = (Field("k", "bigint"), Field("ts", "timestamp"), Field("v", "bigint"), Field("x", "double"))
@@ -114,6 +116,19 @@ VIEWS: dict[str, plan.Node] = {
         (AggregateCall("Sum", (2,), "bigint", options=ANSI),),
     ),
 }
+_PLAIN = plan.Project(ROW[:2], EVENTS, (Column(0, "bigint"), TS))
+# Views that need rows of closed times as long as there are any.
+OF_ALL_ROWS: dict[str, plan.Node] = {
+    "same": EVENTS,
+    "plain": _PLAIN,
+    "of_plain": plan.Aggregate(ROW[:1], plan.Scan(ROW[:2], "plain", (0, 1)), (0,), ()),
+    "positive": plan.Filter(
+        ROW, EVENTS, Call("GreaterThan", (Column(2, "bigint"), _number(0)), "boolean", True)
+    ),
+    "doubled": plan.Union(ROW[:2], (_PLAIN, plan.Scan(ROW[:2], "events", (0, 1)))),
+    "pairs": plan.Join((*ROW, *ROW), EVENTS, EVENTS, "inner", (0,), (0,), (False,)),
+    "smallest": plan.TopK(ROW, EVENTS, (0,), (SortKey(2), SortKey(1), SortKey(3)), 2),
+}
 CLOSING = {"per_window", "sliding", "per_time", "per_hour", "per_day", "times", "of_windows"}
 
 
@@ -124,10 +139,11 @@ def nothing_closes() -> Iterator[None]:
         yield
 
 
-def event_flow(budget: Any = None, *, views: Any = VIEWS, **options: Any) -> ps.IncrementalFlow:
+def event_flow(
+    budget: Any = None, *, views: Any = VIEWS, path: Path | None = None, **options: Any
+) -> ps.IncrementalFlow:
     """A flow over events that may be two minutes late."""
-    flow = ps.IncrementalFlow(clock=lambda: 0)
-    flow._graph.budget = budget
+    flow = opened(path, checkpoint_every=5_000, budget=budget)
     flow.register_source(
         "events",
         "k BIGINT, ts TIMESTAMP, v BIGINT, x DOUBLE",
@@ -143,7 +159,8 @@ def event_flow(budget: Any = None, *, views: Any = VIEWS, **options: Any) -> ps.
 def add_view(flow: ps.IncrementalFlow, name: str) -> None:
     """Register a view, if it is not there."""
     if name not in flow._graph.views:
-        flow._install(Prepared(plan.View(name, "", VIEWS[name]), no_fragment), "reject")
+        root = {**VIEWS, **OF_ALL_ROWS}[name]
+        flow._install(Prepared(plan.View(name, "", root), no_fragment), "reject")
 
 
 class Events:
@@ -176,6 +193,8 @@ class Events:
         return [*rows, *({**row, "_weight": -1} for row in taken)]
 
 
-def answers(flow: ps.IncrementalFlow, names: Any = VIEWS) -> dict[str, Counter[str]]:
+def answers(
+    flow: ps.IncrementalFlow, names: Any = VIEWS, at_tick: int | None = None
+) -> dict[str, Counter[str]]:
     """The rows of all views."""
-    return {name: Counter(map(str, flow.snapshot(name).to_pylist())) for name in names}
+    return {name: Counter(map(str, flow.snapshot(name, at_tick=at_tick).to_pylist())) for name in names}

@@ -214,8 +214,9 @@ class Compiler(ABC):
         return self.add(select, (vertex_id,), fields, contents=self._through(select, vertex_id))
 
     def _through(self, operator: Operator, below: int) -> Contents | None:
-        """All rows of an operator that makes one row of each, where the operator below it keeps its rows."""
-        if self.circuit.vertices[below].contents is None:
+        """All rows of an operator that makes one row of each, where the operator below it keeps its rows for good."""
+        vertex = self.circuit.vertices[below]
+        if vertex.contents is None or (isinstance(vertex.operator, Source) and vertex.operator.frees):
             return None
 
         def contents() -> Contents:

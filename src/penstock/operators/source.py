@@ -83,6 +83,11 @@ class Source(Operator):
         self._watermark: int | None = None
         self.arrangement = Arrangement(stored_types, keys, None if self._time is None else self._open_rows)
 
+    @property
+    def frees(self) -> bool:
+        """Whether rows leave that have not been taken back."""
+        return self._time is not None
+
     def _open_rows(self, columns: Sequence[ColumnView], rows: Positions) -> Bools:
         """Which rows are not behind the watermark."""
         assert self._time is not None
