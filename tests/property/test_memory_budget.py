@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -13,6 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.data.tick import Tick
+from penstock.engine.durability import Profile, own_folder
 from penstock.state.scratch import Scratch, using
 from seed import SEED
 from twin.durable import Schedule, add_view, answers, declare, opened, random_change, tick
@@ -213,6 +215,76 @@ def test_a_checkpoint_of_state_in_scratch_files_is_that_of_the_state_in_memory(t
         for one in (flow, loaded):
             tick(one, change)
         assert answers(loaded) == answers(flow)
+
+
+def test_a_full_checkpoint_is_loaded_into_scratch_files(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    flow = opened()
+    declare(flow)
+    for name in ("totals", "named", "top", "ranked"):
+        add_view(flow, name)
+    with small_state():
+        for _ in range(10):
+            tick(flow, [*random_change(rng), (1, 2, 0, False)])
+        flow.checkpoint_full(tmp_path / "full")
+        bound = opened(budget=tiny_budget(tmp_path / "scratch"))
+        bound.restore(tmp_path / "full")
+        metrics = bound.metrics()
+        assert metrics["penstock_flow_state_mapped_bytes"] > 0.9 * metrics["penstock_flow_state_bytes"]
+        assert answers(bound) == answers(flow)
+        change = random_change(rng)
+        for one in (flow, bound):
+            tick(one, change)
+        assert answers(bound) == answers(flow)
+
+
+def test_a_flow_that_is_read_beside_its_owner_has_a_budget_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with ps.IncrementalFlow(path=tmp_path / "flow", clock=lambda: 0) as flow:
+        declare(flow)
+        add_view(flow, "totals")
+        tick(flow, [(1, 2, 0, False)])
+        with ps.IncrementalFlow.read(tmp_path / "flow", memory="1 MB") as reader:
+            assert answers(reader) == answers(flow)
+            assert scratch_of(reader) == temporary
+        assert not (tmp_path / "flow" / "scratch").exists()
+
+
+def scratch_of(flow: ps.IncrementalFlow) -> Path:
+    assert flow._graph.budget is not None
+    return flow._graph.budget.scratch.folder
+
+
+def test_scratch_files_are_on_a_disk_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary, path = tmp_path / "temporary", tmp_path / "flow"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PENSTOCK_STATE", f"sqlite:///{tmp_path}/state.db")
+    assert scratch_of(ps.IncrementalFlow(memory="1 MB")) == temporary
+    for local in (path, str(path), path.as_uri()):
+        with ps.IncrementalFlow(path=local, memory="1 MB") as flow:
+            assert scratch_of(flow) == path / "scratch"
+    assert own_folder(Profile("shared", "s3://bucket/flows/orders")) is None
+    chance, shared = random.Random(SEED), tmp_path / "shared"
+    with small_state(), ps.IncrementalFlow(path=shared, durability="shared", memory=1) as flow:
+        assert scratch_of(flow) == temporary
+        flow._graph.budget.scratch.least = 1  # type: ignore[union-attr]
+        declare(flow)
+        add_view(flow, "totals")
+        memory = opened()
+        declare(memory)
+        add_view(memory, "totals")
+        for _ in range(10):
+            change = random_change(chance)
+            for one in (flow, memory):
+                tick(one, change)
+        assert answers(flow) == answers(memory)
+        assert flow.metrics()["penstock_flow_state_mapped_bytes"] > 0
+        assert temporary.is_dir()
+        assert not (shared / "scratch").exists()
 
 
 def test_what_a_dead_process_left_is_taken_away(tmp_path: Path) -> None:

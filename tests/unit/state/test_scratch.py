@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from penstock.data.delta import Delta
 from penstock.errors import StateError
+from penstock.state.column_writer import ListWriter
+from penstock.state.merge import Merge, merge_runs
+from penstock.state.run import Run, row_words, sort_run
 from penstock.state.scratch import Scratch, using, with_room
 from penstock.state.slot_array import SlotArray
+from twin.rows import small_state
 from twin.scratch import FullDisk, tiny_scratch
 
 
@@ -46,6 +52,45 @@ def test_a_full_disk_in_the_middle_of_a_tick_is_an_error_that_can_be_taken_back(
     array.reserve(5_000)
     array.append(10, np.arange(10, 5_000))
     assert (array.data[:5_000] == np.arange(5_000)).all()
+
+
+def vectors(count: int, *, first: int, width: int, nulls: bool) -> Run:
+    """Lists of numbers by their ids: of one length, of several, and NULLs among them."""
+    ids = np.arange(first, first + count)
+    lists = [
+        None if nulls and at % 7 == 0 else [at + part / 4 for part in range(width or at % 5)]
+        for at in ids.tolist()
+    ]
+    delta = Delta((pa.array(lists, pa.large_list(pa.float64())), pa.array(ids)), np.ones(count, np.int64))
+    return sort_run(row_words(delta.columns, (1,), count), delta)
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("width", [0, 3])
+def test_lists_of_numbers_are_merged_in_scratch_files(width: int, nulls: bool, tmp_path: Path) -> None:
+    runs = [vectors(3_000, first=first, width=width, nulls=nulls) for first in (0, 2_000, 4_500)]
+    expected = merge_runs(runs).delta()
+    scratch = tiny_scratch(tmp_path)
+    with small_state():
+        in_memory, moved = Merge(runs), Merge(runs)
+        with using(scratch):
+            in_files = Merge(runs)
+        merges, rounds = (in_memory, moved, in_files), 0
+        while not in_memory.finished:
+            for merge in merges:
+                merge.advance(500)
+            rounds += 1
+            if rounds == 3:
+                moved.move(scratch)
+        assert rounds > 5
+    assert (in_memory.is_mapped, moved.is_mapped, in_files.is_mapped) == (False, True, True)
+    for merge in merges:
+        assert isinstance(merge._columns[0], ListWriter)
+        result = merge.result(1)
+        for column, other in zip(result.columns, expected.columns, strict=True):
+            column.validate(full=True)
+            assert column == other
+        assert (result.weights == expected.weights).all()
 
 
 def test_room_is_promised_until_the_budget_is_used_up(tmp_path: Path) -> None:
