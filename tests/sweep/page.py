@@ -12,7 +12,7 @@ HEAD = """\
 
 Every function and operator of Spark (`SHOW FUNCTIONS`), called in a view with arguments of the types that it takes and values at their edges, in several
 ticks with deletes, next to Spark's batch query over the same rows. This page is written by `tools/sweep_functions.py`; `make test`
-runs the sweep again and fails when an answer is not Spark's, to the bit and to the error (sums of doubles to nine digits), or when the page is not current.
+compares some functions again, others in every run, and fails when an answer is not Spark's, to the bit and to the error (sums of doubles to nine digits), or when the page is not current.
 
 - **tier**: who computes it, [as `explain` shows](kernel.md), with the reason when that is not the kernel; by the types of the arguments where it depends on them.
 - **answer**: *right*; *by order*, where Spark's own answer is another one when the same rows come in another order, as sketches and sums of doubles are; or *refused* with the code and the reason: `register_view` then raises, and no row is ever wrong. Rows for which a call raises in Spark are refused in the view with the same code.
@@ -56,7 +56,7 @@ def page(outcomes: Iterable[Outcome]) -> str:
     lines = [HEAD, _summary(by_group)]
     for group in sorted(by_group, key=lambda name: _TITLES.get(name, name)):
         lines += [f"## {_TITLES.get(group, group)}\n", "| function | tier | answer |\n|---|---|---|"]
-        lines += [_line(name, by_group[group][name]) for name in sorted(by_group[group])]
+        lines += [line(name, by_group[group][name]) for name in sorted(by_group[group])]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -76,7 +76,8 @@ def _summary(by_group: dict[str, dict[str, list[Outcome]]]) -> str:
     )
 
 
-def _line(name: str, outcomes: list[Outcome]) -> str:
+def line(name: str, outcomes: list[Outcome]) -> str:
+    """Return the line of a function."""
     return f"| `{name.replace('|', chr(92) + '|')}` | {_tiers(outcomes)} | {_answers(outcomes)} |"
 
 

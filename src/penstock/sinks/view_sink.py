@@ -32,6 +32,7 @@ VIEW_SINKS = Registry(
         "kafka": "penstock.sinks.kafka.view:KafkaViewSink",
         "parquet": "penstock.sinks.parquet_view:ParquetViewSink",
         "clickhouse": "penstock.sinks.clickhouse.view:ClickHouseViewSink",
+        "vector": "penstock.sinks.vector_view:VectorViewSink",
     },
     group="penstock.view_sinks",
 )
