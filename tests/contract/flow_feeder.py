@@ -73,9 +73,9 @@ def fill_the_disk(path: str) -> None:
             refused += 1
     assert flow.snapshot("trades").num_rows == number
     # No checkpoint fits either, and that harms nothing.
-    assert flow._directory is not None
-    flow._directory.checkpoint(flow._graph, None)
-    flow._directory.wait()
+    assert flow._runner.directory is not None
+    flow._runner.directory.checkpoint(flow._graph, None)
+    flow._runner.directory.wait()
     for save in (flow.checkpoint, flow.checkpoint_full):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
         try:
@@ -93,9 +93,9 @@ def fill_the_disk(path: str) -> None:
     for _ in range(3):
         number += 1
         feed(flow, number)
-    flow._directory.checkpoint(flow._graph, None)
-    flow._directory.wait()
-    assert flow._directory.error is None
+    flow._runner.directory.checkpoint(flow._graph, None)
+    flow._runner.directory.wait()
+    assert flow._runner.directory.error is None
     flow.close()
     print(number, flush=True)
 

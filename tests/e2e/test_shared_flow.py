@@ -242,10 +242,10 @@ def test_a_swap_whose_answer_was_lost_counts_once(gives_up: bool, tmp_path: Path
             owner.publish(["checkpoint-000001-none.json"])
         owner.publish([])
         # A checkpoint takes back what was counted and has not happened, and another tick takes its place.
-        assert flow._directory is not None
-        flow._directory.checkpoint(flow._graph, None)
-        flow._directory.wait()
-        assert flow._directory.error is None
+        assert flow._runner.directory is not None
+        flow._runner.directory.checkpoint(flow._graph, None)
+        flow._runner.directory.wait()
+        assert flow._runner.directory.error is None
     tick(flow, [(2, 2, 1, False)])
     assert lost == [not gives_up]
     expected = answers(flow)

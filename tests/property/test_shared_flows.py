@@ -66,11 +66,11 @@ def _refused(stale: ps.IncrementalFlow, rng: random.Random) -> None:
         tick(stale, [*random_change(rng), (1, 1, 1, False)])
     assert refused.value.code == "STATE_LEASE_LOST"
     assert answers(stale) == before
-    assert stale._directory is not None
+    assert stale._runner.directory is not None
     # A checkpoint of it, too.
-    stale._directory.checkpoint(stale._graph, None)
-    stale._directory.wait()
-    assert stale._directory.error is not None
+    stale._runner.directory.checkpoint(stale._graph, None)
+    stale._runner.directory.wait()
+    assert stale._runner.directory.error is not None
 
 
 def done_until_the_end(path: Path, backend: str, disk: DyingDisk) -> int:
@@ -81,8 +81,8 @@ def done_until_the_end(path: Path, backend: str, disk: DyingDisk) -> int:
         for action in actions():
             action(flow)
             done += 1
-            assert flow._directory is not None
-            flow._directory.wait()
+            assert flow._runner.directory is not None
+            flow._runner.directory.wait()
     except PowerCut:
         pass
     lapse(owner)
@@ -113,8 +113,8 @@ def test_a_power_cut_at_any_write_loses_nothing_that_has_returned(remains: float
 def test_a_log_that_is_synced_at_times_is_one_file_for_each_time(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "flow"
     flow, _ = owned(path, backend, checkpoint_every=10**9)
-    assert flow._directory is not None
-    log = flow._directory._log
+    assert flow._runner.directory is not None
+    log = flow._runner.directory._log
     for number in range(5):
         log.append({"event": "clear", "source": str(number)}, sync=False)
     log.sync()
@@ -159,9 +159,9 @@ def test_a_head_has_the_writers_that_are_still_read(tmp_path: Path, backend: str
     flow, owner = owned(tmp_path / "flow", backend)
     for number in range(4):
         tick(flow, [(number, 1, 1, False)])
-        assert flow._directory is not None
-        flow._directory.wait()
-        assert flow._directory.error is None
+        assert flow._runner.directory is not None
+        flow._runner.directory.wait()
+        assert flow._runner.directory.error is None
     assert len(owner.spans) == 1
     expected = answers(flow)
     flow.close()

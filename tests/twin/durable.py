@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared
 from penstock.plan import node as plan
@@ -20,10 +21,15 @@ Answers = dict[str, Counter[str]]
 
 
 def opened(
-    path: Path | None = None, files: AppendFiles | None = None, *, checkpoint_every: int = 1
+    path: Path | None = None,
+    files: AppendFiles | None = None,
+    *,
+    checkpoint_every: int = 1,
+    budget: MemoryBudget | None = None,
 ) -> ps.IncrementalFlow:
     """A flow in memory, or in a directory."""
     flow = ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.budget = budget
     if path is not None:
         flow._open(local_directory(path, checkpoint_every=checkpoint_every, files=files))
     return flow
@@ -93,8 +99,9 @@ def actions() -> list[Callable[[ps.IncrementalFlow], None]]:
 class Schedule:
     """Feeds, steps, registrations, drops, checkpoints, closings and crashes, of one seed."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, budget: Callable[[], MemoryBudget] | None = None) -> None:
         self._rng = random.Random(seed)
+        self._budget = budget  # that of the durable flow
         self._folder = folder
         self._path = folder / "flow"
         self._copies = 0
@@ -103,7 +110,8 @@ class Schedule:
             declare(flow)
 
     def _open(self) -> ps.IncrementalFlow:
-        return opened(self._path, checkpoint_every=self._rng.choice([1, 2_000, 10**9]))
+        budget = None if self._budget is None else self._budget()
+        return opened(self._path, checkpoint_every=self._rng.choice([1, 2_000, 10**9]), budget=budget)
 
     def _flows(self) -> tuple[ps.IncrementalFlow, ps.IncrementalFlow]:
         return self.memory, self.durable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
+from penstock.operators.closing import ClosingAggregate
 from penstock.operators.join import Join
 from penstock.operators.linear import Filter
 from penstock.operators.output import Output
@@ -29,6 +31,7 @@ from penstock.operators.source import Source
 from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
+from penstock.plan.event_time import EventTime
 from penstock.plan.expression import Column
 from penstock.plan.node import AggregateCall as Call
 from penstock.plan.node import Frame, SortKey, WindowCall
@@ -118,6 +121,12 @@ class Rig:
 def aggregate_rig(*keys: int, calls: Sequence[Call] = CALLS) -> Rig:
     """Aggregates by key columns."""
     return Rig([(Aggregate(TYPES, keys, calls), (0,))])
+
+
+def _closing() -> Rig:
+    """Groups by a number that is taken for a time."""
+    make = partial(Aggregate, TYPES, (0, 2), CALLS[:4])
+    return Rig([(ClosingAggregate(make, 0, EventTime((("numbers", 0),))), (0,))])
 
 
 def _topk(*partition: int, limit: int | None = 2, rank: bool = False) -> Rig:
@@ -219,6 +228,7 @@ def _output() -> Rig:
 RIGS: dict[str, Callable[[], Rig]] = {
     "aggregate by two keys": lambda: aggregate_rig(0, 2),
     "aggregate by a double": lambda: aggregate_rig(1),
+    "groups that close": _closing,
     "aggregate of all": aggregate_rig,
     "top 2": _topk,
     "top 2 per text, with ranks": lambda: _topk(2, rank=True),

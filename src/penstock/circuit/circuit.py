@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -17,6 +17,7 @@ from penstock.data.tick import Tick
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
+from penstock.state.scratch import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,15 @@ class Circuit:
     def memory(self) -> int:
         """Bytes of state in all vertices."""
         return sum(vertex.operator.memory() for vertex in self.vertices.values())
+
+    def mapped(self) -> int:
+        """Bytes of them that lie in files."""
+        return sum(vertex.operator.mapped() for vertex in self.vertices.values())
+
+    def pieces(self) -> Iterator[Piece]:
+        """The state that lies in memory and may move to scratch files."""
+        for vertex in self.vertices.values():
+            yield from vertex.operator.pieces()
 
 
 def _step(operator: Operator, inputs: Sequence[Delta], tick: Tick, *, initial: bool) -> Delta:

@@ -23,6 +23,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
+from penstock.operators.closing import ClosingAggregate
 from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
@@ -33,6 +34,7 @@ from penstock.operators.source import Source
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
+from penstock.plan.event_time import Times, closing_key
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
@@ -80,6 +82,7 @@ class Compiler(ABC):
     added: list[int] = field(default_factory=list)
     # Relations that keep only some of their columns: which, in the order in which they give them.
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    times: Mapping[str, Times] = field(default_factory=dict)  # columns that follow the event time of a source
 
     def compile(self, node: plan.Node) -> int:
         """Return the vertex that gives the rows of a node."""
@@ -211,8 +214,9 @@ class Compiler(ABC):
         return self.add(select, (vertex_id,), fields, contents=self._through(select, vertex_id))
 
     def _through(self, operator: Operator, below: int) -> Contents | None:
-        """All rows of an operator that makes one row of each, where the operator below it keeps its rows."""
-        if self.circuit.vertices[below].contents is None:
+        """All rows of an operator that makes one row of each, where the operator below it keeps its rows for good."""
+        vertex = self.circuit.vertices[below]
+        if vertex.contents is None or (isinstance(vertex.operator, Source) and vertex.operator.frees):
             return None
 
         def contents() -> Contents:
@@ -240,8 +244,12 @@ class Compiler(ABC):
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
         make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
-        operator = make()
-        contents = of_operator(operator, make)
+        closing = closing_key(node, self.times)
+        make_any: Callable[[], Aggregate | ClosingAggregate] = (
+            make if closing is None else partial(ClosingAggregate, make, *closing)
+        )
+        operator = make_any()
+        contents = of_operator(operator, make_any)
         return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:

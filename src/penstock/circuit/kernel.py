@@ -8,7 +8,7 @@ A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -19,6 +19,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan import node as plan
+from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
 
@@ -35,6 +36,8 @@ class KernelSource:
     on_missing: Literal["reject", "quarantine"] = "reject"
     retain: Literal["all", "used"] = "all"
     retained: tuple[int, ...] = ()
+    event_time: int | None = None  # the column of a source that accepts no change behind its watermark
+    frees: bool = False  # whether rows behind the watermark leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,13 @@ class Kernel(Protocol):
         """
 
     def memory(self) -> int:
-        """Bytes of state."""
+        """Bytes of state, with those that lie in files."""
+
+    def mapped(self) -> int:
+        """Bytes of state that lie in files."""
+
+    def pieces(self) -> Iterable[Piece]:
+        """The state that lies in memory and may move to scratch files. Called between ticks."""
 
     def save(self) -> Mapping[StateKey, Image]:
         """All committed states by their names. They stay what they are while ticks go on, and can be read in another thread."""

@@ -23,8 +23,10 @@ from penstock.circuit.state_key import StateKey
 from penstock.circuit.suspend import Resumed, remove_new, replace_views, resume, step_without_failed
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from penstock.errors import StateError
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
+from penstock.state.scratch import Piece
 from penstock.state.state import Image, State
 
 
@@ -120,9 +122,22 @@ class LocalKernel(Kernel):
         vertex_ids = self._relations.vertex_ids()
         entry = self._relations.compiled(view, fragment, vertex_ids=vertex_ids, added=added)
         if not self._load(added, entry):
+            self._require_rows(view)
             self._circuit.fill(added, loaded, tick)
             self._circuit.commit()
         return entry
+
+    def _require_rows(self, view: plan.View) -> None:
+        """StateError when a view that was saved is to be made again from rows of which some have left their source."""
+        reads = sorted(plan.scanned(view.root) & self._sources.keys()) if self._images else []
+        for name in reads:
+            if self._sources[name].source.frees:
+                raise StateError(
+                    f"view '{view.name}' has a state that is not in the checkpoint, and source '{name}' has not all rows to make it again",
+                    code="FLOW_NOT_RETAINED",
+                    hint="load the checkpoint with the version of penstock that has written it",
+                    where=f"view '{view.name}'",
+                )
 
     def _recomputed_view(
         self, view: plan.View, fragment: Fragment, tick: Tick, loaded: Mapping[int, Delta]
@@ -268,6 +283,12 @@ class LocalKernel(Kernel):
 
     def memory(self) -> int:
         return self._circuit.memory()
+
+    def mapped(self) -> int:
+        return self._circuit.mapped()
+
+    def pieces(self) -> Iterator[Piece]:
+        return self._circuit.pieces()
 
     # Saving
 

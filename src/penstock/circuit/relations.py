@@ -15,6 +15,7 @@ from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
 from penstock.operators.output import Output
 from penstock.plan import node as plan
+from penstock.plan.event_time import Times, event_times, of_source
 from penstock.state.arrangement import Arrangement
 from penstock.state.state import State
 
@@ -58,12 +59,28 @@ class Relations:
         """The sources that keep only some columns, and which."""
         return {name: entry.columns for name, entry in self.sources.items() if entry.source.retain == "used"}
 
+    def event_times(self) -> dict[str, Times]:
+        """The columns of all relations that follow the event time of a source."""
+        times = {
+            name: of_source(name, len(entry.source.fields), entry.source.event_time)
+            for name, entry in self.sources.items()
+        }
+        for name, entry in self.views.items():
+            times[name] = event_times(entry.view.root, times)
+        return times
+
     def compiled(
         self, view: plan.View, fragment: Fragment, *, vertex_ids: Mapping[str, int], added: list[int]
     ) -> ViewVertex:
         """A view with its operators, without rows; it reads relations at `vertex_ids`, and its new vertices are appended to `added`."""
         compiler = ViewCompiler(
-            self.circuit, vertex_ids, self.shared, fragment, added=added, narrowed=self.narrowed()
+            self.circuit,
+            vertex_ids,
+            self.shared,
+            fragment,
+            added=added,
+            narrowed=self.narrowed(),
+            times=self.event_times(),
         )
         below = compiler.compile(view.root)
         output = _output(view, self.circuit.vertices[below])

@@ -25,7 +25,8 @@ class SourceVertex:
     def __init__(self, circuit: Circuit, source: KernelSource) -> None:
         self.source = source
         self._circuit = circuit
-        first = tuple(dict.fromkeys((*source.primary_key, *source.retained)))
+        times = (source.event_time,) if source.frees and source.event_time is not None else ()
+        first = tuple(dict.fromkeys((*source.primary_key, *times, *source.retained)))
         self.operator = _operator(source, first if source.retain == "used" else None)
         self.vertex_id = circuit.add(self.operator, (), self._types(), contents=self.operator.contents())
         circuit.vertices[self.vertex_id].meaning = self._meaning()
@@ -91,6 +92,7 @@ def _operator(source: KernelSource, retained: tuple[int, ...] | None) -> Source:
         primary_key=source.primary_key or None,
         on_missing=source.on_missing,
         retained=retained,
+        event_time=source.event_time if source.frees else None,
         normalise={
             column: of_text
             for column in source.primary_key

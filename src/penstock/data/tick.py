@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What an operator may know of a tick: its number and its time (microseconds since the epoch, UTC)."""
+    """What an operator may know of a tick: its number, its time (microseconds since the epoch, UTC), and the watermarks.
+
+    `watermarks` are, for sources with a lateness, the event times before which no change is accepted any more.
+    """
 
     number: int
     micros: int
+    watermarks: tuple[tuple[str, int], ...] = ()

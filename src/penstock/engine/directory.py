@@ -3,6 +3,7 @@
     lock             locked by the process that has the flow open; a shared directory has a lease in the state backend instead
     log/             every event, synced before the call that caused it returns
     checkpoints/     the state of the flow at some events; the log behind the newest one is dropped
+    scratch/         files without names, for state that has no room in memory; what is left here is taken away
 
 A flow is its newest whole checkpoint and the events behind it.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.engine.budget import FOLDER
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.event import Event, decode, encode
 from penstock.engine.graph import Graph
@@ -27,6 +29,7 @@ from penstock.state.checkpoint import Staged
 from penstock.state.files import AppendFiles, Files, LocalFiles, ReadOnlyFiles
 from penstock.state.log import Log, RecordLog, RecordReader
 from penstock.state.object_log import ObjectLog
+from penstock.state.scratch import remove_leftovers
 
 LOG = logging.getLogger("penstock.flow")
 CHECKPOINT_EVERY = 64 * 2**20  # bytes of log
@@ -197,6 +200,7 @@ def local_directory(
     disk.make_folder(path)
     lock = _lock(path)
     try:
+        remove_leftovers(path / FOLDER)
         return FlowDirectory(
             str(path),
             log=RecordLog(path / "log", files=disk),

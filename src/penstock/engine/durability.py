@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
 
 from penstock.backend import open_backend, state_url
@@ -14,7 +15,7 @@ from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory, local_dir
 from penstock.engine.names import one_of
 from penstock.engine.shared import SharedOwner
 from penstock.errors import ConfigError
-from penstock.state.location import is_remote, open_location
+from penstock.state.location import is_remote, local_folder, open_location
 
 Durability = Literal["memory", "local", "shared"]
 DURABILITIES: tuple[Durability, ...] = ("memory", "local", "shared")
@@ -57,6 +58,13 @@ def check_durability(durability: Durability | None, path: str | os.PathLike[str]
             "leave durability out, or take durability='shared'",
         )
     return durability
+
+
+def own_folder(profile: Profile) -> Path | None:
+    """The folder of this machine that a flow has alone; None for one in memory, or on storage that others reach."""
+    if profile.path is None or profile.durability != "local":
+        return None
+    return local_folder(profile.path)
 
 
 def open_directory(profile: Profile, name: str | None, settings: Settings) -> FlowDirectory:

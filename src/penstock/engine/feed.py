@@ -42,7 +42,7 @@ def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed])
             code="FLOW_PENDING",
             hint="call flow.step() before flow.feed_snapshot(...)",
         )
-    if spec.retain == "used" and spec.primary_key:
+    if spec.retain != "all" and spec.primary_key:
         return Fed(spec.name, snapshot_by_key(graph.kernel, spec, wanted))
     stored = whole_rows(graph.kernel, spec, "the difference to a snapshot without a primary key")
     old = [stored, *(batch.delta for batch in earlier)]

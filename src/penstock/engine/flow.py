@@ -19,15 +19,24 @@ from penstock.data.consolidate import consolidate
 from penstock.data.delta import concat
 from penstock.engine import definition, feed, feeder, full_checkpoint, read, registration, replay
 from penstock.engine.asof import By, Tolerance, asof_view
+from penstock.engine.budget import memory_budget
 from penstock.engine.changelog import Changelog
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
-from penstock.engine.durability import Durability, Profile, Sync, check_durability, open_directory
+from penstock.engine.durability import (
+    Durability,
+    Profile,
+    Sync,
+    check_durability,
+    open_directory,
+    own_folder,
+)
 from penstock.engine.event import ClearEvent, DropEvent, RecomputeEvent, SourceEvent, ViewEvent
 from penstock.engine.followers import FlowAccess, Followers, refuse_followed
 from penstock.engine.graph import ON_ERROR, Fed, Graph, OnError
 from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.names import one_of, registered
 from penstock.engine.resume import run_resume
+from penstock.engine.retention import require_no_open_source, require_rows
 from penstock.engine.runner import Runner
 from penstock.engine.session import Session, settings_of
 from penstock.engine.source import SourceInfo, declare
@@ -70,6 +79,7 @@ class IncrementalFlow:
         sync: Sync = "tick",
         checkpoint_every: int = CHECKPOINT_EVERY,
         shared_disk: bool = False,
+        memory: int | str | None = None,
     ) -> None:
         """Make a flow, or open the one in the flow directory `path`, with all rows that its ticks have returned for.
 
@@ -77,13 +87,16 @@ class IncrementalFlow:
         disk of this machine; `"shared"`, the default with an object store, as long as that store and the state backend, which
         says who owns the flow. `shared_disk` says that a path is a disk of all nodes. `sync="tick"` syncs every tick before it returns; a number of milliseconds lets a crash of the machine
         lose the ticks of so much time, and a crash of the process none. A checkpoint is taken whenever the log has grown
-        by `checkpoint_every` bytes.
+        by `checkpoint_every` bytes. State beyond `memory` bytes (or "2 GB") lies in scratch files, in a directory of this machine or where
+        temporary files are.
         """
         self._session = session
         self._own_session = session is None
         self.durability = check_durability(durability, path)
         profile = Profile(self.durability, path, sync, checkpoint_every, shared_disk)
-        self._runner = Runner(name, clock or (lambda: time.time_ns() // 1000))
+        self._runner = Runner(
+            name, clock or (lambda: time.time_ns() // 1000), memory_budget(memory, own_folder(profile))
+        )
         self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
         self._registering = RLock()
@@ -105,7 +118,7 @@ class IncrementalFlow:
 
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            graph, name = replay.opened(directory, lambda: self.session)
+            graph, name = replay.opened(directory, lambda: self.session, self._graph.budget)
         except BaseException:
             directory.close()
             raise
@@ -119,10 +132,19 @@ class IncrementalFlow:
         return self._runner.name
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], session: Session | None = None) -> Self:
-        """Return the flow of a flow directory as it is now, to look at it: another process may have it open. It takes no ticks."""
-        flow = cls(session)
-        directory, graph, name = replay.reading(Path(path), lambda: flow.session)
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        session: Session | None = None,
+        *,
+        memory: int | str | None = None,
+    ) -> Self:
+        """Return the flow of a flow directory as it is now, to look at it: another process may have it open. It takes no ticks.
+
+        State beyond `memory` bytes lies where temporary files are.
+        """
+        flow = cls(session, memory=memory)
+        directory, graph, name = replay.reading(Path(path), lambda: flow.session, flow._graph.budget)
         flow._runner.open(graph, name, directory)
         return flow
 
@@ -135,7 +157,12 @@ class IncrementalFlow:
 
     @classmethod
     def from_definition(
-        cls, text: str, session: Session | None = None, *, clock: Callable[[], int] | None = None
+        cls,
+        text: str,
+        session: Session | None = None,
+        *,
+        clock: Callable[[], int] | None = None,
+        memory: int | str | None = None,
     ) -> Self:
         """Build an empty flow from what `definition()` gave, without planning anything.
 
@@ -143,7 +170,7 @@ class IncrementalFlow:
         Spark's; an expression of tier `spark` starts one when the first row reaches it.
         """
         saved = definition.loads(text)
-        flow = cls(session, name=saved.name, clock=clock)
+        flow = cls(session, name=saved.name, clock=clock, memory=memory)
         for spec in saved.sources:
             registration.add_source(flow._graph, spec)
         for view in saved.views:
@@ -167,7 +194,8 @@ class IncrementalFlow:
     def checkpoint_full(self, path: str | os.PathLike[str]) -> None:
         """Write the whole flow as Parquet and JSON, which later versions and other tools read, instead of the full checkpoint that is there.
 
-        It has the rows of sources; `restore` and `load` fill the views from them. Ticks of other threads go on meanwhile.
+        It has the rows of sources; `restore` and `load` fill the views from them. So a source with `retain="open"` is refused. Ticks of other
+        threads go on meanwhile.
         """
         with self._checkpointing:
             with self._lock:
@@ -184,7 +212,7 @@ class IncrementalFlow:
             refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            graph, name = self._storage.restored(path, lambda: self.session)
+            graph, name = self._storage.restored(path, lambda: self.session, self._graph.budget)
             changelogs = self._runner.replace(graph, name)
         for changelog in changelogs:
             changelog.close()
@@ -196,9 +224,10 @@ class IncrementalFlow:
         session: Session | None = None,
         *,
         clock: Callable[[], int] | None = None,
+        memory: int | str | None = None,
     ) -> Self:
         """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store; views that the kernel computes start no JVM."""
-        flow = cls(session, clock=clock)
+        flow = cls(session, clock=clock, memory=memory)
         flow.restore(path)
         return flow
 
@@ -219,7 +248,8 @@ class IncrementalFlow:
 
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
-        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read.
+        apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read. `retain="open"` does the same
+        and, with a lateness, lets rows go that lie behind the watermark.
         `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick.
         `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
@@ -521,6 +551,7 @@ class IncrementalFlow:
     def force_diff_based(self) -> None:
         """From now on recompute every dirty view from all rows and diff, as a check of the incremental answer."""
         with self._lock:
+            require_no_open_source(self._graph, "views cannot be recomputed from its rows")
             self._runner.journal.append(RecomputeEvent())
             replay.recompute_always(self._graph)
 
@@ -683,6 +714,7 @@ class IncrementalFlow:
 
     def _install(self, prepared: registration.Prepared, on_error: OnError) -> None:
         micros, view = self._runner.now(), prepared.view
+        require_rows(self._graph, view, on_error)
         if self._runner.directory is not None:
             definition.require_savable(view)
         registration.install(self._graph, replace(prepared, on_error=on_error), micros)

@@ -21,6 +21,7 @@ from penstock.data.types import kernel_type
 from penstock.engine import definition
 from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.graph import Graph, OnError
+from penstock.engine.retention import require_no_open_source
 from penstock.engine.source import SeenBatches, SourceSpec
 from penstock.errors import StateError
 from penstock.plan import codec
@@ -89,7 +90,15 @@ class SavedFull:
 
 
 def stage(graph: Graph, name: str | None) -> StagedFull:
-    """Note everything that a full checkpoint of the flow as it is now needs; called between ticks."""
+    """Note everything that a full checkpoint of the flow as it is now needs; called between ticks.
+
+    StateError when rows have left a source that views have been computed from.
+    """
+    require_no_open_source(
+        graph,
+        "a full checkpoint fills views from the rows of sources",
+        hint="flow.checkpoint(path) saves what views have; a full checkpoint needs sources with retain='all' or 'used'",
+    )
     tables: dict[str, Table] = {}
     for source, entry in graph.sources.items():
         names = [entry.fields[column].name for column in graph.kernel.columns(source)]

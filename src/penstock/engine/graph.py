@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
 from penstock.data.delta import Delta
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.names import registered, require_name
 from penstock.engine.source import SourceSpec
 from penstock.errors import ConfigError, StateError, suggest
 from penstock.plan.distribution import Distribution, source_distribution, view_distribution
+from penstock.plan.event_time import Times, event_times, of_source
 from penstock.plan.node import Fields, View
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class Graph:
     views: dict[str, ViewEntry] = field(default_factory=dict)
     statics: dict[str, StaticEntry] = field(default_factory=dict)
     state: FlowState = field(default_factory=FlowState)
+    budget: MemoryBudget | None = None  # of the state in memory; None for no bound
 
     def spec(self, name: str) -> SourceSpec:
         """What was declared of a source, or of a static table, which is one that only `reload_static` feeds."""
@@ -106,6 +109,18 @@ class Graph:
         ) in self.views.items():  # in the order of registration: a view comes after what it reads
             placed[name] = view_distribution(entry.view, placed)
         return placed
+
+    def event_times(self) -> dict[str, Times]:
+        """The columns that follow the event time of a source, of all relations that read one with a lateness."""
+        times = {
+            name: of_source(name, len(entry.fields), entry.spec.event_time)
+            for name, entry in self.sources.items()
+            if entry.spec.lateness is not None
+        }
+        for name, entry in self.views.items():
+            if entry.reads & times.keys():
+                times[name] = event_times(entry.view.root, times)
+        return times
 
     def find_source(self, name: str) -> SourceEntry:
         """A source by its name in any case; ConfigError when there is none."""

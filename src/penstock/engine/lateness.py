@@ -8,17 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.data.delta import Delta
 from penstock.data.duration import milliseconds
+from penstock.data.event_time import micros
 from penstock.engine.names import position
 from penstock.errors import ConfigError
 from penstock.plan.node import Field
 
-_DAY = 86_400_000_000
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 _FORMS = 'lateness={"column": "ts", "delay": "10 minutes"}'
 
@@ -74,7 +72,7 @@ def sort_out(lateness: Lateness, mark: int | None, latest: int | None, delta: De
 
     A row without an event time is never late. Retractions are judged like inserts, and do not move the mark.
     """
-    times, valid = _micros(delta.columns[lateness.column])
+    times, valid = micros(delta.columns[lateness.column])
     late = valid & (times < mark - lateness.delay) if mark is not None else np.zeros(len(delta), np.bool_)
     on_time = delta if not late.any() else delta.take(np.flatnonzero(~late))
     seen = times[valid & ~late & (delta.weights > 0)]
@@ -86,11 +84,3 @@ def describe_late(lateness: Lateness, mark: int) -> str:
     """Why rows were too late."""
     limit = pa.scalar(mark - lateness.delay, pa.timestamp("us")).cast(pa.string()).as_py()
     return f"late: before {limit}"
-
-
-def _micros(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Event times in microseconds, and which of them are there."""
-    days = pa.types.is_date32(column.type)
-    micros = pc.fill_null((column.cast(pa.int32()) if days else column).cast(pa.int64()), 0)
-    times: npt.NDArray[np.int64] = micros.to_numpy(zero_copy_only=False)
-    return (times * _DAY if days else times), column.is_valid().to_numpy(zero_copy_only=False)

@@ -52,7 +52,13 @@ def list_views(graph: Graph) -> list[ViewListing]:
 def explain_view(graph: Graph, view: View) -> Explanation:
     """The operators of a view that is registered, or could be."""
     suspended = graph.state.suspended.get(view.name)
-    return explain(view, cost=aggregates.cost, relations=graph.distributions(), suspended=suspended)
+    return explain(
+        view,
+        cost=aggregates.cost,
+        relations=graph.distributions(),
+        times=graph.event_times(),
+        suspended=suspended,
+    )
 
 
 def _source(graph: Graph, entry: SourceEntry) -> SourceListing:

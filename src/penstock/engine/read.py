@@ -99,9 +99,13 @@ def metrics(graph: Graph) -> dict[str, float]:
     """Counters and sizes by their Prometheus names; a view that is suspended has a 1 with the error's code and the tick."""
     states = graph.state.sources.values()
     suspended = graph.state.suspended
+    memory, mapped = graph.kernel.memory(), graph.kernel.mapped()
     return {
         "penstock_flow_ticks_total": graph.state.ticks,
-        "penstock_flow_state_bytes": graph.kernel.memory(),
+        "penstock_flow_state_bytes": memory,
+        "penstock_flow_state_mapped_bytes": mapped,
+        "penstock_flow_state_resident_bytes": memory - mapped,
+        **({} if graph.budget is None else {"penstock_flow_memory_budget_bytes": graph.budget.size}),
         "penstock_flow_suspended_views": len(suspended),
         **{
             f'penstock_view_suspended{{view="{label(name)}",code="{one.code}",tick="{one.tick}"}}': 1

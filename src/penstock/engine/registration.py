@@ -127,7 +127,7 @@ def install(graph: Graph, prepared: Prepared, micros: int) -> None:
     graph.views[view.name] = ViewEntry(view, reads, prepared.on_error)
     state.micros = now
     for entry in graph.sources.values():
-        if entry.spec.retain == "used":
+        if entry.spec.retain != "all":
             entry.state.retained = graph.kernel.columns(entry.name)
 
 

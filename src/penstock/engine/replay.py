@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
 from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
@@ -33,16 +35,19 @@ from penstock.engine.session import Session
 from penstock.engine.tick import NoJournal, maintain, newest, run_tick
 from penstock.errors import PenstockError
 from penstock.plan import node as plan
+from penstock.state.scratch import using
 
 OpenSession = Callable[[], Session]
 
 
-def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str | None]:
+def opened(
+    directory: FlowDirectory, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The flow of a directory, as it was when it was last open, and its name."""
     saved = directory.checkpoints.newest()
-    graph, name, first = Graph(), None, 1
+    graph, name, first = Graph(budget=budget), None, 1
     if saved is not None:
-        graph, name = rebuilt(saved, session)
+        graph, name = rebuilt(saved, session, budget)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -50,7 +55,9 @@ def opened(directory: FlowDirectory, session: OpenSession) -> tuple[Graph, str |
     return graph, name
 
 
-def reading(path: Path, session: OpenSession) -> tuple[FlowDirectory, Graph, str | None]:
+def reading(
+    path: Path, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[FlowDirectory, Graph, str | None]:
     """The flow of a directory as it is now, which another process may have open: directory, graph and name.
 
     A checkpoint that the other one takes meanwhile may take files away; then the newer ones are read.
@@ -59,7 +66,7 @@ def reading(path: Path, session: OpenSession) -> tuple[FlowDirectory, Graph, str
         before = contents(path)
         directory = read_only_directory(path)
         try:
-            graph, name = opened(directory, session)
+            graph, name = opened(directory, session, budget)
         except (PenstockError, OSError):
             directory.close()
             if contents(path) == before:
@@ -68,27 +75,32 @@ def reading(path: Path, session: OpenSession) -> tuple[FlowDirectory, Graph, str
             return directory, graph, name
 
 
-def restored(checkpoints: FlowCheckpoints, session: OpenSession) -> tuple[Graph, str | None]:
+def restored(
+    checkpoints: FlowCheckpoints, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The flow of the newest checkpoint, without sinks, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = rebuilt(saved, session)
+    graph, name = rebuilt(saved, session, budget)
     graph.state.sinks.clear()
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
-def rebuilt_full(saved: SavedFull, session: OpenSession) -> tuple[Graph, str | None]:
+def rebuilt_full(
+    saved: SavedFull, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The graph of a full checkpoint, and the name of the flow: every state but the rows of sources is filled from them.
 
     Views have the time of the flow, which is that of its last tick or registration.
     """
-    graph = Graph(state=saved.state)
+    graph = Graph(state=saved.state, budget=budget)
     graph.state.sinks.clear()
     if graph.state.recomputing:
         graph.kernel.recompute_always()
     for spec in saved.sources:
         registration.add_source(graph, spec)
         graph.kernel.put(spec.name, saved.source_rows(spec))
+        maintain(graph)
     for view in saved.views:
         _install(
             graph,
@@ -100,7 +112,7 @@ def rebuilt_full(saved: SavedFull, session: OpenSession) -> tuple[Graph, str | N
         )
         if view.name in graph.state.suspended:
             graph.kernel.put(view.name, saved.last_rows(graph.views[view.name].view))
-    maintain(graph)
+        maintain(graph)
     return graph, saved.name
 
 
@@ -114,18 +126,23 @@ def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
     ).view
 
 
-def rebuilt(saved: Saved, session: OpenSession) -> tuple[Graph, str | None]:
+def rebuilt(
+    saved: Saved, session: OpenSession, budget: MemoryBudget | None = None
+) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow."""
     flow = definition.loads(saved.flow["definition"])
-    graph = Graph(state=FlowState.from_dict(saved.flow["state"]))
+    graph = Graph(state=FlowState.from_dict(saved.flow["state"]), budget=budget)
     graph.kernel.load(saved.images)
     if graph.state.recomputing:
         graph.kernel.recompute_always()
-    for spec in flow.sources:
-        registration.add_source(graph, spec)
-    for view in flow.views:
-        _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
+    with nullcontext() if budget is None else using(budget.scratch):
+        for spec in flow.sources:
+            registration.add_source(graph, spec)
+        for view in flow.views:
+            _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
     graph.kernel.load({})
+    if budget is not None:
+        budget.relieve(graph.kernel)
     return graph, flow.name
 
 

@@ -10,8 +10,10 @@ import pyarrow as pa
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.retention import listed
 from penstock.data.delta import Delta, concat
+from penstock.engine.graph import Graph, OnError
 from penstock.engine.source import SourceSpec
 from penstock.errors import StateError
+from penstock.plan import node as plan
 from penstock.state.spine import Spine
 
 
@@ -41,6 +43,12 @@ def snapshot_by_key(kernel: Kernel, spec: SourceSpec, wanted: Delta) -> Delta:
 
 def require_whole(kernel: Kernel, spec: SourceSpec, what: str) -> None:
     """Refuse what needs whole rows on a source that does not keep them."""
+    if spec.retain == "open":
+        raise StateError(
+            f"source '{spec.name}' cannot give {what}: its rows leave it when the watermark has passed them",
+            code="FLOW_NOT_RETAINED",
+            hint="it was registered with retain='open'; register it with retain='all'",
+        )
     columns = kernel.columns(spec.name)
     lost = [field.name for at, field in enumerate(spec.fields) if at not in set(columns)]
     if lost:
@@ -50,3 +58,45 @@ def require_whole(kernel: Kernel, spec: SourceSpec, what: str) -> None:
             code="FLOW_NOT_RETAINED",
             hint="it was registered with retain='used', which keeps what views use; register it with retain='all'",
         )
+
+
+def require_rows(graph: Graph, view: plan.View, on_error: OnError) -> None:
+    """StateError when a view may need rows that have left, or will have left, a source with retain="open"."""
+    reads = plan.scanned(view.root)
+    sources = [
+        name for name in sorted(reads) if name in graph.sources and graph.sources[name].spec.retain == "open"
+    ]
+    for name in sources:
+        if graph.sources[name].state.mark is not None:
+            raise _not_open(
+                name,
+                f"view '{view.name}' needs rows that may have left it",
+                "register views before the first rows",
+            )
+        if on_error == "suspend" or _may_suspend(graph, reads):
+            raise _not_open(
+                name,
+                f"view '{view.name}' may be suspended, and would need its rows again",
+                "take on_error='reject'",
+            )
+
+
+def require_no_open_source(graph: Graph, why: str, *, hint: str = "register it with retain='all'") -> None:
+    """StateError, which says why, when a source frees rows that would be needed to compute views again."""
+    for name, entry in graph.sources.items():
+        if entry.spec.retain == "open":
+            raise _not_open(name, why, hint)
+
+
+def _may_suspend(graph: Graph, reads: frozenset[str]) -> bool:
+    views = [graph.views[name] for name in reads if name in graph.views]
+    return any(view.on_error == "suspend" or _may_suspend(graph, view.reads) for view in views)
+
+
+def _not_open(source: str, why: str, hint: str) -> StateError:
+    return StateError(
+        f"source '{source}' keeps rows of open event times only, and {why}",
+        code="FLOW_NOT_RETAINED",
+        hint=hint,
+        where=f"source '{source}'",
+    )

@@ -8,6 +8,7 @@ from functools import partial
 from threading import RLock
 
 from penstock.engine import replay
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.changelog import Changelog
 from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import RejectEvent
@@ -28,8 +29,10 @@ class Runner:
     With a directory every tick is an event of its log.
     """
 
-    def __init__(self, name: str | None, clock: Callable[[], int]) -> None:
-        self.graph = Graph()
+    def __init__(
+        self, name: str | None, clock: Callable[[], int], budget: MemoryBudget | None = None
+    ) -> None:
+        self.graph = Graph(budget=budget)
         self.name = name
         self.lock = RLock()
         self.pending: list[Fed] = []
@@ -80,6 +83,8 @@ class Runner:
 
     def publish_tick(self, run: Callable[[], Ticked]) -> StepSummary:
         """Run a tick and hand over what it has changed."""
+        if self.graph.budget is not None:
+            self.graph.budget.require(self.graph.kernel)
         ticked = run()
         try:
             self._publish(ticked)

@@ -44,7 +44,7 @@ class SourceSpec:
     fields: tuple[Field, ...]
     primary_key: tuple[str, ...] = ()
     dedup: bool = False
-    retain: Literal["all", "used"] = "all"
+    retain: Literal["all", "used", "open"] = "all"
     on_missing_delete: Literal["reject", "quarantine"] = "reject"
     lateness: Lateness | None = None
 
@@ -68,9 +68,17 @@ class SourceSpec:
             self.fields,
             canonical_keys(self.positions(self.primary_key)),
             self.on_missing_delete,
-            self.retain,
+            "all" if self.retain == "all" else "used",
             retained,
+            self.event_time,
+            frees=self.retain == "open",
         )
+
+    @property
+    def event_time(self) -> int | None:
+        """The column of event times of a source that accepts no change behind its watermark."""
+        # A row that is replaced by its key may be of any time.
+        return None if self.lateness is None or self.primary_key else self.lateness.column
 
 
 def declare(
@@ -84,7 +92,7 @@ def declare(
     lateness: Any = None,
 ) -> SourceSpec:
     """Check a declaration and return it as a spec."""
-    one_of("retain", retain, ("all", "used"))
+    one_of("retain", retain, ("all", "used", "open"))
     one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
     fields = tuple(
         Field(field.name, declared_type(field), field.nullable) for field in to_arrow_schema(schema)
@@ -102,6 +110,13 @@ def declare(
     keys = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key or ())
     allowed = declare_lateness(lateness, fields, where=f"source '{name}'")
     spec = SourceSpec(name, fields, keys, dedup, retain, on_missing_delete, allowed)  # type: ignore[arg-type]  # checked above
+    if retain == "open" and spec.event_time is None:
+        raise ConfigError(
+            "retain='open' needs a lateness, and no primary key: a row that can be replaced by its key is never closed",
+            code="FLOW_OPTION",
+            where=f"source '{name}'",
+            hint="""give lateness={"column": "ts", "delay": "10 minutes"}, or take retain='used'""",
+        )
     positions = spec.positions(keys)
     require_comparable((fields[at] for at in positions), of="a primary key", collated=True)
     return replace(spec, primary_key=tuple(names[at] for at in positions))

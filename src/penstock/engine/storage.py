@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from penstock.config import Settings
 from penstock.engine import full_checkpoint, replay
+from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.full_checkpoint import StagedFull
 from penstock.engine.graph import Graph
@@ -46,12 +47,14 @@ class FlowStorage:
         with _translated(full.location):
             full.write(staged.flow, staged.tables)
 
-    def restored(self, location: Location, session: replay.OpenSession) -> tuple[Graph, str | None]:
+    def restored(
+        self, location: Location, session: replay.OpenSession, budget: MemoryBudget | None = None
+    ) -> tuple[Graph, str | None]:
         """The flow that was saved at a location, of either kind, and its name."""
         checkpoints, full = self._opened(location)
         if not checkpoints.exist() and full.exists():
-            return replay.rebuilt_full(full_checkpoint.read(full), session)
-        return replay.restored(checkpoints, session)
+            return replay.rebuilt_full(full_checkpoint.read(full), session, budget)
+        return replay.restored(checkpoints, session, budget)
 
     def _opened(self, location: Location) -> tuple[FlowCheckpoints, FullFolder]:
         files, path = open_location(location, self._settings())

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.circuit.kernel import Stepped
 from penstock.data.delta import Delta, concat
@@ -142,7 +143,10 @@ def maintain(graph: Graph) -> None:
     """Merge and compact state behind a tick or a registration."""
     try:
         with plain_pages():
-            graph.kernel.maintain(LIMITS.fuel)
+            if graph.budget is None:
+                graph.kernel.maintain(LIMITS.fuel)
+            else:
+                graph.budget.maintain(graph.kernel)
     except Exception:
         # The tick is final, and what was left undone is done after a later one.
         LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)
@@ -151,7 +155,7 @@ def maintain(graph: Graph) -> None:
 def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
     started = perf_counter()
     state = graph.state
-    tick = Tick(state.ticks + 1, max(micros, state.micros))
+    tick = Tick(state.ticks + 1, max(micros, state.micros), watermarks(graph))
     admitted = _without_replays(graph, fed)
     on_time, late = _without_late(graph, admitted.batches)
     stepped = graph.kernel.step(_changes(graph, on_time), tick, optional=optional_views(graph))
@@ -219,6 +223,15 @@ def _without_late(graph: Graph, batches: Sequence[Fed]) -> tuple[list[Fed], list
     return on_time, late
 
 
+def watermarks(graph: Graph) -> tuple[tuple[str, int], ...]:
+    """The event times before which sources accept nothing any more."""
+    return tuple(
+        (entry.name, entry.state.mark - lateness.delay)
+        for entry in graph.sources.values()
+        if (lateness := entry.spec.lateness) is not None and entry.state.mark is not None
+    )
+
+
 def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
     """The change of every source."""
     deltas: dict[str, list[Delta]] = {}
@@ -230,12 +243,15 @@ def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
 
 
 def _by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
-    return replace_by_key(
-        batch.delta,
-        batch.keys,
-        earlier,
-        lambda values: graph.kernel.lookup(batch.source, batch.keys, values),
-    )
+    entry = graph.sources[batch.source]
+    lateness, mark = entry.spec.lateness, entry.state.mark
+
+    def changeable(values: Sequence[pa.Array]) -> Delta:
+        """The rows with these keys; those behind the watermark are as late as a change of them would be."""
+        rows = graph.kernel.lookup(batch.source, batch.keys, values)
+        return rows if lateness is None else sort_out(lateness, mark, mark, rows).on_time
+
+    return replace_by_key(batch.delta, batch.keys, earlier, changeable)
 
 
 def _memory(

@@ -118,9 +118,10 @@ class Aggregate(Operator):
             return True
         return False
 
-    def contents(self) -> Delta:
-        """All rows of the operator's output."""
+    def contents(self, first: int = 0, most: int | None = None) -> Delta:
+        """All rows of the operator's output, or so many from one on; without changes their order is the same each time."""
         slots = _ONLY if self._index is None else self._index.live()
+        slots = slots[first:] if most is None else slots[first : first + most]
         keys = () if self._index is None else self._index.keys(slots)
         return Delta(self._rows(keys, slots), np.ones(len(slots), np.int64))
 

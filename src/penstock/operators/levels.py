@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from penstock.state.scratch import Piece
 from penstock.state.spine import Spine
 from penstock.state.state import Image, State
 
@@ -132,9 +133,21 @@ class Levels:
             spine.maintain(fuel)
 
     def memory(self) -> int:
-        """Bytes of memory."""
-        states = sum(state.memory() for level in self.committed for _, state in level.states())
-        return states + sum(spine.memory() for spine in self.rows)
+        """Bytes of memory, with those that lie in files."""
+        return sum(state.memory() for state in self._states())
+
+    def mapped(self) -> int:
+        return sum(state.mapped() for state in self._states())
+
+    def pieces(self) -> Iterator[Piece]:
+        for state in self._states():
+            yield from state.pieces()
+
+    def _states(self) -> Iterator[State]:
+        for level in self.committed:
+            for _, state in level.states():
+                yield state
+        yield from self.rows
 
     def save(self) -> Image:
         parts = {

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from penstock.data.arrays import Bools, Positions
 from penstock.data.collation import Normalise
-from penstock.data.column_view import gather, null_mask
+from penstock.data.column_view import ColumnView, gather, null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.equality import equal_rows, group_rows
+from penstock.data.event_time import micros
 from penstock.data.hashing import hash_rows, hash_wide
 from penstock.data.tick import Tick
 from penstock.errors import DataError
@@ -43,7 +44,8 @@ class Source(Operator):
 
     With `retained` the source stores and passes on only those columns (the primary key must be among them); a 128-bit hash of all columns
     then tells rows apart. `normalise` has, for key columns that are compared by a collation, what makes keys of their texts, which
-    are stored beside them. Cost: delta.
+    are stored beside them. With `event_time` rows of times behind the watermark go when runs are merged: no change of them is accepted any more, and
+    the source can then not be read. Cost: delta.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Source(Operator):
         primary_key: Sequence[int] | None = None,
         on_missing: OnMissing = "reject",
         retained: Sequence[int] | None = None,
+        event_time: int | None = None,
         normalise: Mapping[int, Normalise] | None = None,
     ) -> None:
         self._name = name
@@ -76,7 +79,22 @@ class Source(Operator):
             assert self._key is not None, "only key columns are normalised"
             keys[self._key.index(column)] = len(stored_types)
             stored_types.append(of_text(pa.array([], types[column])).type)
-        self.arrangement = Arrangement(stored_types, keys)
+        self._time = None if event_time is None else self.columns.index(event_time)
+        self._watermark: int | None = None
+        self.arrangement = Arrangement(stored_types, keys, None if self._time is None else self._open_rows)
+
+    @property
+    def frees(self) -> bool:
+        """Whether rows leave that have not been taken back."""
+        return self._time is not None
+
+    def _open_rows(self, columns: Sequence[ColumnView], rows: Positions) -> Bools:
+        """Which rows are not behind the watermark."""
+        assert self._time is not None
+        if self._watermark is None:
+            return np.ones(len(rows), np.bool_)
+        times, valid = micros(columns[self._time].gather(rows))
+        return ~valid | (times >= self._watermark)
 
     def indexed_by(self, columns: Sequence[int]) -> Arrangement | None:
         """The arrangement of whole rows when it is, or can be, one by these columns; None when it cannot.
@@ -101,6 +119,8 @@ class Source(Operator):
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
+        if self._time is not None:
+            self._watermark = dict(tick.watermarks).get(self._name)
         if self._key is None and (stored := self._plain_change(delta)) is not None:
             self.missing = self._nothing
             return stored.select(range(len(self.columns)))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from penstock.plan.distribution import Distribution, Edge, distribute_view
+from penstock.plan.event_time import Times, describe_state
 from penstock.plan.expression import conjuncts, show, time_bound, uses_time
 from penstock.plan.node import (
     Aggregate,
@@ -43,7 +44,8 @@ class OperatorLine:
     """One operator of a view: what it does, who runs it, what a tick costs, and why when that is not the best.
 
     `distribution` is where its rows are when the view runs in shards ("by customer_id", "any", "one place", "everywhere"), and `exchange`
-    how they travel to the operator that reads them ("exchange by customer_id"); it is empty when they stay.
+    how they travel to the operator that reads them ("exchange by customer_id"); it is empty when they stay. `state` says, over a source with
+    a lateness, whether the operator frees state behind the watermark.
     """
 
     depth: int
@@ -54,6 +56,7 @@ class OperatorLine:
     reason: str = ""
     distribution: str = ""
     exchange: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,9 @@ class Explanation:
         ]
         for label, row, line in zip(labels, rows, self.operators, strict=True):
             reason = f"  ({line.reason})" if line.reason else ""
+            state = f"  state: {line.state}" if line.state else ""
             lines.append(
-                f"{label:<{width}}  {line.tier:<9}  rows: {row:<{row_width}}  cost: {line.cost}{reason}"
+                f"{label:<{width}}  {line.tier:<9}  rows: {row:<{row_width}}  cost: {line.cost}{reason}{state}"
             )
         if self.variables:
             values = ", ".join(f"{variable.name} = {variable.value}" for variable in self.variables)
@@ -106,20 +110,26 @@ def explain(
     *,
     cost: Callable[[AggregateCall], str],
     relations: Mapping[str, Distribution] = MappingProxyType({}),
+    times: Mapping[str, Times] = MappingProxyType({}),
     suspended: Suspension | None = None,
     durability: str = "memory",
 ) -> Explanation:
     """Return the operators of a view with tier, cost, reason and distribution.
 
-    `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are.
+    `cost` says what an aggregate function costs per tick, `relations` where the rows of sources and other views are, and `times` which columns of
+    those that read a source with a lateness follow its event time.
     """
     root = Edge(distribute_view(view, relations))
-    lines = tuple(_lines(root, 0, frozenset(view.statics), cost))
+    lines = tuple(_lines(root, 0, frozenset(view.statics), cost, times))
     return Explanation(view.name, lines, suspended, view.variables, durability=durability)
 
 
 def _lines(
-    edge: Edge, depth: int, static: frozenset[str], cost: Callable[[AggregateCall], str]
+    edge: Edge,
+    depth: int,
+    static: frozenset[str],
+    cost: Callable[[AggregateCall], str],
+    times: Mapping[str, Times],
 ) -> Iterator[OperatorLine]:
     node = edge.source.node
     tier: Tier = "kernel"
@@ -132,9 +142,10 @@ def _lines(
         reason = "depends on the time of the tick"
     name = node.operator if isinstance(node, Spark) else type(node).__name__
     distribution = edge.source.output.show(node.fields)
-    yield OperatorLine(depth, name, detail, tier, price, reason, distribution, edge.show())
+    state = describe_state(node, times)
+    yield OperatorLine(depth, name, detail, tier, price, reason, distribution, edge.show(), state)
     for below in edge.source.inputs:
-        yield from _lines(below, depth + 1, static, cost)
+        yield from _lines(below, depth + 1, static, cost, times)
 
 
 def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall], str]) -> tuple[str, str]:

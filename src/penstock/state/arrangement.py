@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
+from penstock.state.merge import Keep
 from penstock.state.run import Run, select_columns
 from penstock.state.spine import Reader, Spine
 from penstock.state.state import Composite, Image, State
 
-_MOST_SELECTIONS = 64  # runs that are remembered; most of them are merged soon
+_MOST_SELECTIONS = 16  # runs from which on those are forgotten that were merged
 
 
 class Arrangement(Composite):
@@ -30,8 +31,10 @@ class Arrangement(Composite):
 
     fixed = False  # counts may come later
 
-    def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None) -> None:
-        self._spine = Spine(types, keys)
+    def __init__(
+        self, types: Sequence[pa.DataType], keys: Sequence[int] | None, keep: Keep | None = None
+    ) -> None:
+        self._spine = Spine(types, keys, keep)
         self._counts: KeyCounts | None = None
 
     def states(self) -> Iterator[tuple[str, State]]:
@@ -162,6 +165,8 @@ class Selected(Arrangement):
         selection = self._selections.get(run.name)
         if selection is None or selection.weights is not run.weights:
             if len(self._selections) >= _MOST_SELECTIONS:
-                self._selections.clear()
+                # Those of runs that were merged hold memory that nobody needs.
+                current = {one.name for one in self._base.after().runs}
+                self._selections = {name: one for name, one in self._selections.items() if name in current}
             selection = self._selections[run.name] = select_columns(run, self._columns)
         return selection

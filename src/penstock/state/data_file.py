@@ -247,6 +247,7 @@ class ImageReader:
             described.get("values", {}),
             {name: self._array(array) for name, array in described.get("arrays", {}).items()},
             {role: self.image(part) for role, part in described.get("parts", {}).items()},
+            mapped=True,
         )
 
     def _array(self, extent: Json) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,8 +14,12 @@ import pyarrow.compute as pc
 from penstock.data.arrays import Bools, Positions
 from penstock.data.column_view import null_mask, view
 from penstock.data.equality import equal_rows
+from penstock.state.scratch import Piece, Scratch, moved_columns, with_room
 from penstock.state.slot_array import SlotArray
 from penstock.state.state import Composite, Image, State
+from penstock.state.text_writer import TextWriter, is_text, joined_text, text_bytes
+
+_PIECE = 1 << 16  # values that are read at once
 
 
 class KeyColumn(State, Protocol):
@@ -162,19 +167,19 @@ class HeapColumn(Composite):
     def compact(self, live: Callable[[], Positions], count: int) -> None:
         if self._heap.size > 2 * count + 4096:
             slots = live()
-            values = self.take(slots)
-            self._heap.replace(values)
-            self._positions.put(slots, np.arange(len(values)))
+            self._heap.keep(self._positions.data[slots])
+            self._positions.put(slots, np.arange(len(slots)))
             self._positions.commit()
 
 
 class Heap:
     """Values in the order in which they came, in chunks; those of a tick that fails go again."""
 
-    __slots__ = ("_before", "_chunks", "_generation", "_kind", "_starts", "size")
+    __slots__ = ("_before", "_chunks", "_generation", "_kind", "_mapped", "_starts", "size")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
+        self._mapped: frozenset[int] = frozenset()  # where chunks start that lie in files
         self._chunks: tuple[pa.Array, ...] = ()
         self._starts: tuple[int, ...] = ()
         self.size = 0
@@ -207,8 +212,26 @@ class Heap:
         back[order] = np.arange(len(order))
         return joined.take(pa.array(back))
 
-    def replace(self, values: pa.Array) -> None:
-        """Hold these values instead of all others; called between ticks."""
+    def keep(self, positions: Positions) -> None:
+        """Hold the values at these positions instead of all, in their order; called between ticks."""
+        scratch = (
+            with_room(self.memory() * len(positions) // max(1, self.size)) if is_text(self._kind) else None
+        )
+        if scratch is None:
+            values = self.take(positions)
+        else:
+            pieces = range(0, len(positions), _PIECE)
+            writer = TextWriter(
+                self._kind,
+                len(positions),
+                sum(map(text_bytes, self._chunks)),
+                scratch.region(self.memory() + 9 * len(positions) + _PIECE).empty,
+                nulls=any(chunk.null_count for chunk in self._chunks),
+            )
+            for start in pieces:
+                writer.append(self.take(positions[start : start + _PIECE]))
+            values = writer.finish()
+        self._mapped = frozenset() if scratch is None else frozenset((0,))
         self._chunks, self._starts = ((values,), (0,)) if len(values) else ((), ())
         self.size = len(values)
         self._generation += 1
@@ -222,17 +245,52 @@ class Heap:
 
     def maintain(self, fuel: int) -> None:
         """Join adjacent chunks of similar size, which moves no value to another position: there are a logarithmic number of them."""
-        chunks, starts = list(self._chunks), list(self._starts)
-        while len(chunks) > 1 and len(chunks[-1]) * 8 >= len(chunks[-2]):
-            newest = chunks.pop()
-            starts.pop()
-            chunks[-1] = pa.concat_arrays([chunks[-1], newest])
-        if len(chunks) < len(self._chunks):
-            self._chunks, self._starts = tuple(chunks), tuple(starts)
-            self.commit()
+        sizes = [len(chunk) for chunk in self._chunks]
+        while len(sizes) > 1 and sizes[-1] * 8 >= sizes[-2]:
+            newest = sizes.pop()
+            sizes[-1] += newest
+        if len(sizes) < len(self._chunks):
+            self._join(len(sizes) - 1)
+
+    def _join(self, first: int) -> None:
+        """Let the chunks from one on be one."""
+        chunks = self._chunks[first:]
+        start, joined_starts = self._starts[first], self._starts[first:]
+        scratch = with_room(sum(int(chunk.nbytes) for chunk in chunks))
+        if scratch is None:
+            joined = pa.concat_arrays(chunks)
+        elif is_text(self._kind):
+            size = sum(int(chunk.nbytes) + len(chunk) for chunk in chunks)
+            joined = joined_text(chunks, scratch.region(size + _PIECE).empty)
+        else:
+            (joined,) = moved_columns((pa.concat_arrays(chunks),), scratch)
+        mapped = self._mapped.difference(joined_starts)
+        self._mapped = mapped if scratch is None else mapped | {start}
+        self._chunks = (*self._chunks[:first], joined)
+        self._starts = self._starts[: first + 1]
+        self.commit()
 
     def memory(self) -> int:
         return sum(int(chunk.nbytes) for chunk in self._chunks)
+
+    def mapped(self) -> int:
+        return sum(
+            int(chunk.nbytes)
+            for chunk, start in zip(self._chunks, self._starts, strict=True)
+            if start in self._mapped
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        for chunk, start in zip(self._chunks, self._starts, strict=True):
+            if start not in self._mapped:
+                yield Piece(int(chunk.nbytes), partial(self._move, start))
+
+    def _move(self, start: int, scratch: Scratch) -> None:
+        at = self._starts.index(start)
+        moved = moved_columns((self._chunks[at],), scratch)
+        self._chunks = (*self._chunks[:at], *moved, *self._chunks[at + 1 :])
+        self._mapped |= {start}
+        self.commit()
 
     def save(self) -> Image:
         chunks, starts, _ = self._before
@@ -246,10 +304,12 @@ class Heap:
         return Image({"generation": self._generation, "chunks": names}, parts=parts)
 
     def load(self, image: Image) -> None:
-        self._chunks, self._starts, self.size = (), (), 0
+        self._chunks, self._starts, self.size, self._mapped = (), (), 0, frozenset()
         for name in image.values["chunks"]:
             chunk = image.parts[name].arrays["values"]
             assert isinstance(chunk, pa.Array)
-            self.append(chunk)
+            start = self.append(chunk)
+            if image.parts[name].mapped:
+                self._mapped |= {start}
         self._generation = image.values["generation"]
         self.commit()

@@ -37,14 +37,22 @@ def is_remote(location: str | os.PathLike[str]) -> bool:
     return _scheme(os.fspath(location)) not in ("", "file")
 
 
-def open_location(location: str | os.PathLike[str], settings: Settings) -> tuple[Files, Path]:
-    """The storage of a location, and its path there. S3 is reached as sources and sinks reach it, by `spark.hadoop.fs.s3a.*`."""
+def local_folder(location: str | os.PathLike[str]) -> Path | None:
+    """The path of this machine that a location is; None for an object store."""
     text = os.fspath(location)
     scheme = _scheme(text)
     if scheme == "":
-        return LocalFiles(), Path(text).expanduser().resolve()
-    if scheme == "file":
-        return LocalFiles(), Path(unquote(urlsplit(text).path)).resolve()
+        return Path(text).expanduser().resolve()
+    return Path(unquote(urlsplit(text).path)).resolve() if scheme == "file" else None
+
+
+def open_location(location: str | os.PathLike[str], settings: Settings) -> tuple[Files, Path]:
+    """The storage of a location, and its path there. S3 is reached as sources and sinks reach it, by `spark.hadoop.fs.s3a.*`."""
+    folder = local_folder(location)
+    if folder is not None:
+        return LocalFiles(), folder
+    text = os.fspath(location)
+    scheme = _scheme(text)
     shown = "s3" if scheme in S3_SCHEMES else scheme
     try:
         store, path = _s3(text, settings) if shown == "s3" else _other(text)

@@ -1,30 +1,35 @@
 """The merge of runs in small steps: a tick pays for a few thousand rows of it, never for all.
 
 Rows whose keys and columns are equal become one, and go when their weights cancel. Fixed-width values, text and lists of numbers are
-written into memory reserved for the whole result, so that the last step copies nothing. Other types (booleans, other nested values) stay pieces
-and are put together at the end.
+written into memory, or a scratch file, reserved for the whole result, so that the last step copies nothing. Other types (booleans, other nested values)
+stay pieces and are put together at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.data.arrays import Bools, Numbers, Positions
-from penstock.data.column_view import ColumnView, null_mask, view, views
+from penstock.data.column_view import ColumnView, view, views
 from penstock.data.equality import equal_rows, group_rows
 from penstock.data.ordering import is_start, sort_positions
+from penstock.state.column_writer import ColumnWriter, NumberWriter, column_writer
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, narrow
 from penstock.state.run import Run, TableBuilder, has_table, ones, table_of
+from penstock.state.scratch import Scratch, with_room
 
+_SPARE = 1 << 12  # bytes for the alignment of arrays
 Alive = Callable[[Sequence[Numbers], Sequence[Numbers]], Bools]
 """Which entries of an index still count, given their keys and numbers; entries that do not are left out of the merge."""
+
+Keep = Callable[[Sequence[ColumnView], Positions], Bools]
+"""Which rows, by their positions in columns, are still wanted; the others are left out of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +56,17 @@ class _Rows:
         return len(self.order)
 
 
-def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -> Run:
+def merge_runs(
+    runs: Sequence[Run], name: int = 0, alive: Alive | None = None, keep: Keep | None = None
+) -> Run:
     """Return runs, at least one, as one, at once."""
     filled = [run for run in runs if len(run)] or list(runs[:1])
     total = sum(map(len, filled))
     if total > LIMITS.merge_chunk:
-        merge = Merge(filled, alive)
+        merge = Merge(filled, alive, keep)
         merge.advance(total)
         return merge.result(name)
-    rows = _in_order(filled, [slice(0, len(run)) for run in filled], alive)
+    rows = _in_order(filled, [slice(0, len(run)) for run in filled], alive, keep)
     columns = tuple(column.gather(rows.order) for column in rows.columns)
     return Run(
         name,
@@ -75,23 +82,40 @@ def merge_runs(runs: Sequence[Run], name: int = 0, alive: Alive | None = None) -
 class Merge:
     """Runs on their way into one; they stay readable until `result` replaces them."""
 
-    __slots__ = ("_alive", "_columns", "_done", "_keys", "_numbers", "_runs", "_table", "_weights", "at")
+    __slots__ = (
+        "_alive",
+        "_columns",
+        "_done",
+        "_keep",
+        "_keys",
+        "_numbers",
+        "_runs",
+        "_scratch",
+        "_table",
+        "_weights",
+        "at",
+    )
 
-    def __init__(self, runs: Sequence[Run], alive: Alive | None = None) -> None:
+    def __init__(self, runs: Sequence[Run], alive: Alive | None = None, keep: Keep | None = None) -> None:
         self._runs = tuple(runs)
         self._alive = alive
+        self._keep = keep
         capacity = sum(map(len, runs))
         self._done = 0
         self.at = [0] * len(runs)  # rows of each run that are merged
-        self._keys = [_NumberWriter(key.dtype, capacity) for key in runs[0].keys]
-        self._numbers = [_NumberWriter(number.dtype, capacity) for number in runs[0].numbers]
-        self._weights = _NumberWriter(np.dtype(np.int8), capacity) if alive is None else None
+        size = sum(run.memory() for run in runs)
+        self._scratch = with_room(size)  # the files that the result is written to; None for memory
+        new = np.empty if self._scratch is None else self._scratch.region(size + capacity + _SPARE).empty
+        self._keys = [NumberWriter(key.dtype, capacity, new) for key in runs[0].keys]
+        self._numbers = [NumberWriter(number.dtype, capacity, new) for number in runs[0].numbers]
+        self._weights = NumberWriter(np.dtype(np.int8), capacity, new) if alive is None else None
         self._columns = [
-            _writer(column, capacity) for column in zip(*(run.views for run in runs), strict=True)
+            column_writer(column, capacity, new, self._scratch)
+            for column in zip(*(run.views for run in runs), strict=True)
         ]
         # Many runs may become few: the table of the result grows while its rows are written.
         large = capacity >= LIMITS.table_from and len(runs[0].keys) == 1
-        self._table = TableBuilder(capacity) if large else None
+        self._table = TableBuilder(capacity, None if self._scratch is None else new) if large else None
 
     def advance(self, rows: int) -> bool:
         """Merge at least this many more rows if there are as many, and say whether all are done."""
@@ -117,14 +141,35 @@ class Merge:
         keys = tuple(writer.finish(done) for writer in self._keys)
         table = self._table.finish(done) if self._table else None
         numbers = tuple(writer.finish(done) for writer in self._numbers)
-        return Run(name, keys, weights, columns, views(columns), numbers, table)
+        mapped = self._scratch is not None
+        return Run(name, keys, weights, columns, views(columns), numbers, table, mapped)
+
+    def read_from(self, moved: Mapping[int, Run]) -> None:
+        """Read runs that have moved, by their names, from where they are now."""
+        self._runs = tuple(moved.get(run.name, run) for run in self._runs)
+
+    def move(self, scratch: Scratch) -> None:
+        """Write what is left, and what is written, to scratch files."""
+        capacity = sum(map(len, self._runs))
+        size = sum(run.memory() for run in self._runs)
+        new = scratch.region(size + capacity + _SPARE).empty
+        moved = [writer.moved(new, scratch) for writer in self._writers()]
+        self._scratch = scratch
+        for writer, arrays in zip(self._writers(), moved, strict=True):
+            writer.use(arrays)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it is written to scratch files."""
+        return self._scratch is not None
+
+    def _writers(self) -> list[NumberWriter | ColumnWriter]:
+        writers: list[NumberWriter | ColumnWriter] = [*self._keys, *self._numbers, *self._columns]
+        return writers if self._weights is None else [*writers, self._weights]
 
     def memory(self) -> int:
         """Bytes written so far."""
-        writers: list[_NumberWriter | _Writer] = [*self._keys, *self._numbers, *self._columns]
-        if self._weights is not None:
-            writers.append(self._weights)
-        return sum(writer.memory() for writer in writers)
+        return sum(writer.memory() for writer in self._writers())
 
     def _chunk(self, size: int, until: Sequence[int] | None) -> int:
         ends = self._ends(size)
@@ -132,7 +177,7 @@ class Merge:
             ends = [min(end, last) for end, last in zip(ends, until, strict=True)]
         unread = zip(self._runs, self.at, ends, strict=True)
         parts = [(run, slice(at, end)) for run, at, end in unread if end > at]
-        rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive)
+        rows = _in_order([run for run, _ in parts], [part for _, part in parts], self._alive, self._keep)
         self._write(rows)
         merged = sum(ends) - sum(self.at)
         self.at = ends
@@ -170,7 +215,7 @@ def behind(keys: Sequence[Numbers], bound: Sequence[Any], start: int = 0) -> int
     return high
 
 
-def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) -> _Rows:
+def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None, keep: Keep | None) -> _Rows:
     """Parts of runs in the order of their keys, equal rows together, without those that cancel."""
     pairs = list(zip(runs, parts, strict=True))
     keys = [
@@ -190,7 +235,10 @@ def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None) 
         return rows if valid.all() else rows.take(valid, ones(int(valid.sum())))
     weights: Small = np.concatenate([run.weights[part] for run, part in pairs]).take(order)
     rows = _Rows(keys, numbers, weights, columns, order)
-    return _cancelled(rows) if columns else _summed(rows)
+    rows = _cancelled(rows) if columns else _summed(rows)
+    if keep is not None and not (wanted := keep(rows.columns, rows.order)).all():
+        rows = rows.take(wanted, rows.weights[wanted])
+    return rows
 
 
 def _summed(rows: _Rows) -> _Rows:
@@ -255,211 +303,3 @@ def _joined(pieces: Sequence[ColumnView], parts: Sequence[slice]) -> ColumnView:
 
 def _narrowed(numbers: Numbers) -> Numbers:
     return narrow(numbers) if numbers.dtype.kind == "i" else numbers
-
-
-class _NumberWriter:
-    """A NumPy column of the result; integers take as few bytes as the rows that have come need."""
-
-    __slots__ = ("_out", "_rows")
-
-    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
-        self._out: Numbers = np.empty(capacity, np.int8 if dtype.kind == "i" else dtype)
-        self._rows = 0
-
-    def write(self, start: int, values: Numbers) -> None:
-        if values.dtype != self._out.dtype:
-            values = narrow(values)
-            if not np.can_cast(values.dtype, self._out.dtype):
-                wider = np.empty(len(self._out), values.dtype)
-                wider[:start] = self._out[:start]
-                self._out = wider
-        self._rows = start + len(values)
-        self._out[start : self._rows] = values
-
-    def finish(self, rows: int) -> Numbers:
-        # This frees the memory that was reserved for rows that are gone.
-        self._out.resize(rows, refcheck=False)
-        return self._out
-
-    def memory(self) -> int:
-        return self._rows * self._out.itemsize
-
-
-class _Writer(Protocol):
-    """One column of the result."""
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None: ...
-
-    def finish(self, rows: int) -> pa.Array: ...
-
-    def memory(self) -> int: ...
-
-
-def _writer(pieces: Sequence[ColumnView], capacity: int) -> _Writer:
-    kind = pieces[0].array.type
-    if pieces[0].values is not None:
-        return _FixedWriter(pieces, capacity)
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return _TextWriter(pieces, capacity)
-    if pa.types.is_large_list(kind) and all(_is_plain(piece.array.values) for piece in pieces):
-        return _ListWriter(pieces, capacity)
-    return _PieceWriter(pieces)
-
-
-def _is_plain(items: pa.Array) -> bool:
-    return items.null_count == 0 and view(items).values is not None
-
-
-class _Validity:
-    """The NULLs of a column as a byte per row; nothing when no piece has any."""
-
-    __slots__ = ("_valid",)
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        has_nulls = any(piece.bits is not None for piece in pieces)
-        self._valid: Bools | None = np.empty(capacity, np.bool_) if has_nulls else None
-
-    def write(self, start: int, end: int, nulls: Bools | None) -> None:
-        if self._valid is not None:
-            self._valid[start:end] = True if nulls is None else ~nulls
-
-    def buffer(self, rows: int) -> pa.Buffer | None:
-        if self._valid is None:
-            return None
-        return pa.py_buffer(np.packbits(self._valid[:rows], bitorder="little"))
-
-
-class _FixedWriter:
-    """Numbers, dates, times and decimals."""
-
-    __slots__ = ("_out", "_rows", "_type", "_validity")
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        assert pieces[0].values is not None
-        self._type = pieces[0].array.type
-        self._out: npt.NDArray[Any] = np.empty(capacity, pieces[0].values.dtype)
-        self._validity = _Validity(pieces, capacity)
-        self._rows = 0
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        assert column.values is not None
-        end = start + len(order)
-        column.values.take(order, out=self._out[start:end], mode="clip")
-        self._validity.write(start, end, column.nulls(order))
-        self._rows = end
-
-    def finish(self, rows: int) -> pa.Array:
-        values = pa.py_buffer(self._out[:rows])
-        return pa.Array.from_buffers(self._type, rows, [self._validity.buffer(rows), values])
-
-    def memory(self) -> int:
-        return self._rows * self._out.itemsize
-
-
-class _TextWriter:
-    """large_string and large_binary."""
-
-    __slots__ = ("_data", "_offsets", "_rows", "_type", "_validity")
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        self._type = pieces[0].array.type
-        self._offsets = np.zeros(capacity + 1, np.int64)
-        self._data = np.empty(sum(_text_bytes(piece.array) for piece in pieces), np.uint8)
-        self._validity = _Validity(pieces, capacity)
-        self._rows = 0
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        piece = column.array.take(pa.array(order))
-        end = start + len(order)
-        if end > start:
-            _, offset_buffer, data = piece.buffers()
-            offsets = np.frombuffer(offset_buffer, np.int64)[piece.offset : piece.offset + len(piece) + 1]
-            at, size = int(self._offsets[start]), int(offsets[-1] - offsets[0])
-            self._offsets[start + 1 : end + 1] = offsets[1:] + (at - offsets[0])
-            if size:
-                self._data[at : at + size] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-            self._validity.write(start, end, null_mask(piece))
-        self._rows = end
-
-    def finish(self, rows: int) -> pa.Array:
-        offsets = self._offsets[: rows + 1]
-        data = self._data[: int(offsets[-1])]
-        buffers = [self._validity.buffer(rows), pa.py_buffer(offsets), pa.py_buffer(data)]
-        return pa.Array.from_buffers(self._type, rows, buffers)
-
-    def memory(self) -> int:
-        return self._rows * 8 + int(self._offsets[self._rows])
-
-
-class _ListWriter:
-    """Lists of numbers without a NULL among them."""
-
-    __slots__ = ("_items", "_offsets", "_rows", "_type", "_validity")
-
-    def __init__(self, pieces: Sequence[ColumnView], capacity: int) -> None:
-        self._type = pieces[0].array.type
-        self._offsets = np.zeros(capacity + 1, np.int64)
-        items = [_list_items(piece.array) for piece in pieces]
-        self._items: Numbers = np.empty(sum(map(len, items)), items[0].dtype)
-        self._validity = _Validity(pieces, capacity)
-        self._rows = 0
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        piece = column.gather(order)
-        end = start + len(order)
-        if end > start:
-            offsets = np.frombuffer(piece.buffers()[1], np.int64)[
-                piece.offset : piece.offset + len(piece) + 1
-            ]
-            at, items = int(self._offsets[start]), _list_items(piece)
-            self._offsets[start + 1 : end + 1] = offsets[1:] + (at - offsets[0])
-            self._items[at : at + len(items)] = items
-            self._validity.write(start, end, null_mask(piece))
-        self._rows = end
-
-    def finish(self, rows: int) -> pa.Array:
-        offsets = self._offsets[: rows + 1]
-        count = int(offsets[-1])
-        items = pa.Array.from_buffers(
-            self._type.value_type, count, [None, pa.py_buffer(self._items[:count])], 0
-        )
-        buffers = [self._validity.buffer(rows), pa.py_buffer(offsets)]
-        return pa.Array.from_buffers(self._type, rows, buffers, children=[items])
-
-    def memory(self) -> int:
-        return self._rows * 8 + int(self._offsets[self._rows]) * self._items.itemsize
-
-
-def _list_items(array: pa.Array) -> Numbers:
-    """The numbers from the first of a list's to the last, those of NULLs that have some between them as well."""
-    values = view(array.values).values
-    assert values is not None
-    if len(array) == 0:
-        return values[:0]
-    offsets = np.frombuffer(array.buffers()[1], np.int64)
-    return values[int(offsets[array.offset]) : int(offsets[array.offset + len(array)])]
-
-
-class _PieceWriter:
-    """Everything else, put together at the end."""
-
-    __slots__ = ("_pieces",)
-
-    def __init__(self, pieces: Sequence[ColumnView]) -> None:
-        self._pieces: list[pa.Array] = [pieces[0].array.slice(0, 0)]
-
-    def write(self, start: int, column: ColumnView, order: Positions) -> None:
-        self._pieces.append(column.array.take(pa.array(order)))
-
-    def finish(self, rows: int) -> pa.Array:
-        return pa.concat_arrays(self._pieces)
-
-    def memory(self) -> int:
-        return int(sum(piece.nbytes for piece in self._pieces))
-
-
-def _text_bytes(array: pa.Array) -> int:
-    if len(array) == 0:
-        return 0
-    offsets = np.frombuffer(array.buffers()[1], np.int64)
-    return int(offsets[array.offset + len(array)] - offsets[array.offset])

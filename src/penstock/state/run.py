@@ -27,6 +27,7 @@ from penstock.data.hashing import Hashes, hash_rows
 from penstock.data.sorting import order_words
 from penstock.state.limits import LIMITS
 from penstock.state.narrow import Small, all_one, narrow
+from penstock.state.scratch import NewArray, Scratch, moved_columns, room_for
 from penstock.state.state import Image, numpy_array
 
 _KEY_BITS = np.uint64(0xFFFFFFFFFF000000)
@@ -48,6 +49,7 @@ class OffsetTable:
     shift: np.uint64
     starts: npt.NDArray[np.signedinteger]
     steps: tuple[np.int64, ...]
+    mapped: bool = False  # whether it lies in a file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +63,7 @@ class Run:
     views: tuple[ColumnView, ...] = ()
     numbers: tuple[Numbers, ...] = ()
     table: OffsetTable | None = None
+    mapped: bool = False  # whether its arrays lie in a file
 
     def __len__(self) -> int:
         return len(self.keys[0])
@@ -71,10 +74,20 @@ class Run:
         return self.keys[0]
 
     def memory(self) -> int:
-        """Bytes of memory."""
-        table = self.table.starts.nbytes if self.table else 0
+        """Bytes of memory, with those that lie in a file."""
+        return self._array_bytes() + self._table_bytes()
+
+    def mapped_bytes(self) -> int:
+        """Bytes that lie in a file."""
+        table = self._table_bytes() if self.table is not None and self.table.mapped else 0
+        return table + (self._array_bytes() if self.mapped else 0)
+
+    def _array_bytes(self) -> int:
         numbers = sum(column.nbytes for column in (*self.keys, *self.numbers))
-        return int(numbers + _bytes(self.weights) + table + sum(column.nbytes for column in self.columns))
+        return int(numbers + _bytes(self.weights) + sum(column.nbytes for column in self.columns))
+
+    def _table_bytes(self) -> int:
+        return int(self.table.starts.nbytes) if self.table else 0
 
     def delta(self) -> Delta:
         """All rows."""
@@ -120,7 +133,36 @@ def load_run(name: int, image: Image) -> Run:
         views(columns),
         listed("number"),
         table_of(keys[0]) if has_table(keys) else None,
+        image.mapped,
     )
+
+
+def moved_run(run: Run, scratch: Scratch) -> Run:
+    """The same run in scratch files."""
+    if not run.mapped:
+        weights = (run.weights,) if _bytes(run.weights) else ()
+        copies = _copied((*run.keys, *run.numbers, *weights), scratch)
+        columns = moved_columns(run.columns, scratch)
+        keys, numbers = len(run.keys), len(run.numbers)
+        run = replace(
+            run,
+            keys=copies[:keys],
+            numbers=copies[keys : keys + numbers],
+            weights=copies[-1] if weights else ones(len(run)),
+            columns=columns,
+            views=views(columns),
+            mapped=True,
+        )
+    table = run.table
+    if table is not None and not table.mapped:
+        (starts,) = _copied((table.starts,), scratch)
+        run = replace(run, table=replace(table, starts=starts, mapped=True))
+    return run
+
+
+def _copied(arrays: Sequence[Numbers], scratch: Scratch) -> tuple[Numbers, ...]:
+    region = scratch.region(room_for(array.nbytes for array in arrays))
+    return tuple(region.copied(array) for array in arrays)
 
 
 def row_words(columns: Sequence[pa.Array], keys: Sequence[int] | None, rows: int) -> Hashes:
@@ -206,12 +248,13 @@ def table_of(words: Hashes) -> OffsetTable:
 class TableBuilder:
     """Fills an offset table while the words of a run are written from front to back."""
 
-    __slots__ = ("_filled", "_shift", "_starts")
+    __slots__ = ("_filled", "_mapped", "_shift", "_starts")
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self, most_rows: int, new: NewArray | None = None) -> None:
         bits = max(1, (max(most_rows, 1) // _ROWS_PER_BUCKET).bit_length())
         self._shift = np.uint64(64 - bits)
-        self._starts: npt.NDArray[np.signedinteger] = np.empty(
+        self._mapped = new is not None
+        self._starts: npt.NDArray[np.signedinteger] = (new or np.empty)(
             (1 << bits) + 1, np.int32 if most_rows < 2**31 else np.int64
         )
         self._filled = 0  # buckets whose beginning is known
@@ -234,7 +277,7 @@ class TableBuilder:
         self._starts[self._filled :] = rows
         largest = int((self._starts[1:] - self._starts[:-1]).max())
         steps = tuple(np.int64(1 << bit) for bit in reversed(range(largest.bit_length())))
-        return OffsetTable(self._shift, self._starts, steps)
+        return OffsetTable(self._shift, self._starts, steps, self._mapped)
 
 
 def find(run: Run, low: Hashes, high: Hashes) -> tuple[Positions, Positions, Positions]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from penstock.data.arrays import Numbers
 from penstock.state.compaction import Compaction
-from penstock.state.merge import Alive, Merge, merge_runs
+from penstock.state.merge import Alive, Keep, Merge, merge_runs
 from penstock.state.narrow import narrow
-from penstock.state.run import Run, has_table, load_run, ones, table_of
+from penstock.state.run import Run, has_table, load_run, moved_run, ones, table_of
+from penstock.state.scratch import Piece, Scratch
 from penstock.state.state import Image
 
 _WIDE = 128  # bytes of a row's columns from which it counts as two
@@ -18,14 +20,15 @@ _NARROW_FROM = 4096  # rows from which it pays to look how many bytes integers n
 class Runs:
     """Committed runs, and those of this tick behind them.
 
-    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights.
+    `alive` leaves entries out of merges that do not count any more, in an index whose entries have no weights; `keep` leaves out rows that
+    nobody asks for any more.
     """
 
     __slots__ = ("_changed", "_changed_after", "_compaction", "after", "next_name", "staged")
 
-    def __init__(self, alive: Alive | None = None) -> None:
+    def __init__(self, alive: Alive | None = None, keep: Keep | None = None) -> None:
         self._compaction: Compaction[Run] = Compaction(
-            lambda runs: Merge(runs, alive), lambda runs, name: merge_runs(runs, name, alive)
+            lambda runs: Merge(runs, alive, keep), lambda runs, name: merge_runs(runs, name, alive, keep)
         )
         self.staged: tuple[Run, ...] = ()
         self.after: tuple[Run, ...] = ()
@@ -77,8 +80,35 @@ class Runs:
         self._reset()
 
     def memory(self) -> int:
-        """Bytes of memory, with half-done merges."""
+        """Bytes of memory, with half-done merges, and with those that lie in files."""
         return sum(run.memory() for run in self.before) + self._compaction.merge_memory()
+
+    def mapped(self) -> int:
+        """Bytes that lie in files."""
+        return sum(run.mapped_bytes() for run in self.before) + sum(
+            merge.memory() for merge in self._merges() if merge.is_mapped
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        """Runs and half-done merges that lie in memory."""
+        for run in self.before:
+            if (size := run.memory() - run.mapped_bytes()) > 0:
+                yield Piece(size, partial(self._move, run))
+        for merge in self._merges():
+            if not merge.is_mapped:
+                yield Piece(merge.memory(), merge.move)
+
+    def _move(self, run: Run, scratch: Scratch) -> None:
+        moved = moved_run(run, scratch)
+        for merge in self._merges():
+            merge.read_from({run.name: moved})
+        self._compaction.runs = tuple(moved if one is run else one for one in self.before)
+        self._reset()
+
+    def _merges(self) -> Iterator[Merge]:
+        for entry in self._compaction.open:
+            assert isinstance(entry.merge, Merge)
+            yield entry.merge
 
     def save(self) -> Image:
         """The runs by name, and how far they are merged: replayed ticks find the same runs."""

@@ -10,7 +10,9 @@ To NumPy the array is one contiguous piece: a gather is `data[slots]`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from os import PathLike
 from typing import Any
 from weakref import ref
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from penstock.data.arrays import Numbers, Positions
 from penstock.errors import StateError
+from penstock.state.scratch import GrowingFile, Piece, Scratch, with_room
 from penstock.state.space import grown, mapped
 from penstock.state.state import Image, Leaf, numpy_array
 
@@ -30,13 +33,14 @@ _FOLD_FROM = 65_536  # remembered writes from which they are brought together in
 class SlotArray(Leaf):
     """Rows by slot. Nobody writes to `data` but this class."""
 
-    __slots__ = ("_committed", "_space", "_trackers", "_undo", "_versions", "data", "size")
+    __slots__ = ("_committed", "_file", "_space", "_trackers", "_undo", "_versions", "data", "size")
 
     def __init__(self, dtype: npt.DTypeLike, width: int = 0) -> None:
         self._versions: list[ref[Version]] = []
         self._use(np.zeros((_FEW, width) if width else _FEW, dtype), 0)
 
-    def _use(self, space: Numbers, size: int) -> None:
+    def _use(self, space: Numbers, size: int, file: GrowingFile | None = None) -> None:
+        self._file = file  # the scratch file that the rows lie in, if they do
         self._space = space
         self._trackers: dict[str, ChangedSlots] = {}  # by checkpoint
         self.data: Numbers = space[: max(size, _FEW)]
@@ -48,7 +52,12 @@ class SlotArray(Leaf):
         if size > self.size:
             self.size = size
             if size > len(self.data):
-                self.data, self._space = grown(self.data, self._space, size)
+                data, space = grown(self.data, self._space, size)
+                if self._file is not None and space is self._space:
+                    self._file.allocate(data.nbytes)
+                elif self._file is not None:
+                    self._file = None  # the rows have outgrown its space
+                self.data, self._space = data, space
 
     def put(self, slots: Positions, rows: Numbers | int | bool, old: Numbers | None = None) -> None:
         """Write rows to different slots; `old` is what stands there, from a caller who has read it."""
@@ -108,6 +117,22 @@ class SlotArray(Leaf):
         """Bytes of the slots in use."""
         return int(self.size * self.data.itemsize * (self.data.shape[1] if self.data.ndim > 1 else 1))
 
+    def mapped(self) -> int:
+        return 0 if self._file is None else self.memory()
+
+    def pieces(self) -> Iterator[Piece]:
+        if self._file is None:
+            yield Piece(self.memory(), self._move, written=True)
+
+    def _move(self, scratch: Scratch) -> None:
+        """Lie in a scratch file. Versions read either the old rows or the new ones, which are the same."""
+        file = scratch.growing(self.data.nbytes)
+        space = file.rows(self.data.dtype, self.data.shape[1:])
+        space[: self.size] = self.data[: self.size]
+        self._file = file
+        self._space = space
+        self.data = space[: len(self.data)]
+
     def version(self) -> Version:
         """The rows as they are now, for as long as somebody has the version. Called between ticks."""
         version = Version(self)
@@ -156,6 +181,10 @@ class SlotArray(Leaf):
         """Be the rows of a file, mapped privately, with some slots written over."""
         self._require(saved.dtype, saved.shape[1:])
         size = saved.shape[0]
+        scratch = with_room(saved.nbytes)
+        if scratch is not None:
+            self._load_copied(saved, scratch)
+            return
         space = saved.mapped()
         if size < _FEW:
             space, _ = grown(space[:size], space[:size], _FEW)
@@ -164,6 +193,13 @@ class SlotArray(Leaf):
         for slots, rows in saved.patches:
             self.data[slots] = rows
         self._committed = self.size
+
+    def _load_copied(self, saved: MappedRows, scratch: Scratch) -> None:
+        """Be the rows of a file, in a scratch file: what is written to a private map would stay in memory."""
+        file = scratch.growing(max(saved.nbytes, _FEW * saved.row_bytes))
+        space = file.rows(saved.dtype, saved.shape[1:])
+        saved.copy_to(space)
+        self._use(space, max(saved.size, saved.shape[0]), file)
 
     def _require(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         if dtype != self.data.dtype or shape != self.data.shape[1:]:
@@ -184,16 +220,31 @@ class MappedRows:
     size: int  # rows, with those that only patches have
     patches: tuple[tuple[Positions, Numbers], ...] = ()
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * prod(self.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.row_bytes * max(self.size, self.shape[0])
+
     def mapped(self) -> Numbers:
         """The rows of the file with space behind them; writes do not reach the file."""
         return mapped(self.path, self.dtype, self.shape, offset=self.offset)
 
+    def copy_to(self, rows: Numbers) -> None:
+        """Write all rows to the beginning of an array."""
+        if self.shape[0]:
+            rows[: self.shape[0]] = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+        for slots, patch in self.patches:
+            rows[slots] = patch
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All rows, for NumPy."""
         rows = np.zeros((max(self.size, self.shape[0]), *self.shape[1:]), self.dtype)
-        rows[: self.shape[0]] = self.mapped()[: self.shape[0]]
-        for slots, patch in self.patches:
-            rows[slots] = patch
+        self.copy_to(rows)
         return np.asarray(rows, dtype)
 
 

@@ -7,6 +7,7 @@ when they are touched, and what is written stays in memory.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 from math import prod
@@ -62,9 +63,18 @@ def _zeros(rows: int, width: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArr
     return np.frombuffer(space, dtype, len(space) // row * prod(width)).reshape(-1, *width)
 
 
-def _reserve(size: int) -> mmap.mmap | None:
+def map_shared(descriptor: int, size: int) -> mmap.mmap:
+    """Return a map of the beginning of a file, which has no less bytes; what is written to it goes to the file."""
+    space = _reserve(size, mmap.MAP_SHARED)
+    if space is None:
+        raise OSError(errno.ENOMEM, f"there is no address space for {size} bytes")
+    _map_file(space, descriptor, 0, size, mmap.MAP_SHARED)
+    return space
+
+
+def _reserve(size: int, kind: int = mmap.MAP_PRIVATE) -> mmap.mmap | None:
     """Address space without memory, or None where the system counts address space as memory."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    flags = kind | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     try:
         space = mmap.mmap(-1, size, flags=flags)
     except (OSError, ValueError, OverflowError):
@@ -78,8 +88,10 @@ def _reserve(size: int) -> mmap.mmap | None:
 _MAP_FIXED = 0x10
 
 
-def _map_file(space: mmap.mmap, descriptor: int, offset: int, length: int) -> None:
-    """Put a private map of a part of a file at the beginning of reserved space."""
+def _map_file(
+    space: mmap.mmap, descriptor: int, offset: int, length: int, kind: int = mmap.MAP_PRIVATE
+) -> None:
+    """Put a map of a part of a file at the beginning of reserved space."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
@@ -92,7 +104,7 @@ def _map_file(space: mmap.mmap, descriptor: int, offset: int, length: int) -> No
     )
     address = ctypes.addressof(ctypes.c_char.from_buffer(space))
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    mapped_at = libc.mmap(address, length, protection, mmap.MAP_PRIVATE | _MAP_FIXED, descriptor, offset)
+    mapped_at = libc.mmap(address, length, protection, kind | _MAP_FIXED, descriptor, offset)
     if mapped_at != address:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot map the file: {os.strerror(code)}")

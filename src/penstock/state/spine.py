@@ -22,9 +22,10 @@ from penstock.data.equality import equal_rows
 from penstock.data.hashing import Hashes, expand, hash_rows
 from penstock.data.ordering import run_lengths
 from penstock.data.sorting import order_words
-from penstock.state.merge import merge_runs
+from penstock.state.merge import Keep, merge_runs
 from penstock.state.run import Run, find, key_starts, row_words, sort_run, word_range
 from penstock.state.runs import Runs
+from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
 _PAIRS = 1_000_000  # matches in one piece
@@ -145,14 +146,21 @@ def collect(matches: Sequence[Match], types: Sequence[pa.DataType]) -> tuple[Pos
 
 
 class Spine:
-    """Rows of these column types, indexed by the columns `keys`, or by the whole row."""
+    """Rows of these column types, indexed by the columns `keys`, or by the whole row.
 
-    __slots__ = ("_count_after", "_keys", "_runs", "_types", "count")
+    Merges leave out rows that `keep` does not want to have: nobody may ask for them any more. Whether they are still there, and in
+    `count`, is not defined.
+    """
 
-    def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None) -> None:
+    __slots__ = ("_count_after", "_keep", "_keys", "_runs", "_types", "count")
+
+    def __init__(
+        self, types: Sequence[pa.DataType], keys: Sequence[int] | None = None, keep: Keep | None = None
+    ) -> None:
         self._types = tuple(types)
         self._keys = None if keys is None else tuple(keys)
-        self._runs = Runs()
+        self._keep = keep
+        self._runs = Runs(keep=keep)
         self.count = 0
         """The sum of the weights of all committed rows."""
         self._count_after = 0
@@ -214,8 +222,14 @@ class Spine:
         self._runs.compact()
 
     def memory(self) -> int:
-        """Bytes of memory, with half-done merges."""
+        """Bytes of memory, with half-done merges, and with those that lie in files."""
         return self._runs.memory()
+
+    def mapped(self) -> int:
+        return self._runs.mapped()
+
+    def pieces(self) -> Iterator[Piece]:
+        return self._runs.pieces()
 
     def save(self) -> Image:
         image = self._runs.save()
@@ -229,7 +243,7 @@ class Spine:
         else:
             other = Runs()
             other.load(image)
-            self._runs = Runs()
+            self._runs = Runs(keep=self._keep)
             if other.before:
                 self._runs.stage(self.sorted(merge_runs(other.before).delta()))
                 self._runs.commit()

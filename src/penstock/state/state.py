@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.state.scratch import Piece
 
 
 class Rows(Protocol):
@@ -31,13 +32,14 @@ class Image:
     """A state at rest: what JSON can say, arrays, and the images of its parts, each by name.
 
     It stays what it is while ticks go on: an array that ticks write to is there as a version of it.
-    The arrays of a `fixed` image never change under its name, so a checkpoint writes them once.
+    The arrays of a `fixed` image never change under its name, so a checkpoint writes them once. Those of a `mapped` one lie in files.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Rows | pa.Array] = field(default_factory=dict)
     parts: Mapping[str, Image] = field(default_factory=dict)
     fixed: bool = False
+    mapped: bool = False
 
 
 class State(Protocol):
@@ -56,7 +58,13 @@ class State(Protocol):
         """
 
     def memory(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory, with those that lie in files."""
+
+    def mapped(self) -> int:
+        """Bytes that lie in files, from which the system reads them when they are needed."""
+
+    def pieces(self) -> Iterable[Piece]:
+        """What lies in memory and may move to a scratch file. Called between ticks only."""
 
     def save(self) -> Image:
         """The committed state. Its arrays must not be changed. Called between ticks only; it may be read while ticks go on."""
@@ -72,6 +80,14 @@ class Leaf:
 
     def maintain(self, fuel: int) -> None:
         """Nothing is left behind."""
+
+    def mapped(self) -> int:
+        """It lies in memory."""
+        return 0
+
+    def pieces(self) -> Iterable[Piece]:
+        """It is small."""
+        return ()
 
 
 class Composite:
@@ -112,8 +128,17 @@ class Composite:
                 delattr(self, listed)
 
     def memory(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory, with those that lie in files."""
         return sum(state.memory() for _, state in self.states())
+
+    def mapped(self) -> int:
+        """Bytes that lie in files."""
+        return sum(state.mapped() for _, state in self.states())
+
+    def pieces(self) -> Iterator[Piece]:
+        """What lies in memory and may move to a scratch file."""
+        for _, state in self.states():
+            yield from state.pieces()
 
     def save(self) -> Image:
         """The committed state."""

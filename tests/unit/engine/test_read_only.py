@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,14 +65,14 @@ def test_a_checkpoint_that_takes_files_away_meanwhile(path: Path, monkeypatch: p
         writer.tick("orders", [{"id": 1, "amount": 5}])
         attempts = []
 
-        def slow(directory: FlowDirectory, session: replay.OpenSession) -> tuple[Graph, str | None]:
+        def slow(directory: FlowDirectory, *arguments: Any) -> tuple[Graph, str | None]:
             attempts.append(directory)
             if len(attempts) == 1:
                 for number in range(2, 6):
                     writer.tick("orders", [{"id": number, "amount": 5}])
                     assert writer._runner.directory is not None
                     writer._runner.directory.wait()
-            return read(directory, session)
+            return read(directory, *arguments)
 
         read = replay.opened
         monkeypatch.setattr(replay, "opened", slow)

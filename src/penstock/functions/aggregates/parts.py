@@ -188,9 +188,10 @@ class _Rounded:
         have = len(self._valid)
         if self._columns and size > have:
             room = max(size, 2 * have if have < 1 << 16 else have + have // 8)
-            self._valid.resize(room, refcheck=False)
+            # The one that says how long they are comes last: memory may end in between.
             for column in self._columns.values():
                 column.resize(room, refcheck=False)
+            self._valid.resize(room, refcheck=False)
 
     def forget(self, slots: Positions) -> None:
         """The values of slots are old."""

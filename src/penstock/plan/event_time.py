@@ -1,0 +1,249 @@
+"""Which columns follow the event time of a source with a lateness: a bound behind which none of their rows will change any more.
+
+Every change that a source accepts has an event time that is not before its watermark (or none). From there on, intervals of values are followed
+through the plan: `window(ts, '1 minute').start` is a time less a remainder that is between two numbers, so its changes are not before the watermark less a minute or two.
+The bound may be lower than it need be, never higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.plan.expression import Call, Column, Expression, Literal, uses_time
+from penstock.plan.node import (
+    Aggregate,
+    Expand,
+    Filter,
+    Generate,
+    Node,
+    Project,
+    Scan,
+    TopK,
+    Union,
+    Values,
+    Window,
+    scanned,
+)
+
+_DAY = 86_400_000_000
+_SECOND = 1_000_000
+_TIMES = ("timestamp", "timestamp_ntz")
+# Local times of a zone are less than a day from UTC, and a clock goes back by less.
+_ZONE = _DAY
+# The longest that each unit of date_trunc and trunc may be.
+_UNITS = {
+    "YEAR": 366 * _DAY,
+    "YYYY": 366 * _DAY,
+    "YY": 366 * _DAY,
+    "QUARTER": 92 * _DAY,
+    "MONTH": 31 * _DAY,
+    "MM": 31 * _DAY,
+    "MON": 31 * _DAY,
+    "WEEK": 7 * _DAY,
+    "DAY": _DAY,
+    "DD": _DAY,
+    "HOUR": 3_600 * _SECOND,
+    "MINUTE": 60 * _SECOND,
+    "SECOND": _SECOND,
+    "MILLISECOND": 1_000,
+    "MICROSECOND": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Values that are not before the watermark of any of these sources plus `low` microseconds, in every change to come."""
+
+    lows: tuple[tuple[str, int], ...]
+
+    def plus(self, micros: int) -> EventTime:
+        """The same values with something added that is at least this."""
+        return EventTime(tuple((source, low + micros) for source, low in self.lows))
+
+    def bound(self, watermarks: Mapping[str, int]) -> int | None:
+        """The microseconds behind which nothing changes any more; None while a source has no watermark."""
+        if any(source not in watermarks for source, _ in self.lows):
+            return None
+        return min(watermarks[source] + low for source, low in self.lows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Numbers that lie between two others, whatever the row is."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A struct."""
+
+    values: tuple[_Value, ...]
+
+
+_Value = EventTime | _Between | _Fields | None
+Times = tuple[EventTime | None, ...]
+"""For each column of a relation its event time, if it follows one; of a struct, that of its first field."""
+
+
+def of_source(name: str, fields: int, column: int | None) -> Times:
+    """The event times of a source with so many columns."""
+    return tuple(EventTime(((name, 0),)) if at == column else None for at in range(fields))
+
+
+def event_times(node: Node, relations: Mapping[str, Times]) -> Times:
+    """The event times of the rows of a node."""
+    return tuple(_first(value) for value in _columns(node, relations))
+
+
+def closing_key(node: Aggregate, relations: Mapping[str, Times]) -> tuple[int, EventTime] | None:
+    """The first key of an aggregate whose groups close when the watermark has passed, and its time; None when there is none."""
+    times = event_times(node.input, relations)
+    for key in node.keys:
+        time = times[key]
+        if time is not None and _is_comparable(node.input.fields[key].type):
+            return key, time
+    return None
+
+
+def describe_state(node: Node, relations: Mapping[str, Times]) -> str:
+    """Whether an operator frees state behind the watermark; nothing when it has none, or reads no source with a lateness.
+
+    `relations` are those that read a source with a lateness.
+    """
+    if isinstance(node, Scan | Values | Filter | Project | Union | Expand | Generate):
+        return ""
+    if not scanned(node) & relations.keys():
+        return ""
+    if not isinstance(node, Aggregate):
+        return "keeps its rows: only groups by the event time are freed"
+    if closing_key(node, relations) is not None:
+        return "frees groups behind the watermark"
+    if not node.keys:
+        return "keeps its one group"
+    return "keeps all groups: no key follows the event time of a source without a primary key"
+
+
+def _is_comparable(kind: str) -> bool:
+    return kind in (*_TIMES, "date", "bigint") or kind.startswith("struct<")
+
+
+def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
+    match node:
+        case Scan():
+            known = relations.get(node.name)
+            return [None if known is None else known[column] for column in node.columns]
+        case Filter() if not uses_time(node.condition):
+            return _columns(node.input, relations)
+        case Project() if not any(map(uses_time, node.expressions)):
+            below = _columns(node.input, relations)
+            return [_value(expression, below) for expression in node.expressions]
+        case Union():
+            return [
+                _either(column)
+                for column in zip(*(_columns(one, relations) for one in node.inputs), strict=True)
+            ]
+        case Expand() if not any(uses_time(item) for row in node.projections for item in row):
+            below = _columns(node.input, relations)
+            return [
+                _either([_value(item, below) for item in column])
+                for column in zip(*node.projections, strict=True)
+            ]
+        case Generate() if not uses_time(node.generator):
+            below = _columns(node.input, relations)
+            generated = len(node.fields) - len(node.required)
+            return [*(below[column] for column in node.required), *([None] * generated)]
+        case Aggregate():
+            below = _columns(node.input, relations)
+            return [*(below[key] for key in node.keys), *([None] * len(node.calls))]
+        case TopK() | Window():
+            # A change reaches other rows of its partition, and no others.
+            below = _columns(node.input, relations)
+            return [below[at] if at in node.partition else None for at in range(len(below))] + [None] * (
+                len(node.fields) - len(below)
+            )
+        case _:
+            return [None] * len(node.fields)
+
+
+def _first(value: _Value) -> EventTime | None:
+    if isinstance(value, _Fields):
+        return _first(value.values[0]) if value.values else None
+    return value if isinstance(value, EventTime) else None
+
+
+def _either(values: Sequence[_Value]) -> _Value:
+    """What holds for each of several values."""
+    if all(isinstance(value, _Between) for value in values):
+        between = [value for value in values if isinstance(value, _Between)]
+        return _Between(min(one.low for one in between), max(one.high for one in between))
+    times = [time for value in values if (time := _first(value)) is not None]
+    if len(times) < len(values):
+        return None
+    lows: dict[str, int] = {}
+    for time in times:
+        for source, low in time.lows:
+            lows[source] = min(low, lows.get(source, low))
+    return EventTime(tuple(sorted(lows.items())))
+
+
+def _value(expression: Expression, below: Sequence[_Value]) -> _Value:
+    match expression:
+        case Column():
+            return below[expression.index]
+        case Literal(value=int() as value) if not isinstance(value, bool):
+            return _Between(value, value)
+        case Call():
+            return _call(expression, [_value(argument, below) for argument in expression.args])
+        case _:
+            return None
+
+
+def _call(call: Call, values: Sequence[_Value]) -> _Value:
+    match call.name, values:
+        case "PreciseTimestampConversion", [EventTime() as time]:
+            return time
+        case "Cast", [EventTime() as time]:
+            return _cast(call, time)
+        case "TruncTimestamp", [_, EventTime() as time]:
+            return _truncated(call.args[0], time)
+        case "TruncDate", [EventTime() as time, _]:
+            return _truncated(call.args[1], time)
+        case "Add", [EventTime() as time, _Between() as other] | [_Between() as other, EventTime() as time]:
+            return time.plus(other.low)
+        case "Subtract", [EventTime() as time, _Between() as other]:
+            return time.plus(-other.high)
+        case "Add", [_Between() as one, _Between() as other]:
+            return _Between(one.low + other.low, one.high + other.high)
+        case "Remainder", [_, _Between(low, high)] if low == high and low != 0:
+            return _Between(-abs(low), abs(low))
+        case "CaseWhen", _ if len(values) % 2:
+            # Conditions and values take turns; the last one is the value of ELSE.
+            return _either([*values[1::2], values[-1]])
+        case "CreateNamedStruct", _:
+            return _Fields(tuple(values[1::2]))
+        case "GetStructField", [_Fields(fields)]:
+            ordinal: Any = call.option("ordinal")
+            return fields[ordinal] if isinstance(ordinal, int) and ordinal < len(fields) else None
+        case _:
+            return None
+
+
+def _cast(call: Call, time: EventTime) -> _Value:
+    before = call.args[0].type
+    if before in _TIMES and call.type in _TIMES:
+        return time if before == call.type else time.plus(-_ZONE)
+    if before in _TIMES and call.type == "date":
+        return time.plus(-_ZONE - _DAY)
+    if before == "date" and call.type in _TIMES:
+        return time.plus(-_ZONE)
+    return None
+
+
+def _truncated(unit: Expression, time: EventTime) -> _Value:
+    if not isinstance(unit, Literal) or str(unit.value).upper() not in _UNITS:
+        return None
+    return time.plus(-_UNITS[str(unit.value).upper()] - _ZONE)
