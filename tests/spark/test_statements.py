@@ -330,7 +330,7 @@ REFUSED = {
     "CREATE SOURCE totals (a INT)": ("FLOW_NAME_TAKEN", "choose another name", 15),
     "CREATE SOURCE s (a NOSUCHTYPE)": ("CONFIG_UNKNOWN_TYPE", "", 15),
     "CREATE SOURCE s (a INT) PRIMARY KEY (b)": ("FLOW_UNKNOWN_COLUMN", "Known columns: a", 15),
-    "CREATE SOURCE s (a INT) WITH (retain = 'some')": ("FLOW_OPTION", "Known choices: all, used", 15),
+    "CREATE SOURCE s (a INT) WITH (retain = 'some')": ("FLOW_OPTION", "Known choices: all, open, used", 15),
     "CREATE SOURCE s (a INT) WITH (lateness = '1 hour')": ("FLOW_OPTION", "event_time = ts", 15),
     "CREATE SOURCE s (a INT) WITH (event_time = a)": ("FLOW_OPTION", "lateness = '10 minutes'", 15),
     "CREATE INCREMENTAL VIEW v AS SELECT custmer FROM orders": ("SQL_UNKNOWN_COLUMN", "'customer'", 37),
