@@ -72,6 +72,10 @@ def test_a_flow_that_frees_closed_groups_answers_as_one_that_does_not(number: in
             if at % 5 == 4:
                 assert answers(freeing) == answers(keeping), f"tick {at}"
                 assert remembered(freeing) == remembered(keeping)
+        # Whatever times the seed has brought, all of them are closed in the end, some groups in every tick.
+        for rows in (events.much_later(), *([NO_TIME] for _ in range(30))):
+            for flow in (freeing, keeping):
+                flow.tick("events", ps.DeltaBatch.weighted(rows))
         assert answers(freeing) == answers(keeping)
         assert all(count > 0 for count in finished(freeing))
 
@@ -144,6 +148,8 @@ def test_a_full_checkpoint_goes_on_with_all_groups(retain: str, tmp_path: Path) 
         flow = event_flow(retain=retain)
         for _ in range(20):
             flow.tick("events", ps.DeltaBatch.weighted([*events.tick(), NO_TIME]))
+        for rows in (events.much_later(), [NO_TIME], [NO_TIME]):
+            flow.tick("events", ps.DeltaBatch.weighted(rows))
         assert min(finished(flow)) > 0
         flow.checkpoint_full(tmp_path)
         copy = ps.IncrementalFlow.load(tmp_path, clock=lambda: 0, memory=1)

@@ -169,11 +169,15 @@ class Events:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._now = BEGIN
+        self._ticks = 0
         self._present: list[dict[str, Any]] = []
 
     def tick(self) -> list[dict[str, Any]]:
         chance = self._chance
-        self._now += timedelta(seconds=chance.choice([0, 20, 60, 200, 4_000, 40_000]))
+        self._ticks += 1
+        # Days pass, whatever the seed, so that groups of all kinds close.
+        seconds = 100_000 if self._ticks % 3 == 0 else chance.choice([0, 20, 60, 200, 4_000, 40_000])
+        self._now += timedelta(seconds=seconds)
         rows = [
             {
                 "k": chance.randrange(3),
@@ -191,6 +195,11 @@ class Events:
         ]
         self._present.extend(rows)
         return [*rows, *({**row, "_weight": -1} for row in taken)]
+
+    def much_later(self) -> list[dict[str, Any]]:
+        """One event behind which all times before are closed."""
+        self._now += timedelta(days=30)
+        return [{"k": 0, "ts": self._now, "v": 1, "x": 0.1, "_weight": 1}]
 
 
 def answers(

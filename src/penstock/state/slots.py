@@ -207,11 +207,13 @@ class Slots(Composite):
     def maintain(self, fuel: int) -> None:
         super().maintain(fuel)
         if self._released:
-            released, self._released, self._released_after = self._released, (), ()
+            # What an interrupt leaves behind the stack is taken away by the next call; until then the slots are released.
             del self._free[self._free_count :]
-            for slots in released:
+            for slots in self._released:
                 self._free.extend(slots.tolist())
-            self._free_count = self._free_count_before = len(self._free)
+            count = len(self._free)
+            self._released = self._released_after = ()
+            self._free_count = self._free_count_before = count
         for column in self._columns:
             column.compact(self.live, len(self))
 

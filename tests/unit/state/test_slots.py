@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from penstock.data.hashing import hash_rows
 from penstock.state.limits import LIMITS
 from penstock.state.slots import Slots, group_keys
 from twin.collisions import weakened
+from twin.faults import broken_at
 from twin.tick import end_tick
 
 NAN = float("nan")
@@ -125,3 +128,19 @@ def test_a_dead_slot_is_not_found_until_it_is_taken_again() -> None:
     assert (slots.find([pa.array([3, 42, 4])])[:2] == again.slots).all()
     assert slots.find([pa.array([4])])[0] == -1
     assert len(slots) == 2
+
+
+def test_released_slots_stay_dead_when_maintenance_is_interrupted() -> None:
+    for call in itertools.count(1):
+        slots = Slots([pa.int64()])
+        slots.resolve([pa.array([1, 2, 3])])
+        slots.commit()
+        slots.release(slots.find([pa.array([2])]))
+        slots.commit()
+        broken = broken_at(call, partial(slots.maintain, 10))
+        assert len(slots.live()) == len(slots) == 2, f"call {call}"
+        slots.maintain(10)
+        assert len(slots.live()) == len(slots) == 2, f"call {call}, and again"
+        if not broken:
+            break
+    assert call > 5
