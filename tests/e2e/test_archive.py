@@ -20,6 +20,7 @@ from penstock.spark.boot.java import find_java
 from processes import children, descendants
 from waiting import wait_for
 
+LOWEST_PRIORITY = 19
 PROGRAM = """
 import penstock as ps
 with ps.Session.embedded(master="local[1]") as session:
@@ -87,7 +88,7 @@ def test_an_archive_survives_killed_builds_and_damage(home: Path, tmp_path: Path
     assert run(home) == "[{'s': 6}] False"
     wait_for(lambda: list(cds.glob("build-*/classes.txt")), "training", seconds=400)
     [builder] = builders(home)
-    assert builder.nice() == archive_build.NICENESS
+    assert builder.nice() == min(os.nice(0) + archive_build.NICENESS, LOWEST_PRIORITY)
     jvms = children(builder.pid)
     builder.kill()
     builder.wait(10)
