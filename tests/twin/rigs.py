@@ -21,6 +21,7 @@ from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
 from penstock.operators.closing import ClosingAggregate
+from penstock.operators.contents import Contents
 from penstock.operators.join import Join
 from penstock.operators.linear import Filter
 from penstock.operators.output import Output
@@ -107,6 +108,11 @@ class Rig:
         """Commit and maintain."""
         for operator, _ in self.operators:
             end_tick(operator)
+
+    def contents(self) -> list[Delta]:
+        """All rows of the operators that can tell them."""
+        contents = [operator.contents() for operator, _ in self.operators if hasattr(operator, "contents")]
+        return [rows.now() if isinstance(rows, Contents) else rows for rows in contents]
 
     def save(self) -> list[Image]:
         """All states."""

@@ -88,6 +88,19 @@ def multiset(*deltas: Delta) -> Multiset:
     return add(*(pairs(delta) for delta in deltas))
 
 
+def retracted(deltas: Iterable[Delta]) -> Delta:
+    """What takes back all rows that these deltas have left."""
+    counts: Counter[str] = Counter()
+    rows = {}
+    types: list[pa.DataType] = []
+    for delta in deltas:
+        types = [column.type for column in delta.columns]
+        for row, weight in pairs(delta):
+            counts[repr(row)] += weight
+            rows[repr(row)] = row
+    return delta_of(((rows[text], -weight) for text, weight in counts.items() if weight), types)
+
+
 def delta_of(rows: Iterable[tuple[Row, int]], types: Sequence[pa.DataType]) -> Delta:
     """Weighted Python rows as a delta."""
     listed = list(rows)
