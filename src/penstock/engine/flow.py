@@ -111,6 +111,7 @@ class IncrementalFlow:
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
                 settings=self._settings,
+                session=lambda: self.session,
             )
         )
         if path is not None:
@@ -412,7 +413,7 @@ class IncrementalFlow:
     ) -> None:
         """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
 
-        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        `kind` is postgres, iceberg, kafka, parquet, clickhouse or vector, and `options` are those of the sink. `key` are the columns that tell the rows
         of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
         A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
         what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.

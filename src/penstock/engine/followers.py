@@ -22,6 +22,7 @@ from penstock.engine.follow import Follower
 from penstock.engine.graph import Graph
 from penstock.engine.names import position, registered, require_comparable, require_name
 from penstock.engine.result import to_table
+from penstock.engine.session import Session
 from penstock.engine.sink_spec import SinkSpec, SinkState, savable_options
 from penstock.engine.tick import Journal
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
@@ -42,6 +43,7 @@ class FlowAccess:
     journal: Callable[[], Journal]
     name: Callable[[], str | None]
     settings: Callable[[], config.Settings]
+    session: Callable[[], Session]
 
 
 def pass_tick(graph: Graph, changes: Mapping[str, Delta]) -> None:
@@ -196,6 +198,7 @@ class Followers:
             fields=tuple(fields),
             keys=spec.key,
             overwrite=spec.overwrite and state.backlog.mark is None,
+            spark=lambda: self._flow.session().spark,
         )
 
     def _rows(self, state: SinkState) -> tuple[int, Callable[[], pa.Table]]:
