@@ -84,8 +84,8 @@ def test_rows_without_a_key_come_and_go_one_by_one(
         flow.register_view("v", "SELECT * FROM r")
         flow.sink("v", "iceberg", table=table)
         assert _rows(spark, table) == []
-        row = {"a": None, "x": float("nan"), "at": None, "l": [1, None]}
-        other = {"a": "b", "x": 0.5, "at": None, "l": None}
+        row: dict[str, Any] = {"a": None, "x": float("nan"), "at": None, "l": [1, None]}
+        other: dict[str, Any] = {"a": "b", "x": 0.5, "at": None, "l": None}
         for change in ([(row, 3), (other, 1)], [(row, -2)], [(row, 1), (other, -1)], [(row, -2), (other, 2)]):
             flow.tick("r", ps.DeltaBatch.weighted([{**one, "_weight": weight} for one, weight in change]))
             assert flow.flush_sinks(120)

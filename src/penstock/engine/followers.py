@@ -49,12 +49,14 @@ class FlowAccess:
 def pass_tick(graph: Graph, changes: Mapping[str, Delta]) -> None:
     """Note what the last tick did for the sinks that follow a view; doing it twice does no harm."""
     for sink in graph.state.sinks.values():
+        sink.note_sources(graph.state.ticks, graph.positions(sink.spec.view))
         sink.backlog.pass_tick(graph.state.ticks, changes.get(sink.spec.view))
 
 
 def add_sink(graph: Graph, spec: SinkSpec) -> SinkState:
     """Have a sink, which lacks everything."""
     state = SinkState(spec, Backlog(graph.state.ticks, replaceable=spec.replaces))
+    state.note_sources(graph.state.ticks, graph.positions(spec.view))
     graph.state.sinks[spec.name] = state
     return state
 
@@ -199,6 +201,7 @@ class Followers:
             keys=spec.key,
             overwrite=spec.overwrite and state.backlog.mark is None,
             spark=lambda: self._flow.session().spark,
+            sources=state.sources_at,
         )
 
     def _rows(self, state: SinkState) -> tuple[int, Callable[[], pa.Table]]:

@@ -16,6 +16,7 @@ from penstock.engine.names import one_of, registered
 from penstock.engine.session import Session
 from penstock.engine.source import declare
 from penstock.engine.summary import StepSummary
+from penstock.engine.table_source import declare_table
 from penstock.engine.vector import VectorViewSpec
 from penstock.errors import ConfigError, PenstockError
 from penstock.plan.explain import Explanation
@@ -70,7 +71,7 @@ class SessionFlow(IncrementalFlow):
 
     # Declaring
 
-    def register_source(self, name: str, schema: Any, **options: Any) -> None:
+    def register_source(self, name: str, schema: Any = None, **options: Any) -> None:
         """Declare a source of rows, which is a table for SQL; the options are those of every flow."""
         with self._registering:
             self.refuse_spark_name(name)
@@ -103,13 +104,17 @@ class SessionFlow(IncrementalFlow):
             self._show()
             return explanation
 
-    def replace_source(self, name: str, schema: Any, **options: Any) -> None:
+    def replace_source(self, name: str, schema: Any = None, **options: Any) -> None:
         """Declare a source in the place of the one of this name, whose rows are gone. Refused while views read that one."""
         with self._registering:
             spelled = self.spelled(name, "source")
             if spelled is not None:
-                defaults = {"dedup": False, "retain": "all", "on_missing_delete": "reject"}
-                declare(name, schema, **{**defaults, **options})  # a wrong one must not cost the old one
+                # A wrong one must not cost the old one.
+                if options.get("table") is not None:
+                    declare_table(self.session, name, options["table"], retain=options.get("retain", "all"))
+                else:
+                    defaults = {"dedup": False, "retain": "all", "on_missing_delete": "reject"}
+                    declare(name, schema, **{**defaults, **options})
                 self.drop_source(spelled)
             self.register_source(name, schema, **options)
 
@@ -158,7 +163,8 @@ class SessionFlow(IncrementalFlow):
             self._show()
 
     def refresh_view(self, name: str) -> StepSummary | None:
-        """Load the static tables that a view and those below it read again, step what was fed, and resume the view if it is suspended.
+        """Bring a view up to date: read what changed in the tables of the sources below it, in one tick with what was fed, load the
+        static tables again, and resume the view if it is suspended.
 
         Nothing is left to do for any other view: ticks bring them up to date.
         """
@@ -166,7 +172,9 @@ class SessionFlow(IncrementalFlow):
             with self._lock:
                 view = self._graph.find_view(name).name
                 statics = sorted(self._statics_below(view))
-            summaries = [self.reload_static(static) for static in statics]
+            refreshed = self.refresh(view)
+            summaries = [refreshed] if refreshed is not None else []
+            summaries += [self.reload_static(static) for static in statics]
             with self._lock:
                 if self._runner.pending:
                     summaries.append(self.step())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -64,6 +64,22 @@ class SinkState:
 
     spec: SinkSpec
     backlog: Backlog
+    sources: dict[int, dict[str, str]] = field(default_factory=dict)
+    """From a tick on, the snapshots of the tables that the view stands for; those of ticks before the mark are gone."""
+
+    def note_sources(self, tick: int, sources: dict[str, str]) -> None:
+        """Remember what the view stands for after a tick."""
+        if sources != self.sources_at(tick):
+            self.sources[tick] = sources
+            mark = self.backlog.mark
+            if mark is not None:
+                last = max((known for known in self.sources if known <= mark), default=mark)
+                self.sources = {known: value for known, value in self.sources.items() if known >= last}
+
+    def sources_at(self, tick: int) -> dict[str, str]:
+        """What the view stands for after a tick."""
+        known = self.sources
+        return known[max(before)] if (before := [one for one in known if one <= tick]) else {}
 
 
 def savable_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -32,6 +32,7 @@ from penstock.sql.statement import (
     Name,
     Option,
     Piece,
+    RefreshSources,
     RefreshView,
     Show,
     SparkChange,
@@ -77,6 +78,8 @@ def _run_own(session: Session, flow: SessionFlow, statement: Statement, text: st
         case RefreshView():
             with _at(statement.name, text):
                 flow.last_step = flow.refresh_view(statement.name.text)
+        case RefreshSources():
+            _refresh_sources(flow, statement, text)
         case Drop():
             _drop(flow, statement, text)
         case Show():
@@ -111,10 +114,28 @@ def _create_source(flow: SessionFlow, statement: CreateSource, text: str) -> Non
     if column is not None:
         options["lateness"] = {"column": column, "delay": delay}
     register = flow.replace_source if statement.replace else flow.register_source
+    if statement.table is not None:
+        with _at(statement.table, text):
+            register(name.text, table=statement.table.text, **options)
+        return
     with _at(name, text):
         register(
             name.text, statement.columns.text, primary_key=list(statement.primary_key) or None, **options
         )
+
+
+def _refresh_sources(flow: SessionFlow, statement: RefreshSources, text: str) -> None:
+    for name in statement.names:
+        with _at(name, text):
+            source = flow.source_info(name.text)
+            if source.table is None:
+                raise SqlError(
+                    f"source '{source.name}' has no table to read",
+                    code="SQL_WRONG_KIND",
+                    hint=f"INSERT INTO {source.name} feeds it; CREATE SOURCE name FROM TABLE ... makes one that is read from a table",
+                )
+    with _at(statement.names[0], text):
+        flow.last_step = flow.refresh(*(name.text for name in statement.names))
 
 
 def _create_view(flow: SessionFlow, statement: CreateView, text: str) -> None:
@@ -354,6 +375,7 @@ _IN_PYTHON: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r'lateness=\{"column": "ts", "delay": "10 minutes"\}', "lateness = '10 minutes', event_time = ts"),
     (r"flow\.resume_view\('([^']*)'\)", r"REFRESH INCREMENTAL VIEW \1"),
     (r"retain='(\w+)'", r"retain = '\1'"),
+    (r"flow\.refresh\('([^']*)'\)", r"REFRESH SOURCE \1"),
 )
 
 
