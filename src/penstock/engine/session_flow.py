@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.engine import listing, read, registration
 from penstock.engine.flow import IncrementalFlow
 from penstock.engine.graph import ON_ERROR, OnError
+from penstock.engine.lake_view import LakeViews, is_in_lake, own_tables
 from penstock.engine.names import one_of, registered
 from penstock.engine.session import Session
 from penstock.engine.source import declare
@@ -33,6 +34,7 @@ class SessionFlow(IncrementalFlow):
         """What the last statement did that was a tick."""
         self.changing = RLock()
         """Statements that read a source and then change it do so one after the other."""
+        self.lake = LakeViews(self)
         try:
             self._tables = FlowTables(session.spark, self._pin)
             for name in self.relations():
@@ -45,9 +47,11 @@ class SessionFlow(IncrementalFlow):
     # Names
 
     def relations(self) -> dict[str, Fields]:
-        """The sources and views with their columns."""
+        """The sources and views with their columns, but for those that are tables of Spark under the same names."""
         with self._lock:
-            return {name: item.fields for name, item in registration.relations(self._graph).items()}
+            own = own_tables(self)
+            relations = registration.relations(self._graph)
+            return {name: item.fields for name, item in relations.items() if name not in own}
 
     def column_kinds(self, name: str) -> tuple[str, ...]:
         """The types in Spark of the columns of a source or view."""
@@ -56,7 +60,10 @@ class SessionFlow(IncrementalFlow):
     def spelled(self, name: str, kind: str | None = None) -> str | None:
         """How a source or view was spelled when it was registered, None when there is none of this name."""
         with self._lock:
-            names: dict[str, Iterable[str]] = {"source": self._graph.sources, "view": self._graph.views}
+            # A table that a lake view reads is Spark's, whatever the flow makes of it.
+            own = own_tables(self) - self._graph.views.keys()
+            sources = [source for source in self._graph.sources if source not in own]
+            names: dict[str, Iterable[str]] = {"source": sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)
             return next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
 
@@ -79,8 +86,12 @@ class SessionFlow(IncrementalFlow):
             self._show()
 
     def register_view(self, name: str, query: Any, *, on_error: OnError = "reject") -> Explanation:
-        """Declare a view, which is a table for SQL."""
+        """Declare a view, which is a table for SQL; with a name in a lake catalog its rows are an Iceberg table."""
         with self._registering:
+            if isinstance(query, str) and is_in_lake(self.session.spark, name):
+                one_of("on_error", on_error, ON_ERROR)
+                self._graph.refuse_taken(name)
+                return self.lake.create(name, query, on_error)
             self.refuse_spark_name(name)
             explanation = super().register_view(name, query, on_error=on_error)
             self._show()
@@ -123,6 +134,11 @@ class SessionFlow(IncrementalFlow):
         one_of("on_error", on_error, ON_ERROR)
         with self._registering:
             spelled = self.spelled(name, "view")
+            if (spelled and self.lake.is_one(spelled)) or self.lake.saved(name) is not None:
+                # A wrong one must not cost the old one.
+                self.explain_query(query)
+                self.drop_view(name)
+                spelled = None
             if spelled is None:
                 return self.register_view(name, query, on_error=on_error)
             with self._lock:
@@ -145,9 +161,13 @@ class SessionFlow(IncrementalFlow):
             return self.explain(name)
 
     def drop_view(self, name: str) -> None:
-        """Take a view out, and its table."""
+        """Take a view out, and its table: a temporary one of this session, or that of a lake view."""
         with self._registering:
-            super().drop_view(name)
+            spelled = self.spelled(name, "view")
+            if self.lake.is_one(spelled or name) or (spelled is None and self.lake.saved(name) is not None):
+                self.lake.drop(spelled or name)
+            else:
+                super().drop_view(name)
             self._show()
 
     def drop_source(self, name: str) -> None:
@@ -169,6 +189,8 @@ class SessionFlow(IncrementalFlow):
         Nothing is left to do for any other view: ticks bring them up to date.
         """
         with self._registering:
+            if self.spelled(name, "view") is None:
+                self.lake.open(name)
             with self._lock:
                 view = self._graph.find_view(name).name
                 statics = sorted(self._statics_below(view))
@@ -180,6 +202,8 @@ class SessionFlow(IncrementalFlow):
                     summaries.append(self.step())
                 if view in self._graph.state.suspended:
                     summaries.append(self.resume_view(view))
+            if self.lake.is_one(view):
+                self.lake.refresh(view)
             return summaries[-1] if summaries else None
 
     def _statics_below(self, view: str) -> set[str]:

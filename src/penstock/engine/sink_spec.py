@@ -29,6 +29,7 @@ class SinkSpec:
     withheld: tuple[str, ...] = ()
     overwrite: bool = False
     replaces: bool = True
+    notes_sources: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -67,14 +68,16 @@ class SinkState:
     sources: dict[int, dict[str, str]] = field(default_factory=dict)
     """From a tick on, the snapshots of the tables that the view stands for; those of ticks before the mark are gone."""
 
-    def note_sources(self, tick: int, sources: dict[str, str]) -> None:
-        """Remember what the view stands for after a tick."""
-        if sources != self.sources_at(tick):
+    def note_sources(self, tick: int, sources: dict[str, str]) -> bool:
+        """Remember what the view stands for after a tick; False when that is what it was before."""
+        changed = sources != self.sources_at(tick)
+        if changed:
             self.sources[tick] = sources
             mark = self.backlog.mark
             if mark is not None:
                 last = max((known for known in self.sources if known <= mark), default=mark)
                 self.sources = {known: value for known, value in self.sources.items() if known >= last}
+        return changed
 
     def sources_at(self, tick: int) -> dict[str, str]:
         """What the view stands for after a tick."""

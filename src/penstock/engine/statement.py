@@ -140,7 +140,7 @@ def _refresh_sources(flow: SessionFlow, statement: RefreshSources, text: str) ->
 
 def _create_view(flow: SessionFlow, statement: CreateView, text: str) -> None:
     name = statement.name
-    if statement.unless_exists and flow.spelled(name.text, "view"):
+    if statement.unless_exists and (flow.spelled(name.text, "view") or flow.lake.saved(name.text)):
         return
     files = rewrite_files(statement.query.text).files
     if files:
@@ -177,7 +177,8 @@ def _recursive(statement: CreateView) -> Rewritten:
 
 def _drop(flow: SessionFlow, statement: Drop, text: str) -> None:
     name = statement.name
-    if statement.if_exists and flow.spelled(name.text, statement.kind) is None:
+    in_lake = statement.kind == "view" and flow.lake.saved(name.text) is not None
+    if statement.if_exists and flow.spelled(name.text, statement.kind) is None and not in_lake:
         return
     other: Kind = "source" if statement.kind == "view" else "view"
     if flow.spelled(name.text, statement.kind) is None and flow.spelled(name.text, other) is not None:

@@ -45,6 +45,7 @@ class IcebergViewSink(ViewSink):
 
     Options = IcebergOptions
     needs_key: ClassVar[bool] = False
+    notes_sources: ClassVar[bool] = True
 
     options: IcebergOptions
 

@@ -85,6 +85,8 @@ class ViewSink(ABC):
     """Whether the rows of the view must have a key."""
     replaces: ClassVar[bool] = True
     """Whether `replace` brings it in line whatever it holds; False for logs of changes, which only grow."""
+    notes_sources: ClassVar[bool] = False
+    """Whether it stores the snapshots of the tables that the view stands for, also of ticks that change no row."""
     checks_keys: ClassVar[bool] = False
     """Whether it notices by itself that a key comes which is there already; otherwise the flow looks it up in the view."""
 
