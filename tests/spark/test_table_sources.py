@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-import uuid
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from lake_history import History, bag, create_table, mount
 from penstock.engine.directory import local_directory
-from penstock.spark import catalogs
 from penstock.spark.iceberg import IcebergTable
 from seed import SEED
 
@@ -25,11 +22,7 @@ VIEW = "SELECT g, count(*) AS n, sum(v) AS total, max(s) AS last FROM t GROUP BY
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> str:
     """A catalog of its own, with a namespace."""
-    name = f"lake_{uuid.uuid4().hex[:12]}"
-    for key, value in catalogs.conf_of(name, {"type": "hadoop", "warehouse": str(tmp_path / "lake")}).items():
-        spark.conf.set(key, value)
-    spark.sql(f"CREATE NAMESPACE {name}.db")
-    return name
+    return mount(spark, tmp_path / "lake")
 
 
 @pytest.fixture
@@ -42,80 +35,15 @@ def sql(session: ps.Session) -> Iterator[ps.Session]:
         session.flow.drop_source(source.name)
 
 
-def _create(
-    spark: SparkSession, table: str, mode: str, columns: str = "k BIGINT, g INT, v BIGINT, s STRING"
-) -> None:
-    modes = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
-    spark.sql(
-        f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2', {modes})"
-    )
-
-
-def _bag(rows: Any) -> Counter[str]:
-    return Counter(str(tuple(row)) for row in rows)
-
-
-class History:
-    """Random changes of a table with few keys, so that they meet."""
-
-    def __init__(self, spark: SparkSession, lake: str, rng: random.Random) -> None:
-        self.spark, self.rng, self.lake, self.table = spark, rng, lake, f"{lake}.db.t"
-
-    def change(self) -> None:
-        rng = self.rng
-        choices = [
-            (4, self._insert),
-            (2, lambda: f"DELETE FROM {self.table} WHERE k % 5 = {rng.randint(0, 4)}"),
-            (
-                2,
-                lambda: (
-                    f"UPDATE {self.table} SET v = v + {rng.randint(0, 1)}, g = k % 2 WHERE k % 3 = {rng.randint(0, 2)}"
-                ),
-            ),
-            (2, self._merge),
-            (1, lambda: f"INSERT OVERWRITE {self.table} SELECT k, g, v, s FROM {self.table} WHERE k > 2"),
-            (1, lambda: f"DELETE FROM {self.table}"),
-            (2, lambda: self._rewrite("rewrite_data_files")),
-            (1, lambda: self._rewrite("rewrite_position_delete_files")),
-            (
-                1,
-                lambda: (
-                    f"ALTER TABLE {self.table} SET TBLPROPERTIES ('write.merge.mode' = '{rng.choice(['merge-on-read', 'copy-on-write'])}')"
-                ),
-            ),
-        ]
-        make = rng.choices([made for _, made in choices], [weight for weight, _ in choices])[0]
-        self.spark.sql(make())
-
-    def _insert(self) -> str:
-        rng = self.rng
-        rows = [
-            f"({rng.randint(0, 9)}, {rng.choice(['NULL', '0', '1', '2'])}, {rng.randint(-3, 3)}, {rng.choice(['NULL', repr('a'), repr('b')])})"
-            for _ in range(rng.randint(1, 5))
-        ]
-        return f"INSERT INTO {self.table} VALUES {', '.join(rows)}"
-
-    def _merge(self) -> str:
-        first = self.rng.randint(0, 9)
-        return (
-            f"MERGE INTO {self.table} AS t USING (SELECT id AS k FROM range({first}, {first + 4})) AS s ON t.k = s.k "
-            "WHEN MATCHED AND t.v < 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = t.v + 1 "
-            "WHEN NOT MATCHED THEN INSERT (k, g, v, s) VALUES (s.k, 1, 1, 'm')"
-        )
-
-    def _rewrite(self, procedure: str) -> str:
-        return f"CALL {self.lake}.system.{procedure}(table => 'db.t', options => map('rewrite-all', 'true'))"
-
-
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 20))])
 def test_a_view_is_what_spark_computes_after_every_refresh(
     mode: str, number: int, session: ps.Session, spark: SparkSession, lake: str, tmp_path: Path
 ) -> None:
     rng = random.Random(SEED + number)
-    history = History(spark, lake, rng)
-    table = history.table
-    _create(spark, table, mode)
+    table = f"{lake}.db.t"
+    history = History(spark, table, rng)
+    create_table(spark, table, mode)
     flow = ps.IncrementalFlow(session)
     flow._open(local_directory(tmp_path / "flow", checkpoint_every=rng.choice([1, 10**9])))
     flow.register_source("t", table=table)
@@ -129,9 +57,9 @@ def test_a_view_is_what_spark_computes_after_every_refresh(
             flow._open(local_directory(tmp_path / "flow"))
         flow.refresh()
         expected = spark.sql(VIEW.replace("FROM t", f"FROM {table}"))
-        assert _bag(row.values() for row in flow.snapshot("v").to_pylist()) == _bag(expected.collect())
+        assert bag(row.values() for row in flow.snapshot("v").to_pylist()) == bag(expected.collect())
         assert flow.refresh("v") is None
-    assert _bag(row.values() for row in flow.snapshot("t").to_pylist()) == _bag(spark.table(table).collect())
+    assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag(spark.table(table).collect())
     flow.close()
 
 
@@ -143,8 +71,8 @@ def _files(table: IcebergTable, since: int, until: int) -> int:
 @pytest.mark.smoke
 def test_sql_reads_what_changed_and_nothing_else(sql: ps.Session, spark: SparkSession, lake: str) -> None:
     orders, prices = f"{lake}.db.orders", f"{lake}.db.prices"
-    _create(spark, orders, "merge-on-read", "k BIGINT, item STRING, n INT")
-    _create(spark, prices, "copy-on-write", "item STRING, price DECIMAL(6,2)")
+    create_table(spark, orders, "merge-on-read", "k BIGINT, item STRING, n INT")
+    create_table(spark, prices, "copy-on-write", "item STRING, price DECIMAL(6,2)")
     spark.sql(f"INSERT INTO {orders} VALUES (1, 'a', 2), (2, 'b', 1), (3, 'a', 1)")
     spark.sql(f"INSERT INTO {prices} VALUES ('a', 2.50), ('b', 10)")
     sql.sql(f"CREATE SOURCE orders FROM TABLE {orders}")
@@ -175,7 +103,8 @@ def test_sql_reads_what_changed_and_nothing_else(sql: ps.Session, spark: SparkSe
     sql.sql("REFRESH SOURCE orders, prices")
     assert (rows(), sql.last_step.rows_in) == ([("a", "3.00"), ("b", "40.00")], 1)
     table.refresh()
-    assert before is not None and table.snapshot is not None
+    assert before is not None
+    assert table.snapshot is not None
     assert _files(table, before, table.snapshot) == 1
     shown = {row.name: row for row in sql.sql("SHOW SOURCES").collect()}
     assert shown["orders"].options == f"table = {orders}, version = {table.snapshot}"
@@ -200,7 +129,7 @@ def test_a_history_that_is_gone_a_rollback_and_columns_that_change(
     session: ps.Session, spark: SparkSession, lake: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = f"{lake}.db.t"
-    _create(spark, table, "copy-on-write", "k BIGINT, v INT")
+    create_table(spark, table, "copy-on-write", "k BIGINT, v INT")
     with ps.IncrementalFlow(session) as flow:
         flow.register_source("t", table=table)
         assert flow.snapshot("t").num_rows == 0
@@ -217,13 +146,13 @@ def test_a_history_that_is_gone_a_rollback_and_columns_that_change(
         assert summary is not None
         assert summary.rows_in == 2
         assert f"does not reach back to version {first}" in caplog.text
-        assert _bag(row.values() for row in flow.snapshot("t").to_pylist()) == _bag([(2, 2), (2, 2), (3, 3)])
+        assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag([(2, 2), (2, 2), (3, 3)])
         second = IcebergTable(spark, table).snapshot
         spark.sql(f"UPDATE {table} SET v = 9")
         flow.refresh()
         spark.sql(f"CALL {lake}.system.rollback_to_snapshot('db.t', {second})")
         flow.refresh()
-        assert _bag(row.values() for row in flow.snapshot("t").to_pylist()) == _bag([(2, 2), (2, 2), (3, 3)])
+        assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag([(2, 2), (2, 2), (3, 3)])
         spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
         spark.sql(f"INSERT INTO {table} VALUES (4, 4, 'new')")
         flow.refresh()

@@ -14,12 +14,13 @@ from penstock.engine.flow import IncrementalFlow
 from penstock.engine.graph import ON_ERROR, OnError
 from penstock.engine.lake_view import LakeViews, is_in_lake, own_tables
 from penstock.engine.names import one_of, registered
+from penstock.engine.refresh_job import RefreshJob
 from penstock.engine.session import Session
 from penstock.engine.source import declare
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_source import declare_table
 from penstock.engine.vector import VectorViewSpec
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.plan.explain import Explanation
 from penstock.plan.node import Fields
 from penstock.spark.flow_table import FlowTables
@@ -35,6 +36,7 @@ class SessionFlow(IncrementalFlow):
         self.changing = RLock()
         """Statements that read a source and then change it do so one after the other."""
         self.lake = LakeViews(self)
+        self._jobs: dict[str, RefreshJob] = {}
         try:
             self._tables = FlowTables(session.spark, self._pin)
             for name in self.relations():
@@ -189,10 +191,8 @@ class SessionFlow(IncrementalFlow):
         Nothing is left to do for any other view: ticks bring them up to date.
         """
         with self._registering:
-            if self.spelled(name, "view") is None:
-                self.lake.open(name)
+            view = self.find_or_open(name)
             with self._lock:
-                view = self._graph.find_view(name).name
                 statics = sorted(self._statics_below(view))
             refreshed = self.refresh(view)
             summaries = [refreshed] if refreshed is not None else []
@@ -205,6 +205,36 @@ class SessionFlow(IncrementalFlow):
             if self.lake.is_one(view):
                 self.lake.refresh(view)
             return summaries[-1] if summaries else None
+
+    def refresh_every(self, name: str, every: str) -> None:
+        """Refresh a view now and again and again, in the background, as a job under the name of the view."""
+        view = self.find_or_open(name)
+        with self._registering:
+            running = self._jobs.get(view)
+            if running is not None and running.running:
+                raise StateError(
+                    f"view '{view}' is refreshed every {running.every} ms already",
+                    code="STREAM_NAME_TAKEN",
+                    hint=f"stop it first: penstock jobs stop {view}",
+                )
+            self._jobs[view] = RefreshJob(self.session, view, every, lambda: self.refresh_view(view))
+
+    def stop_jobs(self) -> None:
+        """End the views that are refreshed again and again."""
+        for job in self._jobs.values():
+            job.stop()
+
+    def wait_for_jobs(self) -> None:
+        """Wait until all views that are refreshed again and again have ended; raises why the first one did."""
+        for job in list(self._jobs.values()):
+            job.wait()
+
+    def find_or_open(self, name: str) -> str:
+        """The name of a view of this flow, also of a lake view that the flow does not know yet."""
+        with self._registering:
+            if self.spelled(name, "view") is None:
+                self.lake.open(name)
+            return self._graph.find_view(name).name
 
     def _statics_below(self, view: str) -> set[str]:
         entry = self._graph.views[view]
@@ -222,7 +252,8 @@ class SessionFlow(IncrementalFlow):
             return listing.explain_view(self._graph, prepared.view)
 
     def close(self) -> None:
-        """Take the tables out of the session, and close the flow."""
+        """End the refreshing of views, take the tables out of the session, and close the flow."""
+        self.stop_jobs()
         self._tables.close()
         super().close()
 

@@ -77,7 +77,10 @@ def _run_own(session: Session, flow: SessionFlow, statement: Statement, text: st
             _create_view(flow, statement, text)
         case RefreshView():
             with _at(statement.name, text):
-                flow.last_step = flow.refresh_view(statement.name.text)
+                if statement.every is not None:
+                    flow.refresh_every(statement.name.text, statement.every)
+                else:
+                    flow.last_step = flow.refresh_view(statement.name.text)
         case RefreshSources():
             _refresh_sources(flow, statement, text)
         case Drop():
