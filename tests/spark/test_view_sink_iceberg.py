@@ -134,6 +134,10 @@ def test_rows_of_others_are_refused_until_they_are_overwritten_and_a_second_flow
         with pytest.raises(ps.DataError) as unknown:
             flow.sink("spans", "iceberg", table=f"{table}2")
         assert unknown.value.code == "SINK_TYPE"
+        flow.register_source("maps", "id INT, m MAP<STRING, INT>")
+        flow.register_view("mapped", "SELECT * FROM maps")
+        with pytest.raises(ps.DataError, match="maps cannot be compared"):
+            flow.sink("mapped", "iceberg", table=f"{table}2")
 
 
 class Away(Exception):

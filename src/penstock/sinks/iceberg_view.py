@@ -66,6 +66,14 @@ class IcebergViewSink(ViewSink):
     def check(self, target: ViewTarget) -> None:
         spark = self._session(target)
         spark_kinds(spark, target.fields)
+        unlike = [field for field in target.fields if not target.keys and "map<" in field.type]
+        if unlike:
+            raise DataError(
+                f"column '{unlike[0].name}' is a map: rows of a view without a key are found by all columns, and maps cannot be compared",
+                code="SINK_TYPE",
+                where=target.name,
+                hint=f"write map_entries({unlike[0].name}) in the view, or follow it with a key: flow.sink(..., key=[...])",
+            )
         if spark.catalog.tableExists(self.options.table):
             self._check_columns(spark, target)
             self._refuse_taken(IcebergTable(spark, self.options.table), target)
