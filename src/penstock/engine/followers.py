@@ -27,6 +27,7 @@ from penstock.engine.session import Session
 from penstock.engine.sink_spec import SinkSpec, SinkState, savable_options
 from penstock.engine.tick import Journal
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
+from penstock.plan.unique import unique_columns
 from penstock.sinks.base import QueryStatus
 from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
@@ -235,13 +236,17 @@ class Followers:
     def _target(self, state: SinkState) -> ViewTarget:
         spec, name = state.spec, self._flow.name()
         with self._flow.lock:
-            fields = self._flow.graph().find_view(spec.view).fields
+            view = self._flow.graph().find_view(spec.view).view
+        fields, unique = view.fields, unique_columns(view.root)
+        if unique is not None and any(at >= len(fields) for at in unique):
+            unique = None
         return ViewTarget(
             id=spec.id,
             name=f"view {spec.view}" + ("" if name is None else f" of flow {name}"),
             fields=tuple(fields),
             keys=spec.key,
             overwrite=spec.overwrite and state.backlog.mark is None,
+            unique=None if unique is None else tuple(fields[at].name for at in unique),
             spark=lambda: self._flow.session().spark,
             sources=state.sources_at,
         )

@@ -129,4 +129,6 @@ def _delta(opened: LakeTable, source: Standing, until: str, held: Callable[[Sour
 def _consolidated(
     spec: SourceSpec, opened: LakeTable, since: str | None, until: str, columns: list[str]
 ) -> Delta:
-    return consolidate(to_delta(spec, DeltaBatch.weighted(opened.rows(since, until, columns))))
+    delta = to_delta(spec, DeltaBatch.weighted(opened.rows(since, until, columns)))
+    # Rows that only come need not cancel out.
+    return consolidate(delta) if (delta.weights < 0).any() else delta

@@ -66,7 +66,8 @@ class IcebergViewSink(ViewSink):
     def check(self, target: ViewTarget) -> None:
         spark = self._session(target)
         spark_kinds(spark, target.fields)
-        unlike = [field for field in target.fields if not target.keys and "map<" in field.type]
+        found_by = target.keys or target.unique or target.names
+        unlike = [field for field in target.fields if field.name in found_by and "map<" in field.type]
         if unlike:
             raise DataError(
                 f"column '{unlike[0].name}' is a map: rows of a view without a key are found by all columns, and maps cannot be compared",
@@ -149,7 +150,8 @@ class IcebergViewSink(ViewSink):
         weights = np.asarray(change.weights)
         gone, come = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)
         goes = change.table.take(gone)
-        left = self._left(goes, -weights[gone]) if goes.num_rows else np.zeros(0, np.int64)
+        counted = goes.num_rows and target.unique is None
+        left = self._left(goes, -weights[gone]) if counted else np.zeros(goes.num_rows, np.int64)
         again = np.repeat(np.arange(goes.num_rows), left)
         comes = change.table.take(np.repeat(come, weights[come]))
         return goes, pa.concat_tables([goes.take(again), comes])
@@ -186,7 +188,7 @@ class IcebergViewSink(ViewSink):
             with session_properties(spark, self._properties(tick)):
                 spark.sql(
                     f"MERGE INTO {self.options.table} AS t USING {STAGE} AS s "
-                    f"ON s.{OP} = 'd' AND {self._same(target.keys or target.names)} "
+                    f"ON s.{OP} = 'd' AND {self._same(target.keys or target.unique or target.names)} "
                     f"WHEN MATCHED THEN DELETE "
                     f"WHEN NOT MATCHED AND s.{OP} = 'i' THEN INSERT ({', '.join(names)}) "
                     f"VALUES ({', '.join(f's.{name}' for name in names)})"

@@ -54,6 +54,8 @@ class ViewTarget:
     keys: tuple[str, ...]
     overwrite: bool
     """Whether rows of others may be replaced; only before the first mark."""
+    unique: tuple[str, ...] | None = None
+    """Columns by which no two rows of the view are alike, NULLs included; None when the view does not show any."""
     spark: Callable[[], SparkSession] | None = None
     """Gives the Spark session of the flow, for sinks that write by Spark."""
     sources: Callable[[int], Mapping[str, str]] = lambda tick: {}
