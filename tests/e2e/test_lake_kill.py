@@ -18,6 +18,7 @@ PROGRAM = """
 import json, sys
 import penstock as ps
 from lake_history import bag, stands_for
+from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
 
 settings = json.loads(sys.argv[1])
@@ -36,7 +37,8 @@ def say(what):
     print(what, flush=True)
 
 
-merge = IcebergViewSink._merge
+iceberg_view.FEW = settings["few"]
+merge, overwrite = IcebergViewSink._merge, IcebergViewSink._overwrite
 
 
 def told(self, *arguments):
@@ -45,7 +47,13 @@ def told(self, *arguments):
     say("merged")
 
 
-IcebergViewSink._merge = told
+def overwritten(self, *arguments):
+    say("merging")
+    overwrite(self, *arguments)
+    say("merged")
+
+
+IcebergViewSink._merge, IcebergViewSink._overwrite = told, overwritten
 
 
 def compare():
@@ -120,7 +128,8 @@ def test_the_table_of_a_view_is_whole_whatever_was_killed(kills: int, durable: b
     rng = random.Random(SEED)
     for _ in range(kills):
         # Each refresh says four lines; a kill behind "merging" is in the middle of the commit.
-        _run(tmp_path, {"more": 2, "durable": durable}, kill_after=rng.randint(2, 6))
-    said = _run(tmp_path, {"more": 1, "durable": durable}, kill_after=None)
+        settings = {"more": 2, "durable": durable, "few": rng.choice([0, 100])}
+        _run(tmp_path, settings, kill_after=rng.randint(2, 6))
+    said = _run(tmp_path, {"more": 1, "durable": durable, "few": 100}, kill_after=None)
     assert said.count("refreshed") == 1
     assert "gets all rows anew" not in (tmp_path / "child.log").read_text()

@@ -16,6 +16,7 @@ from lake_history import History, bag, create_table, mount, stands_for
 from penstock.backend import JobState, open_backend
 from penstock.engine import follow
 from penstock.engine.session_flow import SessionFlow
+from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
 from penstock.sinks.retry import RetryPolicy
 from penstock.spark.iceberg import IcebergTable
@@ -99,6 +100,7 @@ def test_a_table_is_the_query_over_the_snapshots_that_it_says(
         for history in histories:
             if rng.random() < 0.7:
                 history.change()
+        monkeypatch.setattr(iceberg_view, "FEW", rng.choice([0, 100]))
         choice = rng.random()
         if choice < 0.2:
             session = reopen(durable)
@@ -120,16 +122,17 @@ class Away(Exception):
 def _faulty(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> dict[str, float]:
     """Let commits of views fail before or behind the commit, with these odds."""
     odds = {"odds": 0.0}
-    merge = IcebergViewSink._merge
+    for name in ("_merge", "_overwrite"):
+        write = getattr(IcebergViewSink, name)
 
-    def faulty(self: IcebergViewSink, *arguments: Any) -> None:
-        if rng.random() < odds["odds"]:
-            raise Away
-        merge(self, *arguments)
-        if rng.random() < odds["odds"]:
-            raise Away
+        def faulty(self: IcebergViewSink, *arguments: Any, write: Any = write) -> None:
+            if rng.random() < odds["odds"]:
+                raise Away
+            write(self, *arguments)
+            if rng.random() < odds["odds"]:
+                raise Away
 
-    monkeypatch.setattr(IcebergViewSink, "_merge", faulty)
+        monkeypatch.setattr(IcebergViewSink, name, faulty)
     monkeypatch.setattr(
         IcebergViewSink, "transient", lambda _, error: "away" if isinstance(error, Away) else None
     )

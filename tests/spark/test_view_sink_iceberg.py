@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.engine import follow
 from penstock.engine.directory import local_directory
+from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
 from penstock.sinks.retry import RetryPolicy
 from penstock.spark import catalogs
@@ -77,8 +78,9 @@ def test_a_table_is_the_view_and_a_restart_goes_on(
 
 
 def test_rows_without_a_key_come_and_go_one_by_one(
-    session: ps.Session, spark: SparkSession, table: str
+    session: ps.Session, spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(iceberg_view, "FEW", 0)
     with _opened(session) as flow:
         flow.register_source("r", "a STRING, x DOUBLE, at TIMESTAMP, l ARRAY<INT>")
         flow.register_view("v", "SELECT * FROM r")
@@ -155,16 +157,17 @@ def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_comm
 ) -> None:
     rng = random.Random(SEED + number)
     faults = {"odds": 0.0}
-    merge = IcebergViewSink._merge
+    for name in ("_merge", "_overwrite"):
+        write = getattr(IcebergViewSink, name)
 
-    def faulty(self: IcebergViewSink, *arguments: Any) -> None:
-        if rng.random() < faults["odds"]:
-            raise Away
-        merge(self, *arguments)
-        if rng.random() < faults["odds"]:
-            raise Away
+        def faulty(self: IcebergViewSink, *arguments: Any, write: Any = write) -> None:
+            if rng.random() < faults["odds"]:
+                raise Away
+            write(self, *arguments)
+            if rng.random() < faults["odds"]:
+                raise Away
 
-    monkeypatch.setattr(IcebergViewSink, "_merge", faulty)
+        monkeypatch.setattr(IcebergViewSink, name, faulty)
     monkeypatch.setattr(
         IcebergViewSink, "transient", lambda _, error: "away" if isinstance(error, Away) else None
     )
@@ -184,6 +187,7 @@ def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_comm
     flow.sink("totals", "iceberg", table=table, key=["k"])
     faults["odds"] = 0.3
     for step in range(8):
+        monkeypatch.setattr(iceberg_view, "FEW", rng.choice([0, 100]))
         tick(flow, random_change(rng))
         note()
         if rng.random() < 0.4:

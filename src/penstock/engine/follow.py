@@ -165,9 +165,13 @@ class Follower:
         batch = self._backlog.take()
         if batch:
             self._check_keys(batch)
-            self._sync()
             fields = self._target.fields
-            self.sink.apply([Change(waiting.last, to_batch(waiting.change, fields)) for waiting in batch])
+            changes = [Change(waiting.last, to_batch(waiting.change, fields)) for waiting in batch]
+            if self.sink.replaces and self.sink.rewrites(changes):
+                self._replace()
+                return
+            self._sync()
+            self.sink.apply(changes)
             self._backlog.acknowledge(batch[-1].last)
 
     def _check_keys(self, batch: Sequence[Waiting]) -> None:

@@ -79,11 +79,11 @@ class LakeViews:
         if lake_table.format_of(spark, name) != "iceberg":
             return None
         table = IcebergTable(spark, name)
-        view = table.properties().get(VIEW)
+        view = table.property(VIEW)
         if not view:
             return None
         newest = last_change(table)
-        sources = None if newest is None else newest.summary.get(SOURCES)
+        sources = None if newest is None else newest.says(SOURCES)
         return Saved(**json.loads(view), sources=None if sources is None else json.loads(sources))
 
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 SINK, TICK, SOURCES = "penstock.sink", "penstock.tick", "penstock.sources"
 STAGE, OP, ROW = "penstock_view_change", "_penstock_op", "_penstock_row"
+MERGE_MODE = "write.merge.mode"
+FEW = 200_000
+"""Rows of a table from which on a change is merged into it."""
 REWRITE = "replace"
 """The operation of snapshots that have the rows of the one before in other files."""
 
@@ -87,26 +90,32 @@ class IcebergViewSink(ViewSink):
         self._table = IcebergTable(spark, name)
         self._check_columns(spark, target)
         self._refuse_taken(self._table, target)
-        if self._table.properties().get(SINK) != target.id:
+        if self._table.property(SINK) != target.id:
             self._table.set_properties({SINK: target.id})
         self._mark = self._read_mark(self._table, target)
         return self._mark
 
     def replace(self, rows: pa.Table, tick: int) -> None:
-        from pyspark.sql import functions as F  # as PySpark's users have it
-
-        self._require_owned()
-        frame = self._frame(rows).drop(ROW)
-        writer = frame.writeTo(self.options.table)
-        for name, value in self._properties(tick).items():
-            writer = writer.option(f"{IN_OPTIONS}{name}", value)
-        writer.overwrite(F.lit(True))
+        self._require_mark()
+        self._overwrite(rows, tick)
         self._stored(tick)
+
+    def rewrites(self, changes: Sequence[Change]) -> bool:
+        """Whether the table is so small that a MERGE, which is several jobs, would write most of its files again anyway."""
+        assert self._table is not None
+        newest = last_change(self._table)
+        if (
+            newest is None
+            or newest.says(SINK) != self.target.id
+            or not any(map(len, (c.rows for c in changes)))
+        ):
+            return False
+        copies = self._table.property(MERGE_MODE) != "merge-on-read"
+        return copies and int(newest.says("total-records") or FEW) < FEW
 
     def apply(self, changes: Sequence[Change]) -> None:
         tick = changes[-1].tick
-        if (owned := self._require_owned()) != self._mark:
-            raise fenced(f"the table {self.options.table}, which has tick {owned}", where=self.describe())
+        self._require_mark()
         goes, comes = self._goes_and_comes(changes)
         if goes.num_rows or comes.num_rows:
             self._merge(goes, comes, tick)
@@ -119,7 +128,7 @@ class IcebergViewSink(ViewSink):
         spark = self._session(target)
         if spark.catalog.tableExists(self.options.table):
             table = IcebergTable(spark, self.options.table)
-            if table.properties().get(SINK) == target.id:
+            if table.property(SINK) == target.id:
                 table.set_properties({SINK: ""})
 
     def close(self) -> None:
@@ -176,6 +185,14 @@ class IcebergViewSink(ViewSink):
             raise self._changed_by_others("it lacks rows that the view had")
         return left
 
+    def _overwrite(self, rows: pa.Table, tick: int) -> None:
+        from pyspark.sql import functions as F  # as PySpark's users have it
+
+        writer = self._frame(rows).drop(ROW).writeTo(self.options.table)
+        for name, value in self._properties(tick).items():
+            writer = writer.option(f"{IN_OPTIONS}{name}", value)
+        writer.overwrite(F.lit(True))
+
     def _merge(self, goes: pa.Table, comes: pa.Table, tick: int) -> None:
         import pyarrow as pa
 
@@ -221,7 +238,7 @@ class IcebergViewSink(ViewSink):
             )
 
     def _refuse_taken(self, table: IcebergTable, target: ViewTarget) -> None:
-        owner = table.properties().get(SINK)
+        owner = table.property(SINK)
         if target.overwrite or owner == target.id:
             return
         if owner:
@@ -231,22 +248,22 @@ class IcebergViewSink(ViewSink):
         if not self._session(target).table(table.name).isEmpty():
             raise taken(f"the table {table.name}", None, where=self.describe())
 
-    def _require_owned(self) -> int | None:
-        """The mark of now; ConnectorError when the table was taken over."""
+    def _require_mark(self) -> None:
+        """ConnectorError when the table was taken over, or another process has moved the mark."""
         assert self._table is not None, "the sink was not opened"
         self._table.refresh()
-        if self._table.properties().get(SINK) != self.target.id:
+        owned = self._table.property(SINK) == self.target.id
+        if not owned or self._read_mark(self._table, self.target) != self._mark:
             raise fenced(f"the table {self.options.table}", where=self.describe())
-        return self._read_mark(self._table, self.target)
 
     def _read_mark(self, table: IcebergTable, target: ViewTarget) -> int | None:
         """The tick of the current rows; None when no snapshot that is kept says it. DataError when the rows are not the sink's."""
         newest = last_change(table)
         if newest is None:
             return None
-        if newest.summary.get(SINK) == target.id:
-            return int(newest.summary[TICK])
-        ours = any(snapshot.summary.get(SINK) == target.id for snapshot in table.lineage())
+        if newest.says(SINK) == target.id:
+            return int(newest.says(TICK) or 0)
+        ours = any(snapshot.says(SINK) == target.id for snapshot in table.lineage())
         if ours and not target.overwrite:
             raise self._changed_by_others(f"snapshot {newest.id} ({newest.operation}) is not the view's")
         return None

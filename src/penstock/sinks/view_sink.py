@@ -130,6 +130,10 @@ class ViewSink(ABC):
     def replace(self, rows: pa.Table, tick: int) -> None:
         """Be these rows, which the view had after a tick, and move the mark there, back too. A log of changes only begins with them."""
 
+    def rewrites(self, changes: Sequence[Change]) -> bool:
+        """Whether `replace` is the cheaper way to store some changes; only asked of a sink that `replaces`."""
+        return False
+
     @abstractmethod
     def apply(self, changes: Sequence[Change]) -> None:
         """Store changes, oldest first, and move the mark to the last one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,16 @@ WEIGHT = "_weight"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state of a table, and what its summary says."""
+    """A state of a table."""
 
     id: int
     operation: str
-    summary: Mapping[str, str]
+    _summary: Any
+
+    def says(self, name: str) -> str | None:
+        """What its summary says of something."""
+        value = self._summary.get(name)
+        return None if value is None else str(value)
 
 
 class IcebergTable:
@@ -50,13 +56,14 @@ class IcebergTable:
         """The snapshots that led to the current state, the newest first, as far as they are kept."""
         at = self._table.currentSnapshot()
         while at is not None:
-            yield Snapshot(int(at.snapshotId()), str(at.operation()), dict(at.summary()))
+            yield Snapshot(int(at.snapshotId()), str(at.operation()), at.summary())
             parent = at.parentId()
             at = None if parent is None else self._table.snapshot(parent)
 
-    def properties(self) -> dict[str, str]:
-        """The properties of the table."""
-        return dict(self._table.properties())
+    def property(self, name: str) -> str | None:
+        """A property of the table."""
+        value = self._table.properties().get(name)
+        return None if value is None else str(value)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
@@ -65,9 +72,18 @@ class IcebergTable:
             update.set(name, value)
         update.commit()
 
-    def field_ids(self) -> dict[str, int]:
-        """The columns and their ids, which outlive their names."""
-        return {field.name(): int(field.fieldId()) for field in self._table.schema().columns()}
+    def columns(self) -> list[tuple[str, str, int]]:
+        """The columns: their names, their types in Spark, and their ids, which outlive their names."""
+        from pyspark.sql.types import StructType
+
+        jvm: Any = self._spark._jvm
+        schema = self._table.schema()
+        types = json.loads(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(schema).json())["fields"]
+        ids = [int(field.fieldId()) for field in schema.columns()]
+        kinds = StructType.fromJson({"type": "struct", "fields": types})
+        return [
+            (item.name, item.dataType.simpleString(), number) for item, number in zip(kinds, ids, strict=True)
+        ]
 
     def stamp(self, properties: Mapping[str, str]) -> None:
         """Commit a snapshot that changes no row and says something."""

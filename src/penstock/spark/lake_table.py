@@ -51,16 +51,22 @@ def describe(spark: SparkSession, name: str) -> TableInfo:
                 hint="changes are read of Iceberg and Delta tables; a view may join any other table as it is, "
                 "and REFRESH INCREMENTAL VIEW reads it again",
             )
+        if kind == "iceberg":
+            return _iceberg_info(spark, name)
+        delta.require_feed(spark, name)
         schema = spark.table(name).schema
         fields = tuple(Field(item.name, item.dataType.simpleString(), True) for item in schema)
-        ids = IcebergTable(spark, name).field_ids() if kind == "iceberg" else {}
-        if kind == "delta":
-            delta.require_feed(spark, name)
-        return TableInfo(kind, fields, tuple(ids[field.name] for field in fields) if ids else ())
+        return TableInfo(kind, fields, ())
     except PenstockError:
         raise
     except Exception as error:
         raise errors.translate(error, spark=spark) from None
+
+
+def _iceberg_info(spark: SparkSession, name: str) -> TableInfo:
+    columns = IcebergTable(spark, name).columns()
+    fields = tuple(Field(column, kind, True) for column, kind, _ in columns)
+    return TableInfo("iceberg", fields, tuple(number for _, _, number in columns))
 
 
 def format_of(spark: SparkSession, name: str) -> str | None:
@@ -77,7 +83,7 @@ def opened(spark: SparkSession, name: str, kind: str) -> LakeTable:
 
 def require_same(spark: SparkSession, name: str, fields: Fields, ids: Sequence[int], *, source: str) -> None:
     """StateError when a column of a source is not in its table any more, or is another one; columns that were added do no harm."""
-    now = describe(spark, name)
+    now = _iceberg_info(spark, name) if ids else describe(spark, name)
     types = {field.name: field.type for field in now.fields}
     known = dict(zip((field.name for field in now.fields), now.ids, strict=True)) if now.ids else {}
     misfits = []
