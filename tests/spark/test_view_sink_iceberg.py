@@ -203,10 +203,12 @@ def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_comm
             with contextlib.suppress(ps.PenstockError):
                 flow.close()
             flow, path = _opened(session, copy), copy
-        marks = [mark for mark in _ticks(spark, table) if mark is not None]
-        assert _rows(spark, table) in (history[marks[-1]], *([history[m] for m in marks]))
     flow.close()
-    marks = [mark for mark in _ticks(spark, table) if mark is not None]
-    assert _rows(spark, table) == history[marks[-1]] == history[max(history, key=int)]
-    assert len(set(marks)) == len(marks)
-    assert marks == sorted(marks, key=int)
+    assert _rows(spark, table) == history[max(history, key=int)]
+    snapshots = spark.sql(
+        f"SELECT snapshot_id, summary['penstock.tick'] AS tick FROM {table}.snapshots ORDER BY committed_at"
+    ).collect()
+    ticks = [int(snapshot.tick) for snapshot in snapshots]
+    assert ticks == sorted(set(ticks))
+    for snapshot in snapshots:
+        assert _rows(spark, f"{table} VERSION AS OF {snapshot.snapshot_id}") == history[snapshot.tick]

@@ -224,7 +224,7 @@ class Followers:
             state,
             sink,
             self._target(state),
-            rows=lambda: self._rows(state),
+            rows=lambda restart: self._rows(state, restart=restart),
             sync=lambda: self._flow.journal().sync(),
             rows_of_keys=lambda coming: self._rows_of_keys(state, coming),
         )
@@ -251,11 +251,12 @@ class Followers:
             sources=state.sources_at,
         )
 
-    def _rows(self, state: SinkState) -> tuple[int, Callable[[], pa.Table]]:
+    def _rows(self, state: SinkState, *, restart: bool) -> tuple[int, Callable[[], pa.Table]]:
         with self._flow.lock:
             graph = self._flow.graph()
             rows, tick = read.snapshot(graph, state.spec.view), graph.state.ticks
-            state.backlog.restart(tick)
+            if restart:
+                state.backlog.restart(tick)
             return tick, rows
 
     def _rows_of_keys(self, state: SinkState, coming: Delta) -> pa.Table:

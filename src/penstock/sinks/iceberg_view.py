@@ -93,6 +93,7 @@ class IcebergViewSink(ViewSink):
         if self._table.property(SINK) != target.id:
             self._table.set_properties({SINK: target.id})
         self._mark = self._read_mark(self._table, target)
+        self._show_newest()  # an attempt whose answer was lost may have stored something
         return self._mark
 
     def replace(self, rows: pa.Table, tick: int) -> None:
@@ -284,7 +285,10 @@ class IcebergViewSink(ViewSink):
 
     def _stored(self, tick: int) -> None:
         self._mark = tick
-        # The user's session keeps the snapshot that it has read, without this.
+        self._show_newest()
+
+    def _show_newest(self) -> None:
+        """Let the user's session see what this one has stored: each keeps the snapshot of a table that it has read."""
         assert self.target.spark is not None
         self.target.spark().catalog.refreshTable(self.options.table)
 
