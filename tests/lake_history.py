@@ -26,11 +26,20 @@ def mount(spark: SparkSession, warehouse: Path) -> str:
     return name
 
 
-def create_table(spark: SparkSession, table: str, mode: str, columns: str = COLUMNS) -> None:
+def create_table(
+    spark: SparkSession,
+    table: str,
+    mode: str,
+    columns: str = COLUMNS,
+    *,
+    version: int = 2,
+    partitions: str = "",
+) -> None:
     """Create a table whose deletes, updates and merges are written in a mode."""
     modes = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
     spark.sql(
-        f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2', {modes})"
+        f"CREATE TABLE {table} ({columns}) USING iceberg {partitions} "
+        f"TBLPROPERTIES ('format-version' = '{version}', {modes})"
     )
 
 
@@ -52,15 +61,44 @@ def stands_for(spark: SparkSession, table: str) -> dict[str, str]:
     return sources
 
 
+def delete_by_equality(spark: SparkSession, name: str, column: str, text: str) -> None:
+    """Delete the rows with a text as streaming engines do: by a file that says the text, whatever rows have it."""
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    table.refresh()
+    names = gateway.new_array(jvm.java.lang.String, 1)
+    names[0] = column
+    ids = gateway.new_array(jvm.int, 1)
+    ids[0] = table.schema().findField(column).fieldId()
+    schema = table.schema().select(names)
+    builder = getattr(jvm.org.apache.iceberg.data, "GenericFileWriterFactory$Builder")(table)
+    factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(schema).build()
+    file = table.io().newOutputFile(f"{table.location()}/data/{uuid.uuid4().hex}.parquet")
+    encrypted = jvm.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
+    writer = factory.newEqualityDeleteWriter(encrypted, table.spec(), None)
+    row = jvm.org.apache.iceberg.data.GenericRecord.create(schema)
+    row.setField(column, text)
+    writer.write(row)
+    writer.close()
+    table.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.catalog.refreshTable(name)
+
+
 class History:
     """Random changes of a table."""
 
-    def __init__(self, spark: SparkSession, table: str, rng: random.Random) -> None:
-        self.spark, self.rng, self.table = spark, rng, table
+    def __init__(
+        self, spark: SparkSession, table: str, rng: random.Random, *, is_partitioned: bool = False
+    ) -> None:
+        self.spark, self.rng, self.table, self._is_partitioned = spark, rng, table, is_partitioned
 
     def change(self) -> None:
         """Change something, or only the files."""
         rng, table = self.rng, self.table
+        if rng.random() < 0.1 and not self._is_partitioned:
+            delete_by_equality(self.spark, table, "s", rng.choice("abm"))
+            return
         choices = [
             (4, self._insert),
             (2, lambda: f"DELETE FROM {table} WHERE k % 5 = {rng.randint(0, 4)}"),

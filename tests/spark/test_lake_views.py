@@ -96,7 +96,7 @@ def test_a_table_is_the_query_over_the_snapshots_that_it_says(
     query = QUERIES[kind]
     session.sql(f"CREATE INCREMENTAL VIEW {view} AS {query.format(**tables)}")
     odds["odds"] = 0.3
-    for _ in range(4 if number == 0 else 12):
+    for _ in range(3 if number == 0 else 12):
         for history in histories:
             if rng.random() < 0.7:
                 history.change()

@@ -42,13 +42,14 @@ def test_a_view_is_what_spark_computes_after_every_refresh(
 ) -> None:
     rng = random.Random(SEED + number)
     table = f"{lake}.db.t"
-    history = History(spark, table, rng)
-    create_table(spark, table, mode)
+    partitions = rng.choice(["", "PARTITIONED BY (g, bucket(2, k))"])
+    history = History(spark, table, rng, is_partitioned=bool(partitions))
+    create_table(spark, table, mode, version=rng.choice([2, 2, 3]), partitions=partitions)
     flow = ps.IncrementalFlow(session)
     flow._open(local_directory(tmp_path / "flow", checkpoint_every=rng.choice([1, 10**9])))
     flow.register_source("t", table=table)
     flow.register_view("v", VIEW)
-    for _ in range(6 if number == 0 else 15):
+    for _ in range(4 if number == 0 else 15):
         for _ in range(rng.randint(1, 3)):
             history.change()
         if rng.random() < 0.3:
