@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine import registration, table_source
 from penstock.engine.flow import IncrementalFlow
-from penstock.engine.graph import OnError
+from penstock.engine.graph import Graph, OnError
 from penstock.engine.names import registered
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_source import Standing
@@ -57,7 +57,17 @@ def own_tables(flow: IncrementalFlow) -> set[str]:
     sources = {
         name for name, entry in graph.sources.items() if entry.spec.table and entry.spec.table.name == name
     }
-    return sources | {name for name in graph.views if name in graph.state.sinks}
+    return sources | {name for name in graph.views if is_lake_view(graph, name)}
+
+
+def is_lake_view(graph: Graph, name: str) -> bool:
+    """Whether a name is that of a view, of its sink, and of the table that the sink writes."""
+    sink = graph.state.sinks.get(name)
+    return (
+        name in graph.views
+        and sink is not None
+        and (sink.spec.kind, sink.spec.view, sink.spec.options.get("table")) == ("iceberg", name, name)
+    )
 
 
 class LakeViews:
@@ -68,8 +78,7 @@ class LakeViews:
 
     def is_one(self, name: str) -> bool:
         """Whether a view of the flow is a lake view."""
-        graph = self._flow._graph
-        return name in graph.views and name in graph.state.sinks
+        return is_lake_view(self._flow._graph, name)
 
     def saved(self, name: str) -> Saved | None:
         """What the table of a view says, which this flow need not know; None when there is no such table."""

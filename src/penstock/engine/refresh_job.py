@@ -39,10 +39,13 @@ class RefreshJob:
         self._changed = threading.Condition()
         self._stopping = False
         self._asked = False
+        self._tick = 0
         self._job = session.queries.job(view, on_lost=self._lose, on_request=self._answer)
         try:
             definition = {"statement": f"REFRESH INCREMENTAL VIEW {view} EVERY '{every}'", "view": view}
-            self._job.record(JobRecord(uuid.uuid4().hex, None, None, definition, kind="flow"))
+            flow = session.settings.flow
+            place = None if flow is None else str(flow)
+            self._job.record(JobRecord(uuid.uuid4().hex, place, None, definition, kind="flow"))
             self._job.running()
         except BaseException:
             self._job.release()
@@ -95,10 +98,11 @@ class RefreshJob:
             self._job.note(f"tried again later: {error}")
             self._job.state(JobState.RUNNING, str(error))
             return True
+        self._tick = self._tick if summary is None else summary.tick
         self._job.progress(
             Progress(
                 trigger=f"every {self.every} ms",
-                batch_id=0 if summary is None else summary.tick,
+                batch_id=self._tick,
                 input_rows=0 if summary is None else summary.rows_in,
                 output_rows=0 if summary is None else summary.rows_out,
                 duration_ms=round((monotonic() - started) * 1000),
