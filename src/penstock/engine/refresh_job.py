@@ -42,10 +42,12 @@ class RefreshJob:
         self._tick = 0
         self._job = session.queries.job(view, on_lost=self._lose, on_request=self._answer)
         try:
-            definition = {"statement": f"REFRESH INCREMENTAL VIEW {view} EVERY '{every}'", "view": view}
-            flow = session.settings.flow
-            place = None if flow is None else str(flow)
-            self._job.record(JobRecord(uuid.uuid4().hex, place, None, definition, kind="flow"))
+            definition = {
+                "statement": f"REFRESH INCREMENTAL VIEW {view} EVERY '{every}'",
+                "view": view,
+                "durability": session.flow.durability,
+            }
+            self._job.record(JobRecord(uuid.uuid4().hex, None, None, definition, kind="flow"))
             self._job.running()
         except BaseException:
             self._job.release()
