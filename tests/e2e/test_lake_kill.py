@@ -119,7 +119,7 @@ def _run(folder: Path, settings: dict[str, Any], *, kill_after: int | None) -> l
 @pytest.mark.parametrize(
     ("kills", "durable"),
     [
-        (2, True),
+        (1, True),
         pytest.param(15, True, marks=pytest.mark.soak),
         pytest.param(15, False, marks=pytest.mark.soak),
     ],

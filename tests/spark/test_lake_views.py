@@ -226,6 +226,35 @@ def test_a_source_whose_history_is_gone_gives_all_rows_anew(
     assert stands_for(spark, view) == {table: str(IcebergTable(spark, table).snapshot)}
 
 
+def test_sessions_that_refresh_a_view_in_turn_make_it_again_from_its_table(
+    sql: ps.Session, spark: SparkSession, lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT, v INT")
+    sql.sql(f"INSERT INTO {table} VALUES (1, 1)")
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT count(*) AS n, sum(v) AS total FROM {table}")
+    other = SessionFlow(sql)
+    try:
+        for number, flow in enumerate([other, sql.flow, other], 1):
+            sql.sql(f"INSERT INTO {table} VALUES ({number}, 1)")
+            flow.refresh_view(view)
+            assert _rows(sql, f"SELECT * FROM {view}") == [(number + 1, number + 1)]
+            assert stands_for(spark, view) == {table: str(IcebergTable(spark, table).snapshot)}
+        assert caplog.text.count("was refreshed by another session") == 2
+        spark.sql(f"INSERT INTO {view} VALUES (7, 7)")
+        sql.sql(f"DELETE FROM {table}")
+        with pytest.raises(ps.DataError) as changed:
+            other.refresh_view(view)
+        assert changed.value.code == "SINK_TABLE_CHANGED"
+        last = spark.sql(f"SELECT parent_id FROM {view}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
+        assert last is not None
+        spark.sql(f"CALL {lake}.system.rollback_to_snapshot('db.v', {last.parent_id})")
+        other.refresh_view(view)
+        assert _rows(sql, f"SELECT * FROM {view}") == [(0, None)]
+    finally:
+        other.close()
+
+
 def test_a_view_that_is_refreshed_again_and_again_is_a_job(
     sql: ps.Session, spark: SparkSession, lake: str
 ) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("penstock.flow")
 VIEW = "penstock.view"
 """The property of a table that says the query of its view, and what a tick does when it fails there."""
+TAKEN_OVER = ("SINK_FENCED", "FLOW_SINK_NOT_EMPTY")
 CATALOGS = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
 
 
@@ -139,8 +140,25 @@ class LakeViews:
         return True
 
     def refresh(self, name: str) -> None:
-        """Return when the table of a view has all ticks of now."""
+        """Return when the table of a view has all ticks of now.
+
+        When another session has refreshed it meanwhile, the view is made again as the table says, and steps on from there.
+        """
         try:
+            self._store(name)
+        except PenstockError as error:
+            if error.code not in TAKEN_OVER or self._flow._graph.readers(name):
+                raise
+            LOG.warning("view '%s' was refreshed by another session: it is made again from its table", name)
+            self._forget(name)
+            if not self.open(name):
+                raise
+            self._flow.refresh(name)
+            self._store(name)
+
+    def _store(self, name: str) -> None:
+        try:
+            self._follow(name, overwrite=False)  # one that has ended begins again
             self._flow._followers.flush_one(name)
         finally:
             self._spark.catalog.refreshTable(name)
@@ -150,13 +168,18 @@ class LakeViews:
         flow = self._flow
         if self.is_one(name):
             flow._graph.refuse_read("view", name)
-            below = flow._graph.sources_below(name)
-            flow._followers.drop(name)
-            IncrementalFlow.drop_view(flow, name)
-            self._drop_sources(below)
+            self._forget(name)
         self._spark.sql(f"DROP TABLE IF EXISTS {name}")
 
     # Inside
+
+    def _forget(self, name: str) -> None:
+        """Take a view out, with the sources that only it has read; its table stays."""
+        flow = self._flow
+        below = flow._graph.sources_below(name)
+        flow._followers.drop(name)
+        IncrementalFlow.drop_view(flow, name)
+        self._drop_sources(below)
 
     @property
     def _spark(self) -> SparkSession:
