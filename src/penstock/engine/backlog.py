@@ -62,14 +62,17 @@ class Backlog:
 
     # By the flow
 
-    def pass_tick(self, tick: int, change: Delta | None) -> None:
-        """Take the change of a tick; one that came before is left out, and one that is missing leaves the sink out of line."""
+    def pass_tick(self, tick: int, change: Delta | None, *, notable: bool = False) -> None:
+        """Take the change of a tick; one that came before is left out, and one that is missing leaves the sink out of line.
+
+        A change without rows does not wait for the sink, unless it is `notable`.
+        """
         with self._changed:
             if tick <= self.seen:
                 return
             if tick > self.seen + 1:
                 self._lose(tick)
-            elif change is not None and len(change):
+            elif change is not None and (notable or len(change)):
                 self._waiting.append(waiting := Waiting(tick, tick, change))
                 self._size += _size(waiting)
             self.seen = tick

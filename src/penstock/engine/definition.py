@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.engine.graph import Graph, OnError
 from penstock.engine.lateness import Lateness
-from penstock.engine.source import SourceSpec
+from penstock.engine.source import SourceSpec, SourceTable
 from penstock.errors import StateError
 from penstock.plan import codec
 from penstock.plan import node as plan
@@ -105,7 +105,9 @@ def source_from_json(saved: Mapping[str, Any]) -> SourceSpec:
     """The source of a JSON value."""
     fields = tuple(Field(*field) for field in saved["fields"])
     late = saved["lateness"]
+    table = saved.get("table")
     typed = {
+        "table": None if table is None else SourceTable(**{**table, "ids": tuple(table["ids"])}),
         "fields": fields,
         "primary_key": tuple(saved["primary_key"]),
         "lateness": None if late is None else Lateness(**late),

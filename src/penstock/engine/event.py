@@ -181,6 +181,7 @@ def _fed(batch: Fed) -> dict[str, Any]:
         "keys": list(batch.keys),
         "query": batch.query,
         "epoch": batch.epoch,
+        "position": batch.position,
     }
 
 

@@ -24,6 +24,7 @@ def batch_of(
 ) -> Fed | None:
     """A change as it waits for the step; None when its ordinal is not above the last one, committed or waiting."""
     entry = graph.find_source(source)
+    refuse_table(entry)
     if ordinal is not None and not _is_new(entry, ordinal, waiting):
         return None
     batch = rows if isinstance(rows, DeltaBatch) else DeltaBatch.inserts(rows)
@@ -33,7 +34,9 @@ def batch_of(
 
 def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed]) -> Fed:
     """The difference between these rows and what the source holds, with the changes that wait."""
-    spec = graph.find_source(source).spec
+    entry = graph.find_source(source)
+    refuse_table(entry)
+    spec = entry.spec
     wanted = to_delta(spec, DeltaBatch.inserts(rows))
     earlier = [batch for batch in waiting if batch.source == spec.name]
     if earlier and (spec.primary_key or any(batch.keys for batch in earlier)):
@@ -49,6 +52,16 @@ def snapshot_batch(graph: Graph, source: str, rows: Any, waiting: Sequence[Fed])
     difference = consolidate(concat([wanted, *(-delta for delta in old)]))
     # Retractions first: by primary key, the new row must come after the old one is gone.
     return Fed(spec.name, difference.take(np.argsort(difference.weights > 0, kind="stable")))
+
+
+def refuse_table(entry: SourceEntry) -> None:
+    """StateError when a source has the rows of a table."""
+    if entry.spec.table is not None:
+        raise StateError(
+            f"source '{entry.name}' has the rows of the table {entry.spec.table.name}, and takes no others",
+            code="FLOW_TABLE_SOURCE",
+            hint=f"change the table, then flow.refresh({entry.name!r})",
+        )
 
 
 def last_ordinal(entry: SourceEntry, waiting: Sequence[Fed]) -> int:

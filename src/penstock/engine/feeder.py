@@ -5,6 +5,7 @@ Every query has its own count: another query, or a program, may feed the source 
 
 from __future__ import annotations
 
+from penstock.engine.feed import refuse_table
 from penstock.engine.graph import SourceEntry
 from penstock.errors import StateError
 
@@ -17,6 +18,7 @@ def attach_query(entry: SourceEntry, query: str, epochs: int) -> None:
 
     StateError when another query feeds the source, or when the flow has not seen all of the epochs: its views would lack rows.
     """
+    refuse_table(entry)
     if entry.query is not None and entry.query != query:
         raise StateError(
             f"another query feeds the source '{entry.name}'",

@@ -16,8 +16,17 @@ import pyarrow as pa
 from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
-from penstock.data.delta import concat
-from penstock.engine import definition, feed, feeder, full_checkpoint, read, registration, replay
+from penstock.data.delta import Delta, concat
+from penstock.engine import (
+    definition,
+    feed,
+    feeder,
+    full_checkpoint,
+    read,
+    registration,
+    replay,
+    table_source,
+)
 from penstock.engine.asof import By, Tolerance, asof_view
 from penstock.engine.budget import memory_budget
 from penstock.engine.changelog import Changelog
@@ -39,7 +48,7 @@ from penstock.engine.resume import run_resume
 from penstock.engine.retention import require_no_open_source, require_rows
 from penstock.engine.runner import Runner
 from penstock.engine.session import Session, settings_of
-from penstock.engine.source import SourceInfo, declare
+from penstock.engine.source import SourceInfo, SourceSpec, declare
 from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
 from penstock.engine.tick import maintain
@@ -111,6 +120,7 @@ class IncrementalFlow:
                 journal=lambda: self._runner.journal,
                 name=lambda: self.name,
                 settings=self._settings,
+                session=lambda: self.session,
             )
         )
         if path is not None:
@@ -236,15 +246,19 @@ class IncrementalFlow:
     def register_source(
         self,
         name: str,
-        schema: Any,
+        schema: Any = None,
         *,
         primary_key: str | list[str] | tuple[str, ...] | None = None,
         dedup: bool = False,
         retain: str = "all",
         on_missing_delete: str = "reject",
         lateness: Any = None,
+        table: str | None = None,
     ) -> None:
         """Declare a source of rows.
+
+        `table="lake.shop.orders"` makes it the rows of an Iceberg or Delta table instead, with the columns of that table: they are read
+        now, and `refresh()` reads what changed since. Of the options it takes only `retain`; with `retain="used"` rows are first read by `refresh()`.
 
         With a primary key, a row replaces the one with its key, and a retraction needs only the key. `dedup` drops
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
@@ -254,23 +268,50 @@ class IncrementalFlow:
         `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
         """
+        options = {
+            "primary_key": primary_key,
+            "dedup": dedup,
+            "on_missing_delete": on_missing_delete,
+            "lateness": lateness,
+        }
+        if table is not None:
+            self._register_table(name, table, schema, retain, options)
+            return
         with self._registering, self._lock:
             self._graph.refuse_taken(name)
-            spec = declare(
-                name,
-                schema,
-                primary_key=primary_key,
-                dedup=dedup,
-                retain=retain,
-                on_missing_delete=on_missing_delete,
-                lateness=lateness,
+            self._add_source(declare(name, schema, retain=retain, **options))
+
+    def _register_table(
+        self, name: str, table: str, schema: Any, retain: str, options: Mapping[str, Any]
+    ) -> None:
+        others = [key for key, value in options.items() if value not in (None, False, "reject")]
+        if schema is not None or others:
+            raise ConfigError(
+                f"the source of a table takes no {' or '.join(['schema'] * (schema is not None) + others)}",
+                code="FLOW_OPTION",
+                where=f"source '{name}'",
+                hint="it has the columns and the rows of the table; retain is the one option that it takes",
             )
-            registration.add_source(self._graph, spec)
-            try:
-                self._runner.journal.append(SourceEvent(spec))
-            except BaseException:
-                registration.drop_source(self._graph, name)
-                raise
+        with self._registering:
+            with self._lock:
+                self._graph.refuse_taken(name)
+            spec = table_source.declare_table(self.session, name, table, retain=retain)
+            with self._lock:
+                self._add_source(spec)
+            if retain == "all":
+                try:
+                    self.refresh(name)
+                except BaseException:
+                    IncrementalFlow.drop_source(self, name)
+                    raise
+
+    def _add_source(self, spec: SourceSpec) -> None:
+        registration.add_source(self._graph, spec)
+        try:
+            self._runner.journal.append(SourceEvent(spec))
+        except BaseException:
+            registration.drop_source(self._graph, spec.name)
+            raise
 
     def register_view(
         self, name: str, query: str | DataFrame, *, on_error: OnError = "reject"
@@ -412,7 +453,7 @@ class IncrementalFlow:
     ) -> None:
         """Let a sink follow a view: it has all rows of the view when this returns, and gets the change of every later tick.
 
-        `kind` is postgres, kafka, parquet or clickhouse, and `options` are those of the sink. `key` are the columns that tell the rows
+        `kind` is postgres, iceberg, kafka, parquet, clickhouse or vector, and `options` are those of the sink. `key` are the columns that tell the rows
         of the view apart: -old +new of one key is an update. Ticks do not wait for a sink; `flush_sinks` and `close` do.
         A place that has rows of others is refused, unless `overwrite` lets the view replace them. `name`, `<view>_<kind>` without it, is
         what `drop_sink` takes. A sink that is there already goes on: a flow that was opened again is given those with passwords anew.
@@ -529,6 +570,30 @@ class IncrementalFlow:
             self._runner.refuse_ended()
             self._runner.pending.append(feed.snapshot_batch(self._graph, source, rows, self._runner.pending))
             return True
+
+    def refresh(self, *names: str) -> StepSummary | None:
+        """Read what changed in the tables of sources, and step it with all that was fed, in one tick; None when nothing did.
+
+        `names` are sources, and views for all sources below them; without names all sources of tables are meant.
+        """
+        with self._registering:
+            with self._lock:
+                self._runner.refuse_ended()
+                sources = table_source.standings(self._graph, names)
+            return self._refresh(sources)
+
+    def _refresh(
+        self, sources: list[table_source.Standing], at: Mapping[str, str] | None = None
+    ) -> StepSummary | None:
+        """Bring sources to the versions of their tables of now, or to those `at`; called by whoever registers."""
+
+        def held(spec: SourceSpec) -> Delta:
+            with self._lock:
+                return table_source.held_rows(self._graph, spec)
+
+        batches = table_source.changes(self.session, sources, held, at=at) if sources else []
+        with self._lock:
+            return self._runner.step_with(batches) if batches else None
 
     def run(self, *, every: int | str = 1_000, max_rows: int = 100_000) -> None:
         """Step in the background: every so often, or as soon as `max_rows` rows wait. `stop()` ends it.

@@ -36,6 +36,7 @@ class SourceState:
     late: int = 0  # rows that came too late
     rejected: int = 0  # batches that a background step refused
     retained: tuple[int, ...] = ()  # columns that a source with retain="used" keeps, in their order
+    position: str | None = None  # the snapshot or version of the table that the source stands for
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -51,6 +52,7 @@ class SourceState:
             "late": self.late,
             "rejected": self.rejected,
             "retained": list(self.retained),
+            "position": self.position,
         }
 
     @classmethod
@@ -63,6 +65,7 @@ class SourceState:
             late=saved["late"],
             rejected=saved["rejected"],
             retained=tuple(saved["retained"]),
+            position=saved.get("position"),
         )
         digests = base64.b64decode(saved["seen"]["digests"])
         for start in range(0, len(digests), SeenBatches.WIDTH):
@@ -120,6 +123,7 @@ def _sink_to_dict(sink: SinkState) -> dict[str, Any]:
         "base": backlog.base,
         "mark": backlog.mark,
         "waiting": [[one.first, one.last, _encode(one.change)] for one in backlog.waiting()],
+        "sources": [[tick, sources] for tick, sources in sink.sources.items()],
     }
 
 
@@ -129,7 +133,7 @@ def _sink_from_dict(saved: dict[str, Any]) -> SinkState:
     backlog = Backlog(
         saved["seen"], replaceable=spec.replaces, base=saved["base"], mark=saved["mark"], waiting=waiting
     )
-    return SinkState(spec, backlog)
+    return SinkState(spec, backlog, dict(saved.get("sources", ())))
 
 
 def _encode(rows: Delta) -> str:

@@ -33,7 +33,7 @@ LOG = logging.getLogger("penstock.flow")
 STOP_SECONDS = 30.0
 """How long a call that is under way in a client may take when it is not worth waiting for any more."""
 
-Rows = Callable[[], tuple[int, Callable[[], pa.Table]]]
+Rows = Callable[[bool], tuple[int, Callable[[], pa.Table]]]
 
 
 class Follower:
@@ -49,7 +49,7 @@ class Follower:
         sync: Callable[[], None],
         rows_of_keys: Callable[[Delta], pa.Table],
     ) -> None:
-        """`rows` restarts the backlog at the tick of now and gives all rows of the view; `sync` returns when the log has all ticks.
+        """`rows` gives the tick of now and all rows of the view, and restarts the backlog there if it is told to; `sync` returns when the log has all ticks.
 
         `rows_of_keys` gives the rows that the view has now with the keys of others.
         """
@@ -165,10 +165,22 @@ class Follower:
         batch = self._backlog.take()
         if batch:
             self._check_keys(batch)
-            self._sync()
             fields = self._target.fields
-            self.sink.apply([Change(waiting.last, to_batch(waiting.change, fields)) for waiting in batch])
+            changes = [Change(waiting.last, to_batch(waiting.change, fields)) for waiting in batch]
+            if self.sink.replaces and self.sink.rewrites(changes):
+                self._rewrite()
+                return
+            self._sync()
+            self.sink.apply(changes)
             self._backlog.acknowledge(batch[-1].last)
+
+    def _rewrite(self) -> None:
+        """Store all rows of now; what waits stays until they are stored."""
+        tick, rows = self._rows(False)
+        self._backlog.take()
+        self._sync()
+        self.sink.replace(rows(), tick)
+        self._backlog.acknowledge(tick)
 
     def _check_keys(self, batch: Sequence[Waiting]) -> None:
         """DataError when the view has several rows of a key that comes."""
@@ -205,7 +217,7 @@ class Follower:
     def _replace(self) -> None:
         if not self.sink.replaces and self._backlog.mark is not None:
             self._require_replace("a change was not handed over, because the tick was interrupted")
-        tick, rows = self._rows()
+        tick, rows = self._rows(True)
         self._sync()
         self.sink.replace(rows(), tick)
         self._backlog.acknowledge(tick)

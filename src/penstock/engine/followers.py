@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from penstock import config
 from penstock.data.consolidate import consolidate
-from penstock.data.delta import Delta
+from penstock.data.delta import Delta, empty
+from penstock.data.types import kernel_type
 from penstock.engine import read
 from penstock.engine.backlog import Backlog
 from penstock.engine.event import DropSinkEvent, SinkEvent
@@ -22,9 +23,11 @@ from penstock.engine.follow import Follower
 from penstock.engine.graph import Graph
 from penstock.engine.names import position, registered, require_comparable, require_name
 from penstock.engine.result import to_table
+from penstock.engine.session import Session
 from penstock.engine.sink_spec import SinkSpec, SinkState, savable_options
 from penstock.engine.tick import Journal
 from penstock.errors import ConfigError, PenstockError, StateError, suggest
+from penstock.plan.unique import unique_columns
 from penstock.sinks.base import QueryStatus
 from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
@@ -42,17 +45,24 @@ class FlowAccess:
     journal: Callable[[], Journal]
     name: Callable[[], str | None]
     settings: Callable[[], config.Settings]
+    session: Callable[[], Session]
 
 
 def pass_tick(graph: Graph, changes: Mapping[str, Delta]) -> None:
     """Note what the last tick did for the sinks that follow a view; doing it twice does no harm."""
     for sink in graph.state.sinks.values():
-        sink.backlog.pass_tick(graph.state.ticks, changes.get(sink.spec.view))
+        spec, tick = sink.spec, graph.state.ticks
+        moved = sink.note_sources(tick, graph.positions(spec.view)) and spec.notes_sources
+        change = changes.get(spec.view)
+        if moved and change is None:
+            change = empty([kernel_type(field.type) for field in graph.views[spec.view].fields])
+        sink.backlog.pass_tick(tick, change, notable=moved)
 
 
 def add_sink(graph: Graph, spec: SinkSpec) -> SinkState:
     """Have a sink, which lacks everything."""
     state = SinkState(spec, Backlog(graph.state.ticks, replaceable=spec.replaces))
+    state.note_sources(graph.state.ticks, graph.positions(spec.view))
     graph.state.sinks[spec.name] = state
     return state
 
@@ -88,6 +98,47 @@ class Followers:
         options: Mapping[str, Any],
     ) -> None:
         """Let a sink follow a view; it has all rows of the view when this returns. One that is there already goes on."""
+        spec, sink = self._declared(view, kind, key=key, name=name, overwrite=overwrite, options=options)
+        with self._flow.lock:
+            sinks = self._flow.graph().state.sinks
+            spelled = registered(spec.name, sinks)
+            before = None if spelled is None else sinks[spelled]
+        if before is not None:
+            self._go_on(before, spec, sink)
+        else:
+            self._begin(spec, sink)
+
+    def adopt(
+        self, view: str, kind: str, *, name: str, options: Mapping[str, Any], take: Callable[[str, int], None]
+    ) -> None:
+        """Let a sink follow a view whose rows of now its place has already; `take` is given the id of the sink and the tick, and marks the place."""
+        spec, sink = self._declared(view, kind, key=None, name=name, overwrite=False, options=options)
+        with self._flow.lock:
+            graph = self._flow.graph()
+            take(spec.id, graph.state.ticks)
+            self._flow.journal().append(SinkEvent(spec))
+            state = add_sink(graph, spec)
+        self._start(state, sink)
+
+    def flush_one(self, name: str) -> None:
+        """Wait until a sink has the ticks of now; raises what has ended it, or why it does not run."""
+        follower = self._running.get(name)
+        if follower is None:
+            raise StateError(
+                f"sink '{name}' does not run: {self._stopped.get(name, 'closed')}", code="FLOW_SINK_STOPPED"
+            )
+        follower.flush(None)
+
+    def _declared(
+        self,
+        view: str,
+        kind: str,
+        *,
+        key: str | Sequence[str] | None,
+        name: str | None,
+        overwrite: bool,
+        options: Mapping[str, Any],
+    ) -> tuple[SinkSpec, ViewSink]:
         flow = self._flow
         with flow.lock:
             entry = flow.graph().find_view(view)
@@ -109,14 +160,10 @@ class Followers:
                 withheld=withheld,
                 overwrite=overwrite,
                 replaces=sink.replaces,
+                notes_sources=sink.notes_sources,
             )
             require_name(spec.name)
-            spelled = registered(spec.name, flow.graph().state.sinks)
-            before = None if spelled is None else flow.graph().state.sinks[spelled]
-        if before is not None:
-            self._go_on(before, spec, sink)
-        else:
-            self._begin(spec, sink)
+            return spec, sink
 
     def _go_on(self, before: SinkState, spec: SinkSpec, sink: ViewSink) -> None:
         """Start a sink of a flow that was opened, or one that has ended; one that runs is left alone."""
@@ -177,7 +224,7 @@ class Followers:
             state,
             sink,
             self._target(state),
-            rows=lambda: self._rows(state),
+            rows=lambda restart: self._rows(state, restart=restart),
             sync=lambda: self._flow.journal().sync(),
             rows_of_keys=lambda coming: self._rows_of_keys(state, coming),
         )
@@ -189,20 +236,27 @@ class Followers:
     def _target(self, state: SinkState) -> ViewTarget:
         spec, name = state.spec, self._flow.name()
         with self._flow.lock:
-            fields = self._flow.graph().find_view(spec.view).fields
+            view = self._flow.graph().find_view(spec.view).view
+        fields, unique = view.fields, unique_columns(view.root)
+        if unique is not None and any(at >= len(fields) for at in unique):
+            unique = None
         return ViewTarget(
             id=spec.id,
             name=f"view {spec.view}" + ("" if name is None else f" of flow {name}"),
             fields=tuple(fields),
             keys=spec.key,
             overwrite=spec.overwrite and state.backlog.mark is None,
+            unique=None if unique is None else tuple(fields[at].name for at in unique),
+            spark=lambda: self._flow.session().spark,
+            sources=state.sources_at,
         )
 
-    def _rows(self, state: SinkState) -> tuple[int, Callable[[], pa.Table]]:
+    def _rows(self, state: SinkState, *, restart: bool) -> tuple[int, Callable[[], pa.Table]]:
         with self._flow.lock:
             graph = self._flow.graph()
             rows, tick = read.snapshot(graph, state.spec.view), graph.state.ticks
-            state.backlog.restart(tick)
+            if restart:
+                state.backlog.restart(tick)
             return tick, rows
 
     def _rows_of_keys(self, state: SinkState, coming: Delta) -> pa.Table:

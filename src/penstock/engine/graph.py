@@ -76,6 +76,7 @@ class Fed:
     keys: tuple[int, ...] = ()  # a change by these columns, on a source that has no primary key
     query: str | None = None  # the streaming query whose epoch it is
     epoch: int = 0
+    position: str | None = None  # of the table that the source reads: what it stands for with this batch
 
 
 @dataclass(slots=True)
@@ -96,6 +97,24 @@ class Graph:
     def readers(self, name: str) -> list[str]:
         """The views that read a relation."""
         return [view.name for view in self.views.values() if name in view.reads]
+
+    def sources_below(self, name: str) -> list[str]:
+        """The sources that a view and those below it read, or the source itself."""
+        if name in self.sources:
+            return [name]
+        if name not in self.views:
+            return []
+        below = (self.sources_below(read) for read in sorted(self.views[name].reads))
+        return list(dict.fromkeys(source for sources in below for source in sources))
+
+    def positions(self, view: str) -> dict[str, str]:
+        """The tables that a view stands for, with their snapshots."""
+        entries = [self.sources[name] for name in self.sources_below(view)]
+        return {
+            entry.spec.table.name: entry.state.position
+            for entry in entries
+            if entry.spec.table is not None and entry.state.position is not None
+        }
 
     def distributions(self) -> dict[str, Distribution]:
         """Where the rows of every source and view are in shards."""

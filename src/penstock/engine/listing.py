@@ -64,6 +64,9 @@ def explain_view(graph: Graph, view: View) -> Explanation:
 def _source(graph: Graph, entry: SourceEntry) -> SourceListing:
     spec = entry.spec
     options: dict[str, object] = {}
+    if spec.table is not None:
+        options["table"] = spec.table.name
+        options["version"] = entry.state.position
     if spec.dedup:
         options["dedup"] = True
     if spec.retain != "all":

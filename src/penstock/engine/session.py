@@ -153,6 +153,11 @@ class Session:
                 self._flow = _PARTS.load("flow")(self, path=self.settings.flow)
             return self._flow
 
+    def wait_for_jobs(self) -> None:
+        """Wait for the end of views that REFRESH ... EVERY refreshes; raises why the first one has ended."""
+        if self._flow is not None:
+            self._flow.wait_for_jobs()
+
     @property
     def last_step(self) -> Any:
         """The `StepSummary` of the last statement that was a tick; None when there was none."""
@@ -328,6 +333,8 @@ class Session:
 
     def stop(self) -> None:
         """End what this session started: its queries, then Spark; a second call does nothing."""
+        if self._flow is not None:
+            self._flow.stop_jobs()
         with self._lock:
             if self._stopped:
                 return

@@ -12,12 +12,15 @@ import pyarrow as pa
 from penstock.engine import listing, read, registration
 from penstock.engine.flow import IncrementalFlow
 from penstock.engine.graph import ON_ERROR, OnError
+from penstock.engine.lake_view import LakeViews, is_in_lake, own_tables
 from penstock.engine.names import one_of, registered
+from penstock.engine.refresh_job import RefreshJob
 from penstock.engine.session import Session
 from penstock.engine.source import declare
 from penstock.engine.summary import StepSummary
+from penstock.engine.table_source import declare_table
 from penstock.engine.vector import VectorViewSpec
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.plan.explain import Explanation
 from penstock.plan.node import Fields
 from penstock.spark.flow_table import FlowTables
@@ -32,6 +35,8 @@ class SessionFlow(IncrementalFlow):
         """What the last statement did that was a tick."""
         self.changing = RLock()
         """Statements that read a source and then change it do so one after the other."""
+        self.lake = LakeViews(self)
+        self._jobs: dict[str, RefreshJob] = {}
         try:
             self._tables = FlowTables(session.spark, self._pin)
             for name in self.relations():
@@ -44,9 +49,11 @@ class SessionFlow(IncrementalFlow):
     # Names
 
     def relations(self) -> dict[str, Fields]:
-        """The sources and views with their columns."""
+        """The sources and views with their columns, but for those that are tables of Spark under the same names."""
         with self._lock:
-            return {name: item.fields for name, item in registration.relations(self._graph).items()}
+            own = own_tables(self)
+            relations = registration.relations(self._graph)
+            return {name: item.fields for name, item in relations.items() if name not in own}
 
     def column_kinds(self, name: str) -> tuple[str, ...]:
         """The types in Spark of the columns of a source or view."""
@@ -55,7 +62,10 @@ class SessionFlow(IncrementalFlow):
     def spelled(self, name: str, kind: str | None = None) -> str | None:
         """How a source or view was spelled when it was registered, None when there is none of this name."""
         with self._lock:
-            names: dict[str, Iterable[str]] = {"source": self._graph.sources, "view": self._graph.views}
+            # A table that a lake view reads is Spark's, whatever the flow makes of it.
+            own = own_tables(self) - self._graph.views.keys()
+            sources = [source for source in self._graph.sources if source not in own]
+            names: dict[str, Iterable[str]] = {"source": sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)
             return next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
 
@@ -70,7 +80,7 @@ class SessionFlow(IncrementalFlow):
 
     # Declaring
 
-    def register_source(self, name: str, schema: Any, **options: Any) -> None:
+    def register_source(self, name: str, schema: Any = None, **options: Any) -> None:
         """Declare a source of rows, which is a table for SQL; the options are those of every flow."""
         with self._registering:
             self.refuse_spark_name(name)
@@ -78,8 +88,12 @@ class SessionFlow(IncrementalFlow):
             self._show()
 
     def register_view(self, name: str, query: Any, *, on_error: OnError = "reject") -> Explanation:
-        """Declare a view, which is a table for SQL."""
+        """Declare a view, which is a table for SQL; with a name in a lake catalog its rows are an Iceberg table."""
         with self._registering:
+            if isinstance(query, str) and is_in_lake(self.session.spark, name):
+                one_of("on_error", on_error, ON_ERROR)
+                self._graph.refuse_taken(name)
+                return self.lake.create(name, query, on_error)
             self.refuse_spark_name(name)
             explanation = super().register_view(name, query, on_error=on_error)
             self._show()
@@ -103,13 +117,17 @@ class SessionFlow(IncrementalFlow):
             self._show()
             return explanation
 
-    def replace_source(self, name: str, schema: Any, **options: Any) -> None:
+    def replace_source(self, name: str, schema: Any = None, **options: Any) -> None:
         """Declare a source in the place of the one of this name, whose rows are gone. Refused while views read that one."""
         with self._registering:
             spelled = self.spelled(name, "source")
             if spelled is not None:
-                defaults = {"dedup": False, "retain": "all", "on_missing_delete": "reject"}
-                declare(name, schema, **{**defaults, **options})  # a wrong one must not cost the old one
+                # A wrong one must not cost the old one.
+                if options.get("table") is not None:
+                    declare_table(self.session, name, options["table"], retain=options.get("retain", "all"))
+                else:
+                    defaults = {"dedup": False, "retain": "all", "on_missing_delete": "reject"}
+                    declare(name, schema, **{**defaults, **options})
                 self.drop_source(spelled)
             self.register_source(name, schema, **options)
 
@@ -118,6 +136,11 @@ class SessionFlow(IncrementalFlow):
         one_of("on_error", on_error, ON_ERROR)
         with self._registering:
             spelled = self.spelled(name, "view")
+            if (spelled and self.lake.is_one(spelled)) or self.lake.saved(name) is not None:
+                # A wrong one must not cost the old one.
+                self.explain_query(query)
+                self.drop_view(name)
+                spelled = None
             if spelled is None:
                 return self.register_view(name, query, on_error=on_error)
             with self._lock:
@@ -140,9 +163,13 @@ class SessionFlow(IncrementalFlow):
             return self.explain(name)
 
     def drop_view(self, name: str) -> None:
-        """Take a view out, and its table."""
+        """Take a view out, and its table: a temporary one of this session, or that of a lake view."""
         with self._registering:
-            super().drop_view(name)
+            spelled = self.spelled(name, "view")
+            if self.lake.is_one(spelled or name) or (spelled is None and self.lake.saved(name) is not None):
+                self.lake.drop(spelled or name)
+            else:
+                super().drop_view(name)
             self._show()
 
     def drop_source(self, name: str) -> None:
@@ -158,21 +185,56 @@ class SessionFlow(IncrementalFlow):
             self._show()
 
     def refresh_view(self, name: str) -> StepSummary | None:
-        """Load the static tables that a view and those below it read again, step what was fed, and resume the view if it is suspended.
+        """Bring a view up to date: read what changed in the tables of the sources below it, in one tick with what was fed, load the
+        static tables again, and resume the view if it is suspended.
 
         Nothing is left to do for any other view: ticks bring them up to date.
         """
         with self._registering:
+            view = self.find_or_open(name)
             with self._lock:
-                view = self._graph.find_view(name).name
                 statics = sorted(self._statics_below(view))
-            summaries = [self.reload_static(static) for static in statics]
+            refreshed = self.refresh(view)
+            summaries = [refreshed] if refreshed is not None else []
+            summaries += [self.reload_static(static) for static in statics]
             with self._lock:
                 if self._runner.pending:
                     summaries.append(self.step())
                 if view in self._graph.state.suspended:
                     summaries.append(self.resume_view(view))
+            if self.lake.is_one(view):
+                self.lake.refresh(view)
             return summaries[-1] if summaries else None
+
+    def refresh_every(self, name: str, every: str) -> None:
+        """Refresh a view now and again and again, in the background, as a job under the name of the view."""
+        view = self.find_or_open(name)
+        with self._registering:
+            running = self._jobs.get(view)
+            if running is not None and running.running:
+                raise StateError(
+                    f"view '{view}' is refreshed every {running.every} ms already",
+                    code="STREAM_NAME_TAKEN",
+                    hint=f"stop it first: penstock jobs stop {view}",
+                )
+            self._jobs[view] = RefreshJob(self.session, view, every, lambda: self.refresh_view(view))
+
+    def stop_jobs(self) -> None:
+        """End the views that are refreshed again and again."""
+        for job in self._jobs.values():
+            job.stop()
+
+    def wait_for_jobs(self) -> None:
+        """Wait until all views that are refreshed again and again have ended; raises why the first one did."""
+        for job in list(self._jobs.values()):
+            job.wait()
+
+    def find_or_open(self, name: str) -> str:
+        """The name of a view of this flow, also of a lake view that the flow does not know yet."""
+        with self._registering:
+            if self.spelled(name, "view") is None:
+                self.lake.open(name)
+            return self._graph.find_view(name).name
 
     def _statics_below(self, view: str) -> set[str]:
         entry = self._graph.views[view]
@@ -190,7 +252,8 @@ class SessionFlow(IncrementalFlow):
             return listing.explain_view(self._graph, prepared.view)
 
     def close(self) -> None:
-        """Take the tables out of the session, and close the flow."""
+        """End the refreshing of views, take the tables out of the session, and close the flow."""
+        self.stop_jobs()
         self._tables.close()
         super().close()
 

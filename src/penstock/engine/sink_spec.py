@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +29,7 @@ class SinkSpec:
     withheld: tuple[str, ...] = ()
     overwrite: bool = False
     replaces: bool = True
+    notes_sources: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -64,6 +65,24 @@ class SinkState:
 
     spec: SinkSpec
     backlog: Backlog
+    sources: dict[int, dict[str, str]] = field(default_factory=dict)
+    """From a tick on, the snapshots of the tables that the view stands for; those of ticks before the mark are gone."""
+
+    def note_sources(self, tick: int, sources: dict[str, str]) -> bool:
+        """Remember what the view stands for after a tick; False when that is what it was before."""
+        changed = sources != self.sources_at(tick)
+        if changed:
+            self.sources[tick] = sources
+            mark = self.backlog.mark
+            if mark is not None:
+                last = max((known for known in self.sources if known <= mark), default=mark)
+                self.sources = {known: value for known, value in self.sources.items() if known >= last}
+        return changed
+
+    def sources_at(self, tick: int) -> dict[str, str]:
+        """What the view stands for after a tick."""
+        known = self.sources
+        return known[max(before)] if (before := [one for one in known if one <= tick]) else {}
 
 
 def savable_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -34,6 +34,17 @@ class SourceInfo:
     primary_key: tuple[str, ...]
     ordinal: int | None
     """The ordinal that was committed last; None when none was."""
+    table: str | None = None
+    """The table that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """The table of a lake that a source reads; `ids` are those of its columns, where the format has them."""
+
+    name: str
+    format: str
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class SourceSpec:
     retain: Literal["all", "used", "open"] = "all"
     on_missing_delete: Literal["reject", "quarantine"] = "reject"
     lateness: Lateness | None = None
+    table: SourceTable | None = None
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -54,7 +66,9 @@ class SourceSpec:
 
     def info(self, ordinal: int | None) -> SourceInfo:
         """What users see of the source."""
-        return SourceInfo(self.name, self.primary_key, ordinal)
+        return SourceInfo(
+            self.name, self.primary_key, ordinal, None if self.table is None else self.table.name
+        )
 
     def positions(self, names: Sequence[str]) -> tuple[int, ...]:
         """Where the named columns stand."""

@@ -32,6 +32,7 @@ from penstock.sql.statement import (
     Name,
     Option,
     Piece,
+    RefreshSources,
     RefreshView,
     Show,
     SparkChange,
@@ -76,7 +77,12 @@ def _run_own(session: Session, flow: SessionFlow, statement: Statement, text: st
             _create_view(flow, statement, text)
         case RefreshView():
             with _at(statement.name, text):
-                flow.last_step = flow.refresh_view(statement.name.text)
+                if statement.every is not None:
+                    flow.refresh_every(statement.name.text, statement.every)
+                else:
+                    flow.last_step = flow.refresh_view(statement.name.text)
+        case RefreshSources():
+            _refresh_sources(flow, statement, text)
         case Drop():
             _drop(flow, statement, text)
         case Show():
@@ -111,15 +117,33 @@ def _create_source(flow: SessionFlow, statement: CreateSource, text: str) -> Non
     if column is not None:
         options["lateness"] = {"column": column, "delay": delay}
     register = flow.replace_source if statement.replace else flow.register_source
+    if statement.table is not None:
+        with _at(statement.table, text):
+            register(name.text, table=statement.table.text, **options)
+        return
     with _at(name, text):
         register(
             name.text, statement.columns.text, primary_key=list(statement.primary_key) or None, **options
         )
 
 
+def _refresh_sources(flow: SessionFlow, statement: RefreshSources, text: str) -> None:
+    for name in statement.names:
+        with _at(name, text):
+            source = flow.source_info(name.text)
+            if source.table is None:
+                raise SqlError(
+                    f"source '{source.name}' has no table to read",
+                    code="SQL_WRONG_KIND",
+                    hint=f"INSERT INTO {source.name} feeds it; CREATE SOURCE name FROM TABLE ... makes one that is read from a table",
+                )
+    with _at(statement.names[0], text):
+        flow.last_step = flow.refresh(*(name.text for name in statement.names))
+
+
 def _create_view(flow: SessionFlow, statement: CreateView, text: str) -> None:
     name = statement.name
-    if statement.unless_exists and flow.spelled(name.text, "view"):
+    if statement.unless_exists and (flow.spelled(name.text, "view") or flow.lake.saved(name.text)):
         return
     files = rewrite_files(statement.query.text).files
     if files:
@@ -156,7 +180,8 @@ def _recursive(statement: CreateView) -> Rewritten:
 
 def _drop(flow: SessionFlow, statement: Drop, text: str) -> None:
     name = statement.name
-    if statement.if_exists and flow.spelled(name.text, statement.kind) is None:
+    in_lake = statement.kind == "view" and flow.lake.saved(name.text) is not None
+    if statement.if_exists and flow.spelled(name.text, statement.kind) is None and not in_lake:
         return
     other: Kind = "source" if statement.kind == "view" else "view"
     if flow.spelled(name.text, statement.kind) is None and flow.spelled(name.text, other) is not None:
@@ -354,6 +379,7 @@ _IN_PYTHON: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r'lateness=\{"column": "ts", "delay": "10 minutes"\}', "lateness = '10 minutes', event_time = ts"),
     (r"flow\.resume_view\('([^']*)'\)", r"REFRESH INCREMENTAL VIEW \1"),
     (r"retain='(\w+)'", r"retain = '\1'"),
+    (r"flow\.refresh\('([^']*)'\)", r"REFRESH SOURCE \1"),
 )
 
 

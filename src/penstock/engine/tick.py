@@ -76,6 +76,7 @@ class _Memory:
     quarantine: Quarantine
     cleared: bool  # batches that were seen before count again
     digests: Sequence[bytes]  # of batches to know again
+    position: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +301,9 @@ def _source_memory(
         quarantine=state.quarantine.extended(quarantined),
         cleared=entry.spec.dedup and any(_retracts(batch) for _, batch in admitted),
         digests=[digests[at] for at, _ in admitted if at in digests],
+        position=next(
+            (batch.position for batch in reversed(fed) if batch.position is not None), state.position
+        ),
     )
 
 
@@ -307,6 +311,7 @@ def _remember(memory: _Memory) -> None:
     state = memory.state
     state.ordinal, state.feeders, state.mark = memory.ordinal, memory.feeders, memory.mark
     state.late, state.quarantine = memory.late, memory.quarantine
+    state.position = memory.position
     if memory.cleared:
         state.seen.clear()
     for digest in memory.digests:

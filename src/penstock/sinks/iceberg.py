@@ -101,14 +101,7 @@ class IcebergSink(ServerSink):
 
         spark, name = target.spark, self.options.table
         if not spark.catalog.tableExists(name):
-            namespace = name.rpartition(".")[0]
-            if namespace.count("."):
-                spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
-            partitions = self.options.partition_by
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {name} ({_ddl(spark, target.schema)}) USING iceberg"
-                + (f" PARTITIONED BY ({partitions})" if partitions else "")
-            )
+            create_table(spark, name, _ddl(spark, target.schema), self.options.partition_by)
         columns = {column.lower() for column in spark.table(name).columns}
         added = [field for field in target.schema if field.name.lower() not in columns]
         if added:
@@ -129,15 +122,9 @@ class IcebergSink(ServerSink):
         return self.retry(lambda: self._commit(epoch))
 
     def transient(self, error: Exception) -> str | None:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-            return None
-        for fault in reversed(faults(error)):
-            if fault.kind.rpartition(".")[2] in TRANSIENT_KINDS or any(
-                word in fault.message for word in TRANSIENT_WORDS
-            ):
-                self._unsure = True
-                return fault.message.splitlines()[0][:200] if fault.message else fault.kind
-        return None
+        reason = transient(error)
+        self._unsure = self._unsure or reason is not None
+        return reason
 
     def _commit(self, epoch: Epoch) -> int:
         if self._unsure:
@@ -182,7 +169,7 @@ class IcebergSink(ServerSink):
             if not rows:
                 return 0
             last.createOrReplaceTempView(view)
-            with _session_properties(spark, properties):
+            with session_properties(spark, properties):
                 spark.sql(
                     f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} "
                     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -219,9 +206,32 @@ class IcebergSink(ServerSink):
         )
 
 
+def transient(error: Exception) -> str | None:
+    """Say what an error means that goes away by itself; None when it does not, or is not Spark's."""
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return None
+    for fault in reversed(faults(error)):
+        if fault.kind.rpartition(".")[2] in TRANSIENT_KINDS or any(
+            word in fault.message for word in TRANSIENT_WORDS
+        ):
+            return fault.message.splitlines()[0][:200] if fault.message else fault.kind
+    return None
+
+
+def create_table(spark: SparkSession, name: str, columns: str, partitions: str | None) -> None:
+    """Create a table with columns in DDL, and its namespace."""
+    namespace = name.rpartition(".")[0]
+    if namespace.count("."):
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg"
+        + (f" PARTITIONED BY ({partitions})" if partitions else "")
+    )
+
+
 @contextlib.contextmanager
-def _session_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
-    """Give the snapshots of statements properties; a query's batches run in a session that runs nothing else."""
+def session_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Give the snapshots of statements properties, in a session that runs nothing else meanwhile."""
     for name, value in properties.items():
         spark.conf.set(f"{IN_SESSION}{name}", value)
     try:

@@ -7,7 +7,7 @@ after a restart: changes up to it are not handed over again, and those behind it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ from penstock.sinks.server import ServerOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from penstock.config import Settings
     from penstock.plan.node import Field
@@ -32,14 +33,13 @@ VIEW_SINKS = Registry(
         "kafka": "penstock.sinks.kafka.view:KafkaViewSink",
         "parquet": "penstock.sinks.parquet_view:ParquetViewSink",
         "clickhouse": "penstock.sinks.clickhouse.view:ClickHouseViewSink",
+        "iceberg": "penstock.sinks.iceberg_view:IcebergViewSink",
         "vector": "penstock.sinks.vector_view:VectorViewSink",
     },
     group="penstock.view_sinks",
 )
 SYNTAX = "{name}={value}"
 NO_MARK = "it has no mark that a view could go on from"
-REASONS = {"iceberg": "this version writes Iceberg tables from streaming queries only"}
-"""Why sinks of streaming queries do not follow views, where it is not for the want of a mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,12 @@ class ViewTarget:
     keys: tuple[str, ...]
     overwrite: bool
     """Whether rows of others may be replaced; only before the first mark."""
+    unique: tuple[str, ...] | None = None
+    """Columns by which no two rows of the view are alike, NULLs included; None when the view does not show any."""
+    spark: Callable[[], SparkSession] | None = None
+    """Gives the Spark session of the flow, for sinks that write by Spark."""
+    sources: Callable[[int], Mapping[str, str]] = lambda tick: {}
+    """Gives, for a tick that was not confirmed yet, the snapshots of the tables that the view stands for."""
 
     @property
     def names(self) -> list[str]:
@@ -81,6 +87,8 @@ class ViewSink(ABC):
     """Whether the rows of the view must have a key."""
     replaces: ClassVar[bool] = True
     """Whether `replace` brings it in line whatever it holds; False for logs of changes, which only grow."""
+    notes_sources: ClassVar[bool] = False
+    """Whether it stores the snapshots of the tables that the view stands for, also of ticks that change no row."""
     checks_keys: ClassVar[bool] = False
     """Whether it notices by itself that a key comes which is there already; otherwise the flow looks it up in the view."""
 
@@ -122,6 +130,10 @@ class ViewSink(ABC):
     def replace(self, rows: pa.Table, tick: int) -> None:
         """Be these rows, which the view had after a tick, and move the mark there, back too. A log of changes only begins with them."""
 
+    def rewrites(self, changes: Sequence[Change]) -> bool:
+        """Whether `replace` is the cheaper way to store some changes; only asked of a sink that `replaces`."""
+        return False
+
     @abstractmethod
     def apply(self, changes: Sequence[Change]) -> None:
         """Store changes, oldest first, and move the mark to the last one."""
@@ -145,7 +157,7 @@ def view_sink(kind: str, options: Mapping[str, Any], settings: Settings | None) 
     """Return the sink of a name; ConfigError when there is none, or none that follows views."""
     if kind in SINKS.builtin and kind not in VIEW_SINKS.builtin:
         raise ConfigError(
-            f"the {kind} sink cannot follow a view: {REASONS.get(kind, NO_MARK)}",
+            f"the {kind} sink cannot follow a view: {NO_MARK}",
             code="FLOW_SINK_KIND",
             hint=f"views are followed by {', '.join(VIEW_SINKS)}; for anything else there is flow.watch_output(view)",
         )

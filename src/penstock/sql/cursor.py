@@ -127,6 +127,14 @@ class Cursor:
             return token.upper == "TRUE"
         return token.text.strip("`")
 
+    def text_value(self, what: str) -> str:
+        """Read a text in quotes."""
+        token = self.token
+        if token is None or token.kind is not Kind.STRING:
+            raise self.error(f"expected {what}")
+        self.at += 1
+        return unquote(token.text)
+
     def rest(self, what: str) -> Piece:
         """Read all that is left."""
         token = self.token

@@ -25,6 +25,7 @@ from penstock.sql.statement import (
     Insert,
     Name,
     Piece,
+    RefreshSources,
     RefreshView,
     Show,
     SparkChange,
@@ -34,9 +35,11 @@ from penstock.sql.statement import (
 )
 
 SOURCE_OPTIONS = ("dedup", "retain", "on_missing_delete", "lateness", "event_time")
+TABLE_OPTIONS = ("retain",)
 VIEW_OPTIONS = ("on_error",)
 
 _SOURCE = "CREATE SOURCE name (column TYPE, ...) [PRIMARY KEY (column)] [WITH (option = value)]"
+_TABLE_SOURCE = "CREATE SOURCE name FROM TABLE catalog.schema.table [WITH (retain = 'used')]"
 _VIEW = "CREATE INCREMENTAL VIEW name AS SELECT ..."
 _RECURSIVE = "CREATE RECURSIVE INCREMENTAL VIEW name AS SELECT ... UNION ALL SELECT ... FROM name ..."
 
@@ -62,7 +65,17 @@ def parse(text: str) -> Statement | None:
 
 def is_of_flows(statement: Statement | None) -> bool:
     """Whether a statement is about sources and incremental views, whatever they are called."""
-    ours = CreateSource | CreateView | RefreshView | Drop | Show | Describe | ExplainView | ExplainQuery
+    ours = (
+        CreateSource
+        | CreateView
+        | RefreshView
+        | RefreshSources
+        | Drop
+        | Show
+        | Describe
+        | ExplainView
+        | ExplainQuery
+    )
     return isinstance(statement, ours)
 
 
@@ -104,8 +117,10 @@ def _create_source(cursor: Cursor, replace: bool) -> CreateSource:
     cursor.form = _SOURCE
     unless_exists = _if_not_exists(cursor, replace)
     name = cursor.name("the source")
+    if cursor.take("FROM"):
+        return _source_of_table(cursor, name, replace=replace, unless_exists=unless_exists)
     if cursor.word() != "(":
-        raise cursor.error("expected the columns of the source in parentheses")
+        raise cursor.error("expected the columns of the source in parentheses, or FROM TABLE")
     first, last = cursor.group()
     columns, key = _columns(cursor, first, last)
     options: dict[str, str | int | float | bool] = {}
@@ -120,6 +135,15 @@ def _create_source(cursor: Cursor, replace: bool) -> CreateSource:
         else:
             raise cursor.error(f"'{cursor.token.text}' is not expected here", choices=["PRIMARY", "WITH"])
     return CreateSource(name, columns, key, options, replace, unless_exists)
+
+
+def _source_of_table(cursor: Cursor, name: Name, *, replace: bool, unless_exists: bool) -> CreateSource:
+    cursor.form = _TABLE_SOURCE
+    cursor.expect("TABLE")
+    table = cursor.name("the table")
+    options = cursor.options(TABLE_OPTIONS) if cursor.take("WITH") else {}
+    cursor.end()
+    return CreateSource(name, Piece("", table.start), (), options, replace, unless_exists, table)
 
 
 def _columns(cursor: Cursor, first: int, last: int) -> tuple[Piece, tuple[str, ...]]:
@@ -180,15 +204,27 @@ def _if_not_exists(cursor: Cursor, replace: bool) -> bool:
 
 def _refresh(cursor: Cursor) -> Statement | None:
     cursor.expect("REFRESH")
-    cursor.form = "REFRESH INCREMENTAL VIEW name"
+    cursor.form = "REFRESH INCREMENTAL VIEW name [EVERY '1 minute'], or REFRESH SOURCE name"
+    if cursor.word() == "SOURCE" and cursor.word(1) not in ("", ".", "/"):
+        return _refresh_sources(cursor)
     if cursor.word() in ("TABLE", "FUNCTION") or not cursor.take("INCREMENTAL"):
         # Spark takes any other text for a path.
-        _refuse_near(cursor, "INCREMENTAL")
+        _refuse_near(cursor, "INCREMENTAL", "SOURCE")
         return None
     cursor.expect("VIEW")
     name = cursor.name("the view")
+    every = cursor.text_value("a duration, such as '1 minute'") if cursor.take("EVERY") else None
     cursor.end()
-    return RefreshView(name)
+    return RefreshView(name, every)
+
+
+def _refresh_sources(cursor: Cursor) -> RefreshSources:
+    cursor.expect("SOURCE")
+    names = [cursor.name("the source")]
+    while cursor.take(","):
+        names.append(cursor.name("the source"))
+    cursor.end()
+    return RefreshSources(tuple(names))
 
 
 def _drop(cursor: Cursor) -> Statement | None:

@@ -29,7 +29,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class CreateSource:
-    """CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name (columns) [PRIMARY KEY (..)] [WITH (..)]."""
+    """CREATE [OR REPLACE] SOURCE [IF NOT EXISTS] name (columns) [PRIMARY KEY (..)] [WITH (..)], or name FROM TABLE table [WITH (..)]."""
 
     name: Name
     columns: Piece
@@ -37,6 +37,7 @@ class CreateSource:
     options: Mapping[str, Option]
     replace: bool
     unless_exists: bool
+    table: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,17 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class RefreshView:
-    """REFRESH INCREMENTAL VIEW name."""
+    """REFRESH INCREMENTAL VIEW name [EVERY duration]."""
 
     name: Name
+    every: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSources:
+    """REFRESH SOURCE name [, name ...]."""
+
+    names: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,7 @@ Statement = (
     CreateSource
     | CreateView
     | RefreshView
+    | RefreshSources
     | Drop
     | Show
     | Describe

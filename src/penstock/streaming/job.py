@@ -23,7 +23,7 @@ from penstock.streaming.epoch_log import EpochLog
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
-    from penstock.backend.model import Request
+    from penstock.backend.model import Kind, Request
     from penstock.streaming.progress import Progress
 
 LOG_BYTES = 1 << 20
@@ -67,6 +67,7 @@ class JobRecord:
     checkpoint: str | None
     call_site: str | None
     definition: Mapping[str, Any]
+    kind: Kind = "query"
 
 
 class QueryJob:
@@ -109,6 +110,7 @@ class QueryJob:
         self._backend.jobs.record(
             Job(
                 self._lease.job,
+                kind=record.kind,
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),

@@ -109,7 +109,6 @@ def test_what_cannot_work_is_refused_before_anything_is_written(options: dict[st
     [
         ("postgress", "UNKNOWN_SINK", "did you mean 'postgres'?"),
         ("csv", "FLOW_SINK_KIND", "views are followed by postgres"),
-        ("iceberg", "FLOW_SINK_KIND", "views are followed by postgres"),
         ("postgres", "FLOW_SINK_KEY", "key=['k']"),
     ],
 )

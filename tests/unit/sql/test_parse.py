@@ -18,6 +18,7 @@ from penstock.sql.statement import (
     ExplainQuery,
     ExplainView,
     Insert,
+    RefreshSources,
     RefreshView,
     Show,
     SparkChange,
@@ -83,6 +84,13 @@ def test_views() -> None:
     assert (reach.recursive, reach.columns) == (True, ("a", "b"))
     assert read("CREATE INCREMENTAL VIEW IF NOT EXISTS v AS WITH a AS (SELECT 1) SELECT * FROM a", CreateView)
     assert read("REFRESH INCREMENTAL VIEW v", RefreshView).name.text == "v"
+    assert read("REFRESH INCREMENTAL VIEW lake.db.v EVERY '1 minute';", RefreshView).every == "1 minute"
+    names = read("refresh source a, `b c`", RefreshSources).names
+    assert [name.text for name in names] == ["a", "b c"]
+    assert parse("REFRESH TABLE source") is None
+    source = read("CREATE SOURCE s FROM TABLE lake.db.t WITH (retain = used)", CreateSource)
+    assert source.table.text == "lake.db.t"
+    assert source.options == {"retain": "used"}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,10 @@ def test_the_rest_is_for_spark(text: str) -> None:
         ("DROP SUORCE s", 6, "did you mean SOURCE?"),
         ("DROP INCREMENTAL v", 18, "DROP INCREMENTAL VIEW"),
         ("DROP SOURCE s CASCADE", 15, "DROP SOURCE"),
-        ("REFRESH INCREMENTAL VIEW v EVERY '1 minute'", 28, "REFRESH INCREMENTAL VIEW name"),
+        ("REFRESH INCREMENTAL VIEW v EVERY 5", 34, "REFRESH INCREMENTAL VIEW name"),
+        ("REFRESH SUORCE s", 9, "did you mean SOURCE?"),
+        ("REFRESH SOURCE a b", 18, "REFRESH SOURCE name"),
+        ("CREATE SOURCE s FROM orders", 22, "FROM TABLE"),
         ("EXPLAIN INCREMENTAL", 20, "EXPLAIN INCREMENTAL SELECT"),
         ("UPDATE t SET a 1", 16, "SET column = value"),
     ],

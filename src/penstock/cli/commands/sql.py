@@ -84,6 +84,7 @@ def sql(
                 )
             with placed_in(script, statement):
                 printed = run_statement(session, statement.text, printing)
+        session.wait_for_jobs()
 
 
 def _script(query: str | None, file: Path | None) -> str:

@@ -1,0 +1,120 @@
+package penstock;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.iceberg.ContentScanTask;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.spark.ScanTaskSetManager;
+import org.apache.iceberg.spark.source.SparkRewriteTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+
+/**
+ * What differs between two snapshots of an Iceberg table: the data files, each with the deletes that apply to it, that one has and the other has not.
+ * Reading those of the newer one, and taking away the rows of those of the older one, is exact whatever wrote them.
+ *
+ * Compiled in the driver's JVM by Janino, hence the plain dialect: no generics, no lambdas.
+ */
+public class TableChanges {
+
+  /** Whether rows can be read as they were in a snapshot. */
+  public boolean has(Table table, long snapshot) {
+    return table.snapshot(snapshot) != null;
+  }
+
+  /**
+   * Stage the files that came under the name `set` and "+", and those that went under `set` and "-"; returns how many they are. Without `from` all files came.
+   */
+  public List stage(Table table, Long from, long to, String set) throws java.io.IOException {
+    Map counts = new HashMap();
+    Map tasks = new HashMap();
+    for (Iterator pairs = steps(table, from, to).iterator(); pairs.hasNext(); ) {
+      Long[] pair = (Long[]) pairs.next();
+      if (pair[0] != null) count(table, pair[0].longValue(), -1, counts, tasks);
+      count(table, pair[1].longValue(), 1, counts, tasks);
+    }
+    List came = new ArrayList();
+    List went = new ArrayList();
+    for (Iterator entries = counts.entrySet().iterator(); entries.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      int times = ((Integer) entry.getValue()).intValue();
+      for (int i = 0; i < times; i++) came.add(tasks.get(entry.getKey()));
+      for (int i = 0; i < -times; i++) went.add(tasks.get(entry.getKey()));
+    }
+    if (!came.isEmpty()) ScanTaskSetManager.get().stageTasks(table, set + "+", came);
+    if (!went.isEmpty()) ScanTaskSetManager.get().stageTasks(table, set + "-", went);
+    List sizes = new ArrayList();
+    sizes.add(Integer.valueOf(came.size()));
+    sizes.add(Integer.valueOf(went.size()));
+    return sizes;
+  }
+
+  /** The pairs of snapshots whose differences make up that of two: snapshots that only rewrote files lie between the pairs. */
+  private static List steps(Table table, Long from, long to) {
+    List direct = new ArrayList();
+    direct.add(new Long[] {from, Long.valueOf(to)});
+    if (from == null) return direct;
+    List pairs = new ArrayList();
+    long end = to;
+    Snapshot at = table.snapshot(to);
+    while (at != null && at.snapshotId() != from.longValue()) {
+      Long parent = at.parentId();
+      if (parent == null) return direct;
+      if ("replace".equals(at.operation())) {
+        if (end != at.snapshotId()) pairs.add(new Long[] {Long.valueOf(at.snapshotId()), Long.valueOf(end)});
+        end = parent.longValue();
+      }
+      at = table.snapshot(parent.longValue());
+    }
+    if (at == null) return direct;
+    if (end != from.longValue()) pairs.add(new Long[] {from, Long.valueOf(end)});
+    return pairs;
+  }
+
+  private static void count(Table table, long snapshot, int by, Map counts, Map tasks) throws java.io.IOException {
+    CloseableIterable planned = table.newScan().useSnapshot(snapshot).planFiles();
+    try {
+      for (Iterator each = planned.iterator(); each.hasNext(); ) {
+        FileScanTask task = (FileScanTask) each.next();
+        String key = key(task);
+        Integer before = (Integer) counts.get(key);
+        int now = (before == null ? 0 : before.intValue()) + by;
+        if (now == 0) counts.remove(key);
+        else counts.put(key, Integer.valueOf(now));
+        tasks.put(key, task);
+      }
+    } finally {
+      planned.close();
+    }
+  }
+
+  private static String key(FileScanTask task) {
+    List deletes = new ArrayList();
+    for (Iterator each = task.deletes().iterator(); each.hasNext(); ) {
+      DeleteFile file = (DeleteFile) each.next();
+      deletes.add(file.location() + "@" + file.contentOffset());
+    }
+    Collections.sort(deletes);
+    return ((org.apache.iceberg.DataFile) ((ContentScanTask) task).file()).location() + deletes;
+  }
+
+  /** The rows of staged files, in the columns that the table has now. */
+  public Object frame(org.apache.spark.sql.classic.SparkSession session, Table table, String set) {
+    DataSourceV2Relation relation = DataSourceV2Relation.create(
+        new SparkRewriteTable(table, set), scala.Option.empty(), scala.Option.empty());
+    return org.apache.spark.sql.classic.Dataset.ofRows(session, relation);
+  }
+
+  /** Forget what was staged. */
+  public void forget(Table table, String set) {
+    ScanTaskSetManager.get().removeTasks(table, set + "+");
+    ScanTaskSetManager.get().removeTasks(table, set + "-");
+  }
+}

@@ -1,0 +1,181 @@
+"""Iceberg tables as sources: after every refresh a view is what Spark computes over the table, whatever was done to the table."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from lake_history import History, bag, create_table, mount
+from penstock.engine.directory import local_directory
+from penstock.spark.iceberg import IcebergTable
+from seed import SEED
+
+VIEW = "SELECT g, count(*) AS n, sum(v) AS total, max(s) AS last FROM t GROUP BY g"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> str:
+    """A catalog of its own, with a namespace."""
+    return mount(spark, tmp_path / "lake")
+
+
+@pytest.fixture
+def sql(session: ps.Session) -> Iterator[ps.Session]:
+    """The session with a flow that is empty again afterwards."""
+    yield session
+    for view in reversed(session.flow.views()):
+        session.flow.drop_view(view.name)
+    for source in session.flow.sources():
+        session.flow.drop_source(source.name)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 20))])
+def test_a_view_is_what_spark_computes_after_every_refresh(
+    mode: str, number: int, session: ps.Session, spark: SparkSession, lake: str, tmp_path: Path
+) -> None:
+    rng = random.Random(SEED + number)
+    table = f"{lake}.db.t"
+    partitions = rng.choice(["", "PARTITIONED BY (g, bucket(2, k))"])
+    history = History(spark, table, rng, is_partitioned=bool(partitions))
+    create_table(spark, table, mode, version=rng.choice([2, 2, 3]), partitions=partitions)
+    flow = ps.IncrementalFlow(session)
+    flow._open(local_directory(tmp_path / "flow", checkpoint_every=rng.choice([1, 10**9])))
+    flow.register_source("t", table=table)
+    flow.register_view("v", VIEW)
+    for _ in range(4 if number == 0 else 15):
+        for _ in range(rng.randint(1, 3)):
+            history.change()
+        if rng.random() < 0.3:
+            flow.close()
+            flow = ps.IncrementalFlow(session)
+            flow._open(local_directory(tmp_path / "flow"))
+        flow.refresh()
+        expected = spark.sql(VIEW.replace("FROM t", f"FROM {table}"))
+        assert bag(row.values() for row in flow.snapshot("v").to_pylist()) == bag(expected.collect())
+        assert flow.refresh("v") is None
+    assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag(spark.table(table).collect())
+    flow.close()
+
+
+def _files(table: IcebergTable, since: int, until: int) -> int:
+    """How many rows a refresh would read."""
+    return table.changes(since, until, ["k"]).num_rows
+
+
+@pytest.mark.smoke
+def test_sql_reads_what_changed_and_nothing_else(sql: ps.Session, spark: SparkSession, lake: str) -> None:
+    orders, prices = f"{lake}.db.orders", f"{lake}.db.prices"
+    create_table(spark, orders, "merge-on-read", "k BIGINT, item STRING, n INT")
+    create_table(spark, prices, "copy-on-write", "item STRING, price DECIMAL(6,2)")
+    spark.sql(f"INSERT INTO {orders} VALUES (1, 'a', 2), (2, 'b', 1), (3, 'a', 1)")
+    spark.sql(f"INSERT INTO {prices} VALUES ('a', 2.50), ('b', 10)")
+    sql.sql(f"CREATE SOURCE orders FROM TABLE {orders}")
+    sql.sql(f"CREATE SOURCE prices FROM TABLE {prices}")
+    sql.sql(
+        "CREATE INCREMENTAL VIEW sales AS SELECT o.item, sum(n * price) AS sales "
+        "FROM orders o JOIN prices p ON o.item = p.item GROUP BY o.item"
+    )
+
+    def rows() -> list[tuple[str, str]]:
+        return sorted((row.item, str(row.sales)) for row in sql.sql("SELECT * FROM sales").collect())
+
+    assert rows() == [("a", "7.50"), ("b", "10.00")]
+    ticks = sql.flow._graph.state.ticks
+    spark.sql(f"DELETE FROM {orders} WHERE k = 1")
+    spark.sql(f"UPDATE {prices} SET price = 3 WHERE item = 'a'")
+    assert rows() == [("a", "7.50"), ("b", "10.00")]
+    sql.sql("REFRESH INCREMENTAL VIEW sales")
+    assert rows() == [("a", "3.00"), ("b", "10.00")]
+    assert sql.flow._graph.state.ticks == ticks + 1
+    assert sql.last_step.rows_in == 3
+    spark.sql(
+        f"CALL {lake}.system.rewrite_data_files(table => 'db.orders', options => map('rewrite-all', 'true'))"
+    )
+    table = IcebergTable(spark, orders)
+    before = table.snapshot
+    spark.sql(f"INSERT INTO {orders} VALUES (4, 'b', 3)")
+    sql.sql("REFRESH SOURCE orders, prices")
+    assert (rows(), sql.last_step.rows_in) == ([("a", "3.00"), ("b", "40.00")], 1)
+    table.refresh()
+    assert before is not None
+    assert table.snapshot is not None
+    assert _files(table, before, table.snapshot) == 1
+    shown = {row.name: row for row in sql.sql("SHOW SOURCES").collect()}
+    assert shown["orders"].options == f"table = {orders}, version = {table.snapshot}"
+    for statement, code in (
+        ("INSERT INTO orders VALUES (9, 'z', 1)", "FLOW_TABLE_SOURCE"),
+        (f"CREATE SOURCE o FROM TABLE {lake}.db.nothing", "SQL_UNKNOWN_TABLE"),
+        ("CREATE SOURCE o FROM orders", "SQL_SYNTAX"),
+        (f"CREATE SOURCE o FROM TABLE {orders} WITH (dedup = true)", "SQL_SYNTAX"),
+    ):
+        with pytest.raises(ps.PenstockError) as refused:
+            sql.sql(statement)
+        assert (statement, refused.value.code) == (statement, code)
+    spark.sql("CREATE OR REPLACE TEMP VIEW t_plain AS SELECT 1 AS one")
+    with pytest.raises(ps.ConfigError, match="no table of Iceberg or Delta"):
+        sql.sql("CREATE SOURCE o FROM TABLE t_plain")
+    sql.sql("CREATE SOURCE plain (a INT)")
+    with pytest.raises(ps.SqlError, match="has no table to read"):
+        sql.sql("REFRESH SOURCE plain")
+
+
+def test_a_history_that_is_gone_a_rollback_and_columns_that_change(
+    session: ps.Session, spark: SparkSession, lake: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = f"{lake}.db.t"
+    create_table(spark, table, "copy-on-write", "k BIGINT, v INT")
+    with ps.IncrementalFlow(session) as flow:
+        flow.register_source("t", table=table)
+        assert flow.snapshot("t").num_rows == 0
+        spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 2), (2, 2)")
+        flow.refresh()
+        first = IcebergTable(spark, table).snapshot
+        spark.sql(f"DELETE FROM {table} WHERE k = 1")
+        spark.sql(f"INSERT INTO {table} VALUES (3, 3)")
+        spark.sql(
+            f"CALL {lake}.system.expire_snapshots(table => 'db.t', older_than => now(), retain_last => 1)"
+        )
+        with caplog.at_level(logging.WARNING, "penstock.flow"):
+            summary = flow.refresh("t")
+        assert summary is not None
+        assert summary.rows_in == 2
+        assert f"does not reach back to version {first}" in caplog.text
+        assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag([(2, 2), (2, 2), (3, 3)])
+        second = IcebergTable(spark, table).snapshot
+        spark.sql(f"UPDATE {table} SET v = 9")
+        flow.refresh()
+        spark.sql(f"CALL {lake}.system.rollback_to_snapshot('db.t', {second})")
+        flow.refresh()
+        assert bag(row.values() for row in flow.snapshot("t").to_pylist()) == bag([(2, 2), (2, 2), (3, 3)])
+        spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+        spark.sql(f"INSERT INTO {table} VALUES (4, 4, 'new')")
+        flow.refresh()
+        assert flow.snapshot("t").num_rows == 4
+        spark.sql(f"ALTER TABLE {table} DROP COLUMN v")
+        spark.sql(f"ALTER TABLE {table} ADD COLUMN v INT")
+        with pytest.raises(ps.StateError, match="column 'v' is another one of this name") as refused:
+            flow.refresh()
+        assert refused.value.code == "FLOW_TABLE_SCHEMA"
+        spark.sql(f"ALTER TABLE {table} ALTER COLUMN v TYPE BIGINT")
+        with pytest.raises(ps.StateError, match="column 'v' was int and is bigint"):
+            flow.refresh()
+        with pytest.raises(ps.ConfigError, match="takes no schema or primary_key"):
+            flow.register_source("u", "k BIGINT", table=table, primary_key="k")
+        flow.register_source("used", table=table, retain="used")
+        flow.register_view("n", "SELECT count(*) AS n FROM used")
+        flow.refresh("n")
+        assert flow.snapshot("n").to_pylist() == [{"n": 4}]
+        spark.sql(f"INSERT INTO {table} (k) VALUES (8)")
+        spark.sql(
+            f"CALL {lake}.system.expire_snapshots(table => 'db.t', older_than => now(), retain_last => 1)"
+        )
+        with pytest.raises(ps.StateError) as lost:
+            flow.refresh("n")
+        assert lost.value.code == "FLOW_NOT_RETAINED"
