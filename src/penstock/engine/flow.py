@@ -470,13 +470,13 @@ class IncrementalFlow:
             entry = self._graph.find_source(name)
             return entry.spec.info(entry.state.ordinal)
 
-    def attach_query(self, source: str, query: str, *, epochs: int) -> None:
-        """Let a streaming query that has done so many epochs feed a source; for sinks of streams.
+    def attach_query(self, source: str, query: str, *, epochs: int, begun: int | None = None) -> None:
+        """Let a streaming query that has done so many epochs, and begun so many, feed a source; for sinks of streams.
 
-        Refused while another query feeds the source, or when the flow has not seen all of the epochs.
+        Refused while another query feeds the source, when the flow has not seen all epochs that are done, or has seen some that are not begun.
         """
         with self._lock:
-            feeder.attach_query(self._graph.find_source(source), query, epochs)
+            feeder.attach_query(self._graph.find_source(source), query, epochs, begun)
 
     def detach_query(self, source: str, query: str) -> None:
         """The streaming query feeds the source no more; how far it came stays known."""
@@ -487,15 +487,24 @@ class IncrementalFlow:
     def tick_epoch(
         self, source: str, delta: DeltaBatch | Any, *, query: str, epoch: int
     ) -> StepSummary | None:
-        """Feed an epoch of a streaming query and step; None, and nothing is fed, when the epoch is in already."""
+        """Feed an epoch of a streaming query and step; None, and nothing is fed, when the epoch is in already.
+
+        The tick is on the disk when this returns, whatever `sync` is: the query notes then that the epoch does not come again.
+        """
         with self._lock:
-            entry = self._graph.find_source(source)
-            if epoch < entry.state.feeders.get(query, 0):
-                return None
-            batch = feed.batch_of(self._graph, source, delta, None, ())
-            assert batch is not None, "a batch without an ordinal is new"
-            ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
-            return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
+            summary = self._step_epoch(source, delta, query, epoch)
+            journal = self._runner.journal
+        journal.sync()
+        return summary
+
+    def _step_epoch(self, source: str, delta: DeltaBatch | Any, query: str, epoch: int) -> StepSummary | None:
+        entry = self._graph.find_source(source)
+        if epoch < entry.state.feeders.get(query, 0):
+            return None
+        batch = feed.batch_of(self._graph, source, delta, None, ())
+        assert batch is not None, "a batch without an ordinal is new"
+        ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
+        return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
