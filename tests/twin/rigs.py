@@ -20,7 +20,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
-from penstock.operators.closing import ClosingAggregate
+from penstock.operators.closing import Closing
 from penstock.operators.join import Join
 from penstock.operators.linear import Filter
 from penstock.operators.output import Output
@@ -126,7 +126,7 @@ def aggregate_rig(*keys: int, calls: Sequence[Call] = CALLS) -> Rig:
 def _closing() -> Rig:
     """Groups by a number that is taken for a time."""
     make = partial(Aggregate, TYPES, (0, 2), CALLS[:4])
-    return Rig([(ClosingAggregate(make, 0, EventTime((("numbers", 0),))), (0,))])
+    return Rig([(Closing(make, 0, EventTime((("numbers", 0),))), (0,))])
 
 
 def _topk(*partition: int, limit: int | None = 2, rank: bool = False) -> Rig:
