@@ -90,7 +90,34 @@ def _top(limit: int | None, offset: int = 0, *, rank: bool = False) -> plan.TopK
     return plan.TopK(fields, PER_MINUTE, (0, 4), (SortKey(2, True), SortKey(1)), limit, offset, rank)
 
 
+def _sessions(*keys: int, gap: int, below: plan.Node = EVENTS) -> plan.SessionWindow:
+    """The events of each user, or of these columns, with the start of the session."""
+    lasting = plan.Project((*ROW, Field("end", "timestamp")), below, (*COLUMNS, later(TS, gap)))
+    return plan.SessionWindow((*lasting.fields, Field("start", "timestamp")), lasting, keys, 1, 4)
+
+
+def _per_session(below: plan.SessionWindow) -> plan.Aggregate:
+    keys = (*below.keys, len(below.fields) - 1)
+    calls = (
+        COUNT,
+        AggregateCall("Max", (4,), "timestamp"),
+        AggregateCall("Sum", (2,), "bigint", options=ANSI),
+    )
+    results = (Field("n", "bigint"), Field("last", "timestamp"), Field("s", "bigint"))
+    return plan.Aggregate((*(below.fields[key] for key in keys), *results), below, keys, calls)
+
+
+_POSITIVE = plan.Filter(
+    ROW, EVENTS, Call("GreaterThan", (Column(2, "bigint"), Constant(0, "bigint")), "boolean")
+)
+SESSIONS: dict[str, plan.Node] = {
+    "sessions": _per_session(_sessions(0, gap=MINUTE)),
+    "long sessions": _per_session(_sessions(0, 2, gap=10 * MINUTE)),
+    "sessions of all": _per_session(_sessions(gap=MINUTE // 2, below=_POSITIVE)),
+    "rows of sessions": _sessions(0, gap=MINUTE // 2),
+}
 FREEING: dict[str, plan.Node] = {
+    **SESSIONS,
     **{f"near {kind}": joined(kind, NEAR) for kind in KINDS},
     **{
         f"minute {kind}": joined(kind, None, left=PER_MINUTE, right=OTHERS_PER_MINUTE, keys=(0, 4))

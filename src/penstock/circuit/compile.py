@@ -23,7 +23,7 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
-from penstock.operators.closing import Closing
+from penstock.operators.closing import Bound, Closing
 from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
@@ -36,7 +36,7 @@ from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
 from penstock.plan.event_time import Times
-from penstock.plan.expiry import Expiry, closing_key, join_expiry, window_expiry
+from penstock.plan.expiry import Expiry, closing_key, join_expiry, session_key, session_time, window_expiry
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
@@ -188,7 +188,13 @@ class Compiler(ABC):
                 return self._asof(node)
             case plan.SessionWindow():
                 keys = canonical_keys(node.keys)
-                operator = SessionWindow(types_of(node.input.fields), keys, start=node.start, end=node.end)
+                operator = SessionWindow(
+                    types_of(node.input.fields),
+                    keys,
+                    start=node.start,
+                    end=node.end,
+                    time=session_time(node, self.times),
+                )
                 return self._operator(node, operator, (self.compile(node.input),))
             case plan.Aggregate():
                 return self._aggregate(node)
@@ -263,13 +269,18 @@ class Compiler(ABC):
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
         make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
-        closing = closing_key(node, self.times)
+        below = self.compile(node.input)
+        closing: tuple[int, Bound] | None = closing_key(node, self.times)
+        sessions = self.circuit.vertices[below].operator
+        start = session_key(node, self.times)
+        if closing is None and start is not None and isinstance(sessions, SessionWindow):
+            closing = start, sessions
         make_any: Callable[[], Aggregate | Closing] = (
             make if closing is None else partial(Closing, make, *closing)
         )
         operator = make_any()
         contents = of_operator(operator, make_any)
-        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
+        return self._operator(node, operator, (below,), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:
         make = partial(

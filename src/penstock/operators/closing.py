@@ -10,8 +10,9 @@ Cost: that of the operator, and a bounded number of finished rows per tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from penstock.errors import InternalError
 from penstock.operators.aggregate import Aggregate
 from penstock.operators.base import Operator
 from penstock.operators.topk import TopK
-from penstock.plan.event_time import EventTime
 from penstock.state.scratch import Piece
 from penstock.state.spine import Spine
 from penstock.state.state import Image, State
@@ -35,12 +35,19 @@ _FINISHED_AT_LEAST = 4_096  # rows that a tick may move
 Grouped = Aggregate | TopK
 
 
+class Bound(Protocol):
+    """What says which groups are closed: an event time, or an operator below."""
+
+    def bound(self, watermarks: Mapping[str, int]) -> int | None:
+        """The time behind which no group changes in this tick or later; None while it is not known."""
+
+
 class Closing(Operator):
     """Groups that close behind the watermark; `key` is the column of the input that follows the event time."""
 
     consolidated = True
 
-    def __init__(self, make: Callable[[], Grouped], key: int, time: EventTime) -> None:
+    def __init__(self, make: Callable[[], Grouped], key: int, time: Bound) -> None:
         self._key = key
         self._time = time
         self._groups = Generations(make)

@@ -23,6 +23,7 @@ from penstock.plan.node import (
     Node,
     Project,
     Scan,
+    SessionWindow,
     TopK,
     Union,
     Values,
@@ -49,6 +50,22 @@ Expiry = tuple[Passed, ...]
 def closing_key(node: Aggregate | TopK, relations: Mapping[str, Times]) -> tuple[int, EventTime] | None:
     """The first key of groups, or partitions, that close when the watermark has passed, and its time; None when there is none."""
     return _closing(node.input, node.keys if isinstance(node, Aggregate) else node.partition, relations)
+
+
+def session_time(node: SessionWindow, relations: Mapping[str, Times]) -> EventTime | None:
+    """The event time that the starts of rows follow, so that sessions close behind it; None when there is none."""
+    if node.input.fields[node.start].type not in TIMES:
+        return None
+    return event_times(node.input, relations)[node.start]
+
+
+def session_key(node: Aggregate, relations: Mapping[str, Times]) -> int | None:
+    """The key of groups that is the start of a session, when sessions close; None when there is none."""
+    below = node.input
+    if not isinstance(below, SessionWindow) or session_time(below, relations) is None:
+        return None
+    start = len(below.fields) - 1
+    return start if start in node.keys else None
 
 
 def window_expiry(node: Window, relations: Mapping[str, Times]) -> Expiry | None:
@@ -88,8 +105,10 @@ def describe_state(node: Node, relations: Mapping[str, Times]) -> str:
             return _describe_groups(node, relations)
         case Join():
             return _describe_join(node, relations)
+        case SessionWindow() if session_time(node, relations) is not None:
+            return f"frees sessions {_BEHIND}"
         case _:
-            return "keeps its rows: only groups, partitions and joins by the event time are freed"
+            return "keeps its rows: only groups, partitions, sessions and joins by the event time are freed"
 
 
 def is_comparable(kind: str) -> bool:
@@ -102,6 +121,8 @@ def _describe_groups(node: Aggregate | TopK | Window, relations: Mapping[str, Ti
     keys = node.keys if isinstance(node, Aggregate) else node.partition
     if _closing(node.input, keys, relations) is not None:
         return f"frees {what} {_BEHIND}"
+    if isinstance(node, Aggregate) and session_key(node, relations) is not None:
+        return f"frees groups of sessions {_BEHIND}"
     if not keys:
         return f"keeps its one {one}"
     return f"keeps all {what}: no key follows the event time of a source without a primary key"
