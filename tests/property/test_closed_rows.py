@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.operators.asof import Asof
 from penstock.operators.closing import Closing
 from penstock.operators.open_rows import ArrangeOpen
 from penstock.operators.session import SessionWindow
 from seed import SEED
 from twin.event_joins import FREEING, JOINS, KEEPING, add_join, joins_flow
 from twin.events import BEGIN, Events, answers, nothing_closes
+from twin.faults import broken_at
 from twin.rows import small_state
 from twin.scratch import tiny_budget
 
@@ -107,12 +110,13 @@ def state_rows(flow: ps.IncrementalFlow) -> int:
         len(one.groups.contents()) for operator in operators(flow, Closing) for one in operator._groups._open
     ]
     sessions = [operator._rows.count for operator in operators(flow, SessionWindow)]
-    return arranged + sum(grouped) + sum(sessions)
+    nearest = [operator._left.count + operator._right.count for operator in operators(flow, Asof)]
+    return arranged + sum(grouped) + sum(sessions) + sum(nearest)
 
 
 BOUNDED = [
     *("near inner", "near full", "minute full", "minute anti", "minute near left", "apart anti"),
-    *("without keys", "same", "top", "all ranked", "windows", "sessions of all", "rows of sessions"),
+    *("without keys", "same", "top", "all ranked", "windows", "sessions of all", "rows of sessions", "asof"),
 ]
 
 
@@ -203,9 +207,36 @@ def test_explain_says_what_is_freed_and_what_is_not() -> None:
         "frees groups behind the watermark",
         "frees groups of sessions behind the watermark",
         "frees sessions behind the watermark",
+        "frees rows behind the watermark, but for the last right one of each key",
     }
     assert states["pairs"].startswith("keeps its rows: no condition bounds")
     assert states["before"].startswith("frees rows of the right input behind the watermark")
     assert states["before left"].startswith("keeps its rows")
     assert states["behind"].startswith("frees rows of the left input behind the watermark")
-    assert set(KEEPING) == {"pairs", "before", "before left", "behind"}
+    assert states["asof forward"].startswith("keeps its rows: a left row may wait")
+    assert set(KEEPING) == {"asof forward", "pairs", "before", "before left", "behind"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_fault_at_a_call_of_a_tick_loses_nothing() -> None:
+    names = ["near left", "minute anti", "top", "sessions of all", "asof"]
+    random_changes = Changes(SEED)
+    changes = [random_changes.tick() for _ in range(10)]
+    clean, expected = joins_flow(views=names, retain="open"), []
+    for change in changes:
+        feed(clean, change)
+        expected.append(answers(clean, names))
+    for call in range(1 + SEED % 4_001, 200_000, 4_001):
+        flow = joins_flow(views=names, retain="open")
+        hit = False
+        for at, change in enumerate(changes):
+            ticks = flow._graph.state.ticks
+            hit |= broken_at(call, partial(feed, flow, change))
+            if flow._graph.state.ticks == ticks:
+                flow._runner.pending.clear()
+                feed(flow, change)
+            assert answers(flow, names) == expected[at], f"call {call}, tick {at}"
+        if not hit:
+            break
+    else:
+        raise AssertionError("a tick makes more calls than that")

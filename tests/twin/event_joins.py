@@ -107,6 +107,11 @@ def _per_session(below: plan.SessionWindow) -> plan.Aggregate:
     return plan.Aggregate((*(below.fields[key] for key in keys), *results), below, keys, calls)
 
 
+def _asof(*, outer: bool = True, tolerance: int | None = None, keys: tuple[int, ...] = (0,)) -> plan.Asof:
+    others = tuple(replace(field, name=f"other_{field.name}") for field in ROW)
+    return plan.Asof((*ROW, *others), EVENTS, OTHERS, keys, keys, 1, 1, "backward", tolerance, outer)
+
+
 _POSITIVE = plan.Filter(
     ROW, EVENTS, Call("GreaterThan", (Column(2, "bigint"), Constant(0, "bigint")), "boolean")
 )
@@ -116,8 +121,22 @@ SESSIONS: dict[str, plan.Node] = {
     "sessions of all": _per_session(_sessions(gap=MINUTE // 2, below=_POSITIVE)),
     "rows of sessions": _sessions(0, gap=MINUTE // 2),
 }
+_PRICED = _asof()
+ASOF: dict[str, plan.Node] = {
+    "asof": _PRICED,
+    "asof inner": _asof(outer=False),
+    "asof near": _asof(tolerance=2 * MINUTE),
+    "asof of all": _asof(keys=()),
+    "of asof": plan.Aggregate(
+        (Field("h", "timestamp"), Field("n", "bigint")),
+        plan.Project((Field("h", "timestamp"),), _PRICED, (HOUR,)),
+        (0,),
+        (COUNT,),
+    ),
+}
 FREEING: dict[str, plan.Node] = {
     **SESSIONS,
+    **ASOF,
     **{f"near {kind}": joined(kind, NEAR) for kind in KINDS},
     **{
         f"minute {kind}": joined(kind, None, left=PER_MINUTE, right=OTHERS_PER_MINUTE, keys=(0, 4))
@@ -148,6 +167,7 @@ FREEING: dict[str, plan.Node] = {
 }
 # Joins that nothing bounds, or only from one side.
 KEEPING: dict[str, plan.Node] = {
+    "asof forward": replace(_PRICED, direction="forward"),
     "pairs": joined("inner", None),
     "before": joined("inner", _not_before(OTHER_TS, TS)),
     "before left": joined("left", _not_before(OTHER_TS, TS)),

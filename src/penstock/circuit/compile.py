@@ -36,7 +36,15 @@ from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
 from penstock.plan.event_time import Times
-from penstock.plan.expiry import Expiry, closing_key, join_expiry, session_key, session_time, window_expiry
+from penstock.plan.expiry import (
+    Expiry,
+    asof_times,
+    closing_key,
+    join_expiry,
+    session_key,
+    session_time,
+    window_expiry,
+)
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
@@ -339,6 +347,7 @@ class Compiler(ABC):
             direction=node.direction,
             tolerance=node.tolerance,
             outer=node.outer,
+            times=asof_times(node, self.times),
         )
         return self._operator(node, operator, (self.compile(node.left), self.compile(node.right)))
 

@@ -15,6 +15,7 @@ from penstock.plan.expression import Call, Column, Expression, Literal, uses_tim
 from penstock.plan.interval import DAY, SECOND, TIMES, ZONE, distances
 from penstock.plan.node import (
     Aggregate,
+    Asof,
     Expand,
     Filter,
     Generate,
@@ -124,6 +125,12 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
             return [*(below[key] for key in node.keys), *([None] * len(node.calls))]
         case Join():
             return _joined(node, relations)
+        case Asof(direction="backward"):
+            # A right row that comes reaches left rows at or behind its time.
+            left = event_times(node.left, relations)[node.left_time]
+            right = event_times(node.right, relations)[node.right_time]
+            time = _either([left, right])
+            return [time if at == node.left_time else None for at in range(len(node.fields))]
         case TopK() | Window():
             # A change reaches other rows of its partition, and no others.
             below = _columns(node.input, relations)

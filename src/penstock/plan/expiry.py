@@ -16,6 +16,7 @@ from penstock.plan.event_time import EventTime, Times, event_times
 from penstock.plan.interval import TIMES, Distance, distances
 from penstock.plan.node import (
     Aggregate,
+    Asof,
     Expand,
     Filter,
     Generate,
@@ -68,6 +69,19 @@ def session_key(node: Aggregate, relations: Mapping[str, Times]) -> int | None:
     return start if start in node.keys else None
 
 
+def asof_times(node: Asof, relations: Mapping[str, Times]) -> tuple[EventTime, EventTime] | None:
+    """The event times of both sides of an ASOF join that forgets rows; None when it cannot.
+
+    Forward and nearest, a left row without a match waits for one, however old it is.
+    """
+    left = event_times(node.left, relations)[node.left_time]
+    right = event_times(node.right, relations)[node.right_time]
+    kinds = (node.left.fields[node.left_time].type, node.right.fields[node.right_time].type)
+    if node.direction != "backward" or left is None or right is None or not set(kinds) <= set(TIMES):
+        return None
+    return left, right
+
+
 def window_expiry(node: Window, relations: Mapping[str, Times]) -> Expiry | None:
     """When rows of closed partitions may go; None for never."""
     closing = _closing(node.input, node.partition, relations)
@@ -105,6 +119,8 @@ def describe_state(node: Node, relations: Mapping[str, Times]) -> str:
             return _describe_groups(node, relations)
         case Join():
             return _describe_join(node, relations)
+        case Asof():
+            return _describe_asof(node, relations)
         case SessionWindow() if session_time(node, relations) is not None:
             return f"frees sessions {_BEHIND}"
         case _:
@@ -139,6 +155,16 @@ def _describe_join(node: Join, relations: Mapping[str, Times]) -> str:
     if freed:
         return f"frees rows of the {freed[0]} input {_BEHIND}, keeps those of the other: nothing says when they match no more"
     return "keeps its rows: no condition bounds how far apart the event times of both inputs are"
+
+
+def _describe_asof(node: Asof, relations: Mapping[str, Times]) -> str:
+    if asof_times(node, relations) is not None:
+        return f"frees rows {_BEHIND}, but for the last right one of each key"
+    if node.direction != "backward":
+        return f"keeps its rows: a left row may wait for a right one behind it ({node.direction})"
+    return (
+        "keeps its rows: the times of both inputs do not follow event times of sources without a primary key"
+    )
 
 
 def _closing(
