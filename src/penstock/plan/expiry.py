@@ -61,12 +61,15 @@ def session_time(node: SessionWindow, relations: Mapping[str, Times]) -> EventTi
 
 
 def session_key(node: Aggregate, relations: Mapping[str, Times]) -> int | None:
-    """The key of groups that is the start of a session, when sessions close; None when there is none."""
+    """The key of groups that is the start of a session, when sessions close; None when there is none.
+
+    The groups have all keys of the sessions, so that they are where their sessions are, and follow those alone.
+    """
     below = node.input
     if not isinstance(below, SessionWindow) or session_time(below, relations) is None:
         return None
     start = len(below.fields) - 1
-    return start if start in node.keys else None
+    return start if {start, *below.keys} <= set(node.keys) else None
 
 
 def asof_times(node: Asof, relations: Mapping[str, Times]) -> tuple[EventTime, EventTime] | None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.plan import node as plan
 from penstock.plan.event_time import EventTime, event_times, of_source
-from penstock.plan.expiry import Passed, join_expiry
+from penstock.plan.expiry import Passed, asof_times, join_expiry, session_key
 from penstock.plan.expression import Call, Column, Expression, Literal
 from penstock.plan.interval import DAY, SECOND, ZONE, Distance, distances
 from penstock.plan.node import Field, JoinKind
@@ -129,3 +129,32 @@ def test_the_times_of_a_join_follow_both_watermarks() -> None:
     assert times[5] == EventTime((("left", 0), ("right", 0)))
     assert [at for at, time in enumerate(times) if time is not None] == [1, 5]
     assert event_times(join(None), TIMES) == (None,) * 8
+
+
+def test_groups_of_sessions_close_where_their_sessions_are() -> None:
+    below = plan.Project(
+        (*FIELDS, Field("e", "timestamp")),
+        LEFT,
+        (Column(0, "bigint"), A, D, Column(3, "timestamp_ntz"), later(A, MINUTE)),
+    )
+    sessions = plan.SessionWindow((*below.fields, Field("s", "timestamp")), below, (0,), 1, 4)
+
+    def grouped(*keys: int) -> plan.Aggregate:
+        return plan.Aggregate(tuple(sessions.fields[key] for key in keys), sessions, keys, ())
+
+    assert session_key(grouped(0, 5), TIMES) == 5
+    assert session_key(grouped(5, 2, 0), TIMES) == 5
+    assert session_key(grouped(5), TIMES) is None  # of sessions of several users
+    assert session_key(grouped(0, 1), TIMES) is None
+    assert session_key(grouped(0, 5), {"left": (None,) * 4}) is None
+
+
+def test_asof_joins_forget_backward_only() -> None:
+    asof = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1)
+    assert asof_times(asof, TIMES) == (EventTime((("left", 0),)), EventTime((("right", 0),)))
+    assert event_times(asof, TIMES)[1] == EventTime((("left", 0), ("right", 0)))
+    for direction in ("forward", "nearest"):
+        other = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1, direction)  # type: ignore[arg-type]
+        assert asof_times(other, TIMES) is None
+        assert event_times(other, TIMES) == (None,) * 8
+    assert asof_times(asof, {"left": TIMES["left"]}) is None
