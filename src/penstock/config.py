@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from penstock.errors import ConfigError, suggest
 
-FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state", "flow")
+FILE_KEYS = ("master", "connectors", "conf", "catalogs", "url", "state", "flow", "flow_memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     state: str | None = field(default=None, repr=False)
     flow: str | None = None
+    flow_memory: int | str | None = None
     kafka_bootstrap_servers: str | None = None
     schema_registry_url: str | None = field(default=None, repr=False)
     postgres_url: str | None = field(default=None, repr=False)
@@ -63,6 +64,7 @@ class Settings:
         conf: Mapping[str, Any] | None = None,
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
         flow: str | os.PathLike[str] | None = None,
+        flow_memory: int | str | None = None,
     ) -> Settings:
         """Return these settings with what the caller passed in code on top."""
         own_conf = as_conf(conf or {}, where="conf=")
@@ -74,6 +76,7 @@ class Settings:
             conf_origin={**self.conf_origin, **dict.fromkeys(own_conf, "conf=")},
             catalogs={**self.catalogs, **as_catalogs(catalogs or {}, where="catalogs=")},
             flow=self.flow if flow is None else os.fspath(flow),
+            flow_memory=self.flow_memory if flow_memory is None else flow_memory,
         )
 
 
@@ -100,6 +103,7 @@ def load(environ: Mapping[str, str] | None = None, *, directory: Path | None = N
         url=env.get("PENSTOCK_URL") or settings.url,
         state=env.get("PENSTOCK_STATE") or settings.state,
         flow=env.get("PENSTOCK_FLOW") or settings.flow,
+        flow_memory=env.get("PENSTOCK_FLOW_MEMORY") or settings.flow_memory,
         conf={**settings.conf, **env_conf},
         conf_origin={**settings.conf_origin, **dict.fromkeys(env_conf, "PENSTOCK_CONF")},
     )
@@ -203,6 +207,7 @@ def _with_file(settings: Settings, path: Path) -> Settings:
         url=content.get("url") or settings.url,
         state=content.get("state") or settings.state,
         flow=_path_of(content.get("flow"), path) or settings.flow,
+        flow_memory=content.get("flow_memory") or settings.flow_memory,
         connectors=tuple(dict.fromkeys((*settings.connectors, *map(str, connectors)))),
         conf={**settings.conf, **conf},
         conf_origin={**settings.conf_origin, **dict.fromkeys(conf, str(path))},

@@ -35,7 +35,7 @@ def penstock(folder: Path, *words: str, stdin: str | None = None) -> subprocess.
 
 def test_a_flow_directory_lives_on_between_commands(tmp_path: Path) -> None:
     (tmp_path / "script.sql").write_text(SCRIPT)
-    first = penstock(tmp_path, "sql", "-f", "script.sql", "-o", "csv")
+    first = penstock(tmp_path, "sql", "-f", "script.sql", "-o", "csv", "--memory", "1MB")
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout == "customer,total\nann,3.00\nb;b,3.50\n"
 
@@ -53,6 +53,14 @@ def test_a_flow_directory_lives_on_between_commands(tmp_path: Path) -> None:
 
     snapshot = penstock(tmp_path, "views", "flows/orders", "snapshot", "totals", "-o", "json")
     assert [json.loads(line)["customer"] for line in snapshot.stdout.splitlines()] == ["ann", "b;b"]
+
+
+def test_a_memory_that_is_no_size_is_found_before_spark_starts(tmp_path: Path) -> None:
+    for words in (["sql", "SELECT 1", "--memory", "lots"], ["shell", "--memory", "2 XB"]):
+        wrong = penstock(tmp_path, *words, stdin="SELECT 1;")
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert "flow_memory" in wrong.stderr
+    assert not (tmp_path / "flows").exists()
 
 
 def test_a_mistyped_keyword_is_found_before_spark_starts(tmp_path: Path) -> None:

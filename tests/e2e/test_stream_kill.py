@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,17 +15,16 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pyarrow import parquet
 
+from feed import Feed
 from processes import descendants
 from seed import SEED
 from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
 from servers.postgres import Postgres
 
-ROWS_PER_FILE = 40
-SECONDS_PER_FILE = 1.0
 PROGRAM = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,43 +59,6 @@ for query in queries:
 print(json.dumps([row.id for row in session.sql("SELECT id FROM lake.db.rows ORDER BY id").collect()]), flush=True)
 session.stop()
 """
-
-
-class Feed:
-    """Writes new rows every now and then as long as the `with` block lasts: to a file, in one move, and to a topic."""
-
-    def __init__(self, folder: Path, broker: Broker, topic: str) -> None:
-        self._folder = folder
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
-        self._topic = topic
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.rows = 0
-
-    def __enter__(self) -> Feed:
-        self._folder.mkdir()
-        self._write()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(SECONDS_PER_FILE):
-            self._write()
-
-    def _write(self) -> None:
-        ids = range(self.rows, self.rows + ROWS_PER_FILE)
-        lines = [json.dumps({"id": number, "k": number % 7}) for number in ids]
-        made = self._folder.parent / "next.json"
-        made.write_text("\n".join(lines))
-        self.rows += ROWS_PER_FILE
-        made.rename(self._folder / f"{self.rows:09d}.json")
-        for line in lines:
-            self._producer.produce(self._topic, line)
-        assert self._producer.flush(30) == 0
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.engine import replay
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.registration import Prepared
-from penstock.operators.closing import ClosingAggregate
+from penstock.operators.closing import Closing
 from penstock.plan import node as plan
 from seed import SEED
 from twin.events import (
@@ -36,9 +36,9 @@ from twin.scratch import tiny_budget
 NO_TIME = {"k": 0, "ts": None, "v": 1, "x": 0.1, "_weight": 1}
 
 
-def closing_operators(flow: ps.IncrementalFlow) -> list[ClosingAggregate]:
+def closing_operators(flow: ps.IncrementalFlow) -> list[Closing]:
     vertices = flow._graph.kernel._circuit.vertices.values()  # type: ignore[attr-defined]
-    return [vertex.operator for vertex in vertices if isinstance(vertex.operator, ClosingAggregate)]
+    return [vertex.operator for vertex in vertices if isinstance(vertex.operator, Closing)]
 
 
 def finished(flow: ps.IncrementalFlow) -> list[int]:

@@ -89,19 +89,31 @@ def done_until_the_end(path: Path, backend: str, disk: DyingDisk) -> int:
     return done
 
 
-@pytest.mark.parametrize("remains", [0.0, 0.5])
-def test_a_power_cut_at_any_write_loses_nothing_that_has_returned(remains: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("remains", "every"),
+    [
+        *((remains, 3) for remains in (0.0, 0.5)),
+        *(
+            pytest.param(remains, 1, marks=[pytest.mark.soak, pytest.mark.timeout(1_200)])
+            for remains in (0.0, 0.5, 1.0)
+        ),
+    ],
+)
+def test_a_power_cut_at_any_write_loses_nothing_that_has_returned(
+    remains: float, every: int, tmp_path: Path
+) -> None:
+    """At every call, or at every third one: three seeds that follow each other have all of them."""
     with small_state():
         flow = opened()
         expected = [answers(flow)]
         for action in actions():
             action(flow)
             expected.append(answers(flow))
-        for calls in range(1, CALLS_AT_MOST, 3):
-            # Every third call, from another one on for each way to lose what was not synced.
+        # The two ways to lose what was not synced begin with different calls.
+        for calls in range(1 + (SEED + int(remains * 2)) % every, CALLS_AT_MOST, every):
             path = tmp_path / str(calls)
             backend = f"sqlite:///{path}.db"
-            done = done_until_the_end(path, backend, disk := DyingDisk(calls + int(remains * 2), remains))
+            done = done_until_the_end(path, backend, disk := DyingDisk(calls, remains))
             reopened, _ = owned(path, backend, checkpoint_every=10**9)
             assert answers(reopened) in expected[done : done + 2], f"call {calls}"
             reopened.close()

@@ -6,6 +6,7 @@ import random
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,18 @@ class History:
         assert {name: sorted(map(str, rows)) for name, rows in past_rows.items()} == {
             name: sorted(rows.elements()) for name, rows in expected.items()
         }, f"tick {number}"
+        self.check_look_ups(number, past_rows)
+
+    def check_look_ups(self, number: int, past_rows: dict[str, list[dict[str, Any]]]) -> None:
+        """Look-ups and the rows behind those of a view, by those of the same tick."""
+        for key in {row["k"] for row in past_rows["rows"]} | {99}:
+            rows = [row for row in past_rows["rows"] if row["k"] == key]
+            found = self.flow.lookup("rows", at_tick=number, k=key).to_pylist()
+            assert sorted(map(str, found)) == sorted(map(str, rows))
+            if rows and "totals" in past_rows:
+                behind = self.flow.why("totals", {"k": key}, at_tick=number)["rows"].to_pylist()
+                weighted = [row for row in behind for _ in range(row.pop("_weight"))]
+                assert sorted(map(str, weighted)) == sorted(map(str, rows))
 
     def ticks(self) -> range:
         """The ticks that are there when no checkpoint is being written, which may drop some."""

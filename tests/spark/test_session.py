@@ -123,3 +123,12 @@ def test_a_spark_session_that_nobody_uses_is_forgotten(session: ps.Session) -> N
     with ps.Session.embedded(conf={"spark.sql.shuffle.partitions": 11}) as later:
         assert later.spark is not used
         assert later.sql("SELECT 1 AS one").toArrow().to_pylist() == [{"one": 1}]
+
+
+def test_the_flow_of_sql_has_a_memory_budget(tmp_path: Path) -> None:
+    with ps.Session.embedded(flow=tmp_path / "flow", flow_memory="1 MB") as session:
+        session.sql("CREATE SOURCE budgeted (id BIGINT)")
+        session.sql("INSERT INTO budgeted SELECT id FROM range(200000)")
+        metrics = session.flow.metrics()
+    assert metrics["penstock_flow_memory_budget_bytes"] == 1_000_000
+    assert metrics["penstock_flow_state_bytes"] > 1_000_000 >= metrics["penstock_flow_state_resident_bytes"]

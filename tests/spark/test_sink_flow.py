@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,84 @@ def test_what_cannot_work_is_refused_at_the_start(
         stream.write_stream.format("memory").to_flow(flow, "orders")
     with pytest.raises(ps.ConfigError, match="complete"):
         stream.key_by("k").agg(n=F.count("*")).write_stream.output_mode("complete").to_flow(flow, "orders")
+
+
+def _durable(session: ps.Session, path: Path, **options: Any) -> ps.IncrementalFlow:
+    flow = ps.IncrementalFlow(session, path=path, **options)
+    if not flow.sources():
+        flow.register_source("orders", "id BIGINT, k STRING, amount BIGINT")
+        flow.register_source("payments", "id BIGINT, k STRING, amount BIGINT")
+        flow.register_view("totals", "SELECT k, SUM(amount) AS total, COUNT(*) AS n FROM orders GROUP BY k")
+    return flow
+
+
+def test_a_durable_flow_and_its_streams_go_on_together(
+    session: ps.Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    for at in range(3):
+        _add(spark, tmp_path / "in", (at, "a", 1))
+    with _durable(session, tmp_path / "flow") as flow:
+        stream = session.read_stream.json(tmp_path / "in", schema="id BIGINT, k STRING, amount BIGINT")
+        with pytest.raises(ps.ConfigError) as refused:
+            stream.write_stream().trigger(ps.Trigger.available_now()).to_flow(flow, "orders")
+        assert refused.value.code == "STREAM_CHECKPOINT_MISSING"
+        orders = _run(
+            session, tmp_path / "in", flow, tmp_path / "ckpt" / "orders", name="into-a-durable-flow"
+        )
+        assert "guarantee   exactly once (each epoch is one record of the flow's log)" in orders.explain()
+        _run(session, tmp_path / "in", flow, tmp_path / "ckpt" / "payments", source="payments")
+        assert _totals(flow) == {"a": (3, 3)}
+    _add(spark, tmp_path / "in", (4, "b", 7))
+    with _durable(session, tmp_path / "flow") as flow:
+        for source in ("orders", "payments"):
+            _run(session, tmp_path / "in", flow, tmp_path / "ckpt" / source, source=source)
+        assert _totals(flow) == {"a": (3, 3), "b": (7, 1)}
+        assert flow.snapshot("payments").num_rows == 4
+        assert flow.source_info("orders").ordinal == 4
+
+
+def test_a_checkpoint_that_is_older_than_the_flow_is_refused(
+    session: ps.Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    _add(spark, tmp_path / "in", (1, "a", 1))
+    flow = _durable(session, tmp_path / "flow")
+    _run(session, tmp_path / "in", flow, tmp_path / "ckpt")
+    shutil.copytree(tmp_path / "ckpt", tmp_path / "older")
+    _add(spark, tmp_path / "in", (2, "a", 1))
+    _run(session, tmp_path / "in", flow, tmp_path / "ckpt")
+    _add(spark, tmp_path / "in", (3, "a", 1))
+    # Its next epoch would have the number of one that is in, and the rows of two.
+    with pytest.raises(
+        ps.StateError, match="has seen 2 epochs of the query, and its checkpoint has begun 1"
+    ) as ahead:
+        _run(session, tmp_path / "in", flow, tmp_path / "older")
+    assert ahead.value.code == "STREAM_FLOW_AHEAD"
+    _run(session, tmp_path / "in", flow, tmp_path / "ckpt")
+    assert _totals(flow) == {"a": (3, 3)}
+    flow.close()
+    # The other way round: the flow is gone, and the checkpoint is not.
+    shutil.rmtree(tmp_path / "flow")
+    with _durable(session, tmp_path / "flow") as other, pytest.raises(ps.StateError) as behind:
+        _run(session, tmp_path / "in", other, tmp_path / "ckpt")
+    assert behind.value.code == "STREAM_FLOW_BEHIND"
+
+
+def test_an_epoch_is_on_the_disk_before_the_query_notes_it(
+    session: ps.Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame([(1, "a", 5)], "id BIGINT, k STRING, amount BIGINT")
+    target = Target(spark, "q-1", "q", "append", frame.schema, settings=config.load())
+    with _durable(session, tmp_path / "flow", sync="1 hour") as flow:
+        assert flow._runner.directory is not None
+        log: Any = flow._runner.directory._log
+        sink = FlowSink(flow, "orders")
+        sink.open(target)
+        flow.tick("payments", [{"id": 1, "k": "a", "amount": 1}])
+        assert log._synced < log.next
+        sink.write(Epoch(0, frame))
+        assert log._synced == log.next
+        flow.tick("payments", [{"id": 2, "k": "a", "amount": 1}])
+        # An epoch that comes again is noted behind this call, too.
+        sink.write(Epoch(0, frame))
+        assert log._synced == log.next
+        sink.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -166,8 +166,10 @@ def add_view(flow: ps.IncrementalFlow, name: str) -> None:
 class Events:
     """Ticks of events: time goes on, some rows come late or have no time, some are taken back."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, steps: Sequence[int] = ()) -> None:
+        """`steps` are the seconds between ticks; by default days pass."""
         self._chance = random.Random(seed)
+        self._steps = steps
         self._now = BEGIN
         self._ticks = 0
         self._present: list[dict[str, Any]] = []
@@ -177,6 +179,7 @@ class Events:
         self._ticks += 1
         # Days pass, whatever the seed, so that groups of all kinds close.
         seconds = 100_000 if self._ticks % 3 == 0 else chance.choice([0, 20, 60, 200, 4_000, 40_000])
+        seconds = chance.choice(self._steps) if self._steps else seconds
         self._now += timedelta(seconds=seconds)
         rows = [
             {

@@ -20,10 +20,11 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
-from penstock.operators.closing import ClosingAggregate
+from penstock.operators.closing import Closing
 from penstock.operators.contents import Contents
 from penstock.operators.join import Join
 from penstock.operators.linear import Filter
+from penstock.operators.open_rows import ArrangeOpen
 from penstock.operators.output import Output
 from penstock.operators.semijoin import NotIn, SemiJoin
 from penstock.operators.session import SessionWindow
@@ -33,6 +34,7 @@ from penstock.operators.temporal import TemporalFilter, Timed
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan.event_time import EventTime
+from penstock.plan.expiry import Passed
 from penstock.plan.expression import Column
 from penstock.plan.node import AggregateCall as Call
 from penstock.plan.node import Frame, SortKey, WindowCall
@@ -132,7 +134,26 @@ def aggregate_rig(*keys: int, calls: Sequence[Call] = CALLS) -> Rig:
 def _closing() -> Rig:
     """Groups by a number that is taken for a time."""
     make = partial(Aggregate, TYPES, (0, 2), CALLS[:4])
-    return Rig([(ClosingAggregate(make, 0, EventTime((("numbers", 0),))), (0,))])
+    return Rig([(Closing(make, 0, EventTime((("numbers", 0),))), (0,))])
+
+
+NUMBERS = EventTime((("numbers", 0),))
+
+
+def _forgetting() -> Rig:
+    """Operators that forget behind a watermark, each over the same rows."""
+    top = partial(TopK, TYPES, (0, 2), (SortKey(1, True, False), SortKey(2)), 2, rank_field=True)
+    asof = Asof(
+        TYPES, TYPES, left_keys=(2,), right_keys=(2,), left_time=0, right_time=0, times=(NUMBERS, NUMBERS)
+    )
+    return Rig(
+        [
+            (Closing(top, 0, NUMBERS), (0,)),
+            (ArrangeOpen(TYPES, (0,), (Passed(0, 1, NUMBERS),)), (0,)),
+            (SessionWindow(TYPES, (2,), start=0, end=0, time=NUMBERS), (0,)),
+            (asof, (0, 1)),
+        ]
+    )
 
 
 def _topk(*partition: int, limit: int | None = 2, rank: bool = False) -> Rig:
@@ -235,6 +256,7 @@ RIGS: dict[str, Callable[[], Rig]] = {
     "aggregate by two keys": lambda: aggregate_rig(0, 2),
     "aggregate by a double": lambda: aggregate_rig(1),
     "groups that close": _closing,
+    "what is forgotten": _forgetting,
     "aggregate of all": aggregate_rig,
     "top 2": _topk,
     "top 2 per text, with ranks": lambda: _topk(2, rank=True),

@@ -132,3 +132,13 @@ def test_the_flow_directory(tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text("flow = 1")
     with pytest.raises(ConfigError, match="'flow' must be the path"):
         config.load(env, directory=tmp_path)
+
+
+def test_the_memory_of_the_flow(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('flow_memory = "2 GB"')
+    env = {"PENSTOCK_HOME": str(tmp_path / "home")}
+    settings = config.load(env, directory=tmp_path)
+    assert settings.flow_memory == "2 GB"
+    assert config.load({**env, "PENSTOCK_FLOW_MEMORY": "1MB"}, directory=tmp_path).flow_memory == "1MB"
+    assert settings.with_arguments(flow_memory=7).flow_memory == 7
+    assert settings.with_arguments().flow_memory == "2 GB"

@@ -23,10 +23,11 @@ from penstock.operators.aggregate import Aggregate
 from penstock.operators.arrange import Arrange
 from penstock.operators.asof import Asof
 from penstock.operators.base import Operator
-from penstock.operators.closing import ClosingAggregate
+from penstock.operators.closing import Bound, Closing
 from penstock.operators.contents import Contents, of_arrangement, of_operator, through
 from penstock.operators.join import Join
 from penstock.operators.linear import Expand, Generate, Select, Union, Values
+from penstock.operators.open_rows import ArrangeOpen
 from penstock.operators.semijoin import SemiJoin, not_in
 from penstock.operators.session import SessionWindow
 from penstock.operators.single import Single
@@ -34,7 +35,16 @@ from penstock.operators.source import Source
 from penstock.operators.topk import TopK
 from penstock.operators.window import Window
 from penstock.plan import node as plan
-from penstock.plan.event_time import Times, closing_key
+from penstock.plan.event_time import Times
+from penstock.plan.expiry import (
+    Expiry,
+    asof_times,
+    closing_key,
+    join_expiry,
+    session_key,
+    session_time,
+    window_expiry,
+)
 from penstock.plan.expression import Expression, Literal
 from penstock.state.arrangement import Arrangement, Selected
 
@@ -83,6 +93,7 @@ class Compiler(ABC):
     # Relations that keep only some of their columns: which, in the order in which they give them.
     narrowed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)  # columns that follow the event time of a source
+    _open: dict[tuple[int, tuple[int, ...], Expiry], tuple[int, Arrangement]] = field(default_factory=dict)
 
     def compile(self, node: plan.Node) -> int:
         """Return the vertex that gives the rows of a node."""
@@ -131,6 +142,22 @@ class Compiler(ABC):
         self.shared.arrangements[(below, keys)] = (vertex_id, arrangement)
         return vertex_id, arrangement
 
+    def _arrange_open(
+        self, node: plan.Node, keys: tuple[int, ...], expiry: Expiry | None
+    ) -> tuple[int, Arrangement, bool]:
+        """The same with only those rows that changes to come may reach, and whether others leave it.
+
+        It is not shared with later views, which need all rows, nor with other readers of this one that need rows for longer. Rows that a source keeps in this order are read there.
+        """
+        if expiry is None or self._source_by(node, keys) is not None:
+            return *self.arrange(node, keys), False
+        below = self.compile(node)
+        if (below, keys, expiry) not in self._open:
+            operator = ArrangeOpen(types_of(node.fields), keys, expiry)
+            vertex_id = self.add(operator, (below,), node.fields, meaning=Meaning(node, keys))
+            self._open[below, keys, expiry] = vertex_id, operator.arrangement
+        return *self._open[below, keys, expiry], True
+
     def _source_by(self, node: plan.Node, keys: tuple[int, ...]) -> Arrangement | None:
         """The rows of a scanned source by keys, when the source keeps them so itself."""
         if not isinstance(node, plan.Scan) or not keys or node.name not in self.relations:
@@ -169,7 +196,13 @@ class Compiler(ABC):
                 return self._asof(node)
             case plan.SessionWindow():
                 keys = canonical_keys(node.keys)
-                operator = SessionWindow(types_of(node.input.fields), keys, start=node.start, end=node.end)
+                operator = SessionWindow(
+                    types_of(node.input.fields),
+                    keys,
+                    start=node.start,
+                    end=node.end,
+                    time=session_time(node, self.times),
+                )
                 return self._operator(node, operator, (self.compile(node.input),))
             case plan.Aggregate():
                 return self._aggregate(node)
@@ -244,13 +277,18 @@ class Compiler(ABC):
     def _aggregate(self, node: plan.Aggregate) -> int:
         names = [field.name for field in node.input.fields]
         make = partial(Aggregate, types_of(node.input.fields), node.keys, node.calls, names=names)
-        closing = closing_key(node, self.times)
-        make_any: Callable[[], Aggregate | ClosingAggregate] = (
-            make if closing is None else partial(ClosingAggregate, make, *closing)
+        below = self.compile(node.input)
+        closing: tuple[int, Bound] | None = closing_key(node, self.times)
+        sessions = self.circuit.vertices[below].operator
+        start = session_key(node, self.times)
+        if closing is None and start is not None and isinstance(sessions, SessionWindow):
+            closing = start, sessions
+        make_any: Callable[[], Aggregate | Closing] = (
+            make if closing is None else partial(Closing, make, *closing)
         )
         operator = make_any()
         contents = of_operator(operator, make_any)
-        return self._operator(node, operator, (self.compile(node.input),), contents=contents)
+        return self._operator(node, operator, (below,), contents=contents)
 
     def _topk(self, node: plan.TopK) -> int:
         make = partial(
@@ -262,13 +300,16 @@ class Compiler(ABC):
             offset=node.offset,
             rank_field=node.rank_field,
         )
-        operator = make()
-        contents = of_operator(operator, make)
+        closing = closing_key(node, self.times)
+        make_any: Callable[[], TopK | Closing] = make if closing is None else partial(Closing, make, *closing)
+        operator = make_any()
+        contents = of_operator(operator, make_any)
         return self._operator(node, operator, (self.compile(node.input),), contents=contents)
 
     def _window(self, node: plan.Window) -> int:
         partition = canonical_keys(node.partition)
-        below, arrangement = self.arrange(node.input, partition)
+        expiry = window_expiry(node, self.times)
+        below, arrangement, frees = self._arrange_open(node.input, partition, expiry)
         operator = Window(
             types_of(node.input.fields),
             partition,
@@ -277,12 +318,13 @@ class Compiler(ABC):
             arrangement,
             names=[field.name for field in node.input.fields],
         )
-        return self._operator(node, operator, (below,), contents=operator.contents())
+        return self._operator(node, operator, (below,), contents=None if frees else operator.contents())
 
     def _join(self, node: plan.Join) -> int:
         pairs = canonical_pairs(node.left_keys, node.right_keys, node.null_safe)
-        left, by_left = self.arrange(node.left, pairs.left)
-        right, by_right = self.arrange(node.right, pairs.right)
+        expiry = join_expiry(node, self.times)
+        left, by_left, _ = self._arrange_open(node.left, pairs.left, expiry[0])
+        right, by_right, _ = self._arrange_open(node.right, pairs.right, expiry[1])
         residual = None if node.residual is None else residual_of(node.residual)
         operator: Operator
         if node.null_aware:
@@ -305,6 +347,7 @@ class Compiler(ABC):
             direction=node.direction,
             tolerance=node.tolerance,
             outer=node.outer,
+            times=asof_times(node, self.times),
         )
         return self._operator(node, operator, (self.compile(node.left), self.compile(node.right)))
 

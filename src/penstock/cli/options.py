@@ -36,6 +36,15 @@ Flow = Annotated[
         show_default="PENSTOCK_FLOW, or none",
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="The state of the flow beyond this size, as 2GB, lies in scratch files.",
+        show_default="PENSTOCK_FLOW_MEMORY, or no bound",
+    ),
+]
 State = Annotated[
     str | None,
     typer.Option(

@@ -23,12 +23,19 @@ STOP_SECONDS = 1.5
 
 @contextmanager
 def embedded(
-    *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...], flow: str | None = None
+    *,
+    conf: Mapping[str, str],
+    master: str | None,
+    connectors: tuple[str, ...],
+    flow: str | None = None,
+    flow_memory: str | None = None,
 ) -> Iterator[Session]:
     """A session for the body; Ctrl-C and SIGTERM end the process at once, whatever Spark is doing."""
     from penstock.engine.session import Session
 
-    session = Session.embedded(conf=conf, master=master, connectors=connectors, flow=flow)
+    session = Session.embedded(
+        conf=conf, master=master, connectors=connectors, flow=flow, flow_memory=flow_memory
+    )
     end_on_signals(session)
     try:
         yield session

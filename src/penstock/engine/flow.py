@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -63,6 +63,8 @@ from penstock.spark import catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
 
 
 class IncrementalFlow:
@@ -511,13 +513,13 @@ class IncrementalFlow:
             entry = self._graph.find_source(name)
             return entry.spec.info(entry.state.ordinal)
 
-    def attach_query(self, source: str, query: str, *, epochs: int) -> None:
-        """Let a streaming query that has done so many epochs feed a source; for sinks of streams.
+    def attach_query(self, source: str, query: str, *, epochs: int, begun: int | None = None) -> None:
+        """Let a streaming query that has done so many epochs, and begun so many, feed a source; for sinks of streams.
 
-        Refused while another query feeds the source, or when the flow has not seen all of the epochs.
+        Refused while another query feeds the source, when the flow has not seen all epochs that are done, or has seen some that are not begun.
         """
         with self._lock:
-            feeder.attach_query(self._graph.find_source(source), query, epochs)
+            feeder.attach_query(self._graph.find_source(source), query, epochs, begun)
 
     def detach_query(self, source: str, query: str) -> None:
         """The streaming query feeds the source no more; how far it came stays known."""
@@ -528,15 +530,24 @@ class IncrementalFlow:
     def tick_epoch(
         self, source: str, delta: DeltaBatch | Any, *, query: str, epoch: int
     ) -> StepSummary | None:
-        """Feed an epoch of a streaming query and step; None, and nothing is fed, when the epoch is in already."""
+        """Feed an epoch of a streaming query and step; None, and nothing is fed, when the epoch is in already.
+
+        The tick is on the disk when this returns, whatever `sync` is: the query notes then that the epoch does not come again.
+        """
         with self._lock:
-            entry = self._graph.find_source(source)
-            if epoch < entry.state.feeders.get(query, 0):
-                return None
-            batch = feed.batch_of(self._graph, source, delta, None, ())
-            assert batch is not None, "a batch without an ordinal is new"
-            ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
-            return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
+            summary = self._step_epoch(source, delta, query, epoch)
+            journal = self._runner.journal
+        journal.sync()
+        return summary
+
+    def _step_epoch(self, source: str, delta: DeltaBatch | Any, query: str, epoch: int) -> StepSummary | None:
+        entry = self._graph.find_source(source)
+        if epoch < entry.state.feeders.get(query, 0):
+            return None
+        batch = feed.batch_of(self._graph, source, delta, None, ())
+        assert batch is not None, "a batch without an ordinal is new"
+        ordinal = feed.last_ordinal(entry, self._runner.pending) + 1
+        return self._runner.step_with([replace(batch, ordinal=ordinal, query=query, epoch=epoch)])
 
     def step(self) -> StepSummary:
         """Run one tick over everything that was fed since the last one.
@@ -627,41 +638,40 @@ class IncrementalFlow:
 
         `at_tick` gives those that it had when this tick was the last one, for the `ticks()` of a flow with a path.
         """
+        return self._read_at(at_tick, partial(read.snapshot, name=name))()
+
+    def _read_at(self, at_tick: int | None, read: Callable[[Graph], T]) -> T:
+        """What a function says of the flow, now or as it was when a tick was the last one."""
         with self._lock:
             now, end = self._graph.state.ticks, self._runner.journal.position
             if at_tick is None or at_tick == now:
-                rows = read.snapshot(self._graph, name)
-                at_tick = None
-        if at_tick is not None:
-            rows = read_at(self._past, at_tick, partial(read.snapshot, name=name), now=now, end=end)
-        return rows()
+                return read(self._graph)
+        return read_at(self._past, at_tick, read, now=now, end=end)
 
     def ticks(self) -> range:
-        """Return the ticks that `snapshot(..., at_tick=n)` gives: those behind the oldest checkpoint of a flow with a path."""
+        """Return the ticks that `at_tick=n` of `snapshot`, `lookup` and `why` takes: those behind the oldest checkpoint of a flow with a path."""
         first = None if self._past is None else self._past.first()
         with self._lock:
             last = self._graph.state.ticks
         return range(last if first is None else first, last + 1)
 
-    def lookup(self, name: str, /, **key: Any) -> pa.Table:
+    def lookup(self, name: str, /, *, at_tick: int | None = None, **key: Any) -> pa.Table:
         """Return the rows of a view or source with the given values, through an index.
 
         The index is made by the first look-up of its columns. A source or view keeps those of the 8 sets of columns that
-        were looked up last.
+        were looked up last. `at_tick` gives the rows that it had when this tick was the last one, as in `snapshot`.
         """
-        with self._lock:
-            return read.lookup(self._graph, name, key)
+        return self._read_at(at_tick, partial(read.lookup, name=name, key=key))
 
-    def why(self, view: str, row: Mapping[str, Any]) -> Provenance:
+    def why(self, view: str, row: Mapping[str, Any], *, at_tick: int | None = None) -> Provenance:
         """Return the source rows behind the one row of a view that has these values; ticks wait meanwhile.
 
-        `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
+        `at_tick` asks for a row that the view had when this tick was the last one, as in `snapshot`. `row` has some or all columns. Joins, filters and projections give exactly the rows that were needed, aggregates those of the
         group, windows those of the partition. Printed, the result lists them, and the relations that were read without an index.
 
         >>> print(flow.why("totals", {"customer": 7}))                        # doctest: +SKIP
         """
-        with self._lock:
-            return why(self._graph, view, row)
+        return self._read_at(at_tick, partial(why, view=view, row=row))
 
     def watch_output(self, view: str, *, snapshot: bool = False, from_tick: int | None = None) -> Watch:
         """Return the changes of a view from now on; `snapshot` gives its rows first, `from_tick` the changes since then.

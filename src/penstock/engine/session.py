@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from penstock import config
+from penstock.data.byte_size import byte_size
 from penstock.data.duration import milliseconds
 from penstock.engine.files import File, register_views, resolve, resolve_files, spans_lines
 from penstock.engine.operation import DEFAULT_TTL, Operation, OperationRegistry
@@ -77,14 +78,22 @@ class Session:
         connectors: tuple[str, ...] = (),
         catalogs: Mapping[str, Mapping[str, Any]] | None = None,
         flow: str | os.PathLike[str] | None = None,
+        flow_memory: int | str | None = None,
     ) -> Self:
         """Start Spark in this process, on all its cores unless `master` says otherwise.
 
-        `flow` is the flow directory of `session.flow`: what SQL makes in it is there in the next session.
+        `flow` is the flow directory of `session.flow`: what SQL makes in it is there in the next session. State of it beyond `flow_memory` bytes (or "2 GB") lies in scratch files.
         """
         settings = config.load().with_arguments(
-            conf=conf, master=master, connectors=connectors, catalogs=catalogs, flow=flow
+            conf=conf,
+            master=master,
+            connectors=connectors,
+            catalogs=catalogs,
+            flow=flow,
+            flow_memory=flow_memory,
         )
+        if settings.flow_memory is not None:
+            byte_size(settings.flow_memory, what="flow_memory")  # what is no size is said before Spark starts
         parts = connectors_of.session_parts(settings)
         spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
         spark_errors.quiet()
@@ -150,7 +159,9 @@ class Session:
         with self._flow_lock:
             if self._flow is None:
                 _ = self.spark  # refuses when the session is stopped
-                self._flow = _PARTS.load("flow")(self, path=self.settings.flow)
+                self._flow = _PARTS.load("flow")(
+                    self, path=self.settings.flow, memory=self.settings.flow_memory
+                )
             return self._flow
 
     def wait_for_jobs(self) -> None:

@@ -29,8 +29,14 @@ from penstock.spark.flow_table import FlowTables
 class SessionFlow(IncrementalFlow):
     """The flow that SQL uses (`session.flow`)."""
 
-    def __init__(self, session: Session, *, path: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(session, path=path)
+    def __init__(
+        self,
+        session: Session,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        memory: int | str | None = None,
+    ) -> None:
+        super().__init__(session, path=path, memory=memory)
         self.last_step: StepSummary | None = None
         """What the last statement did that was a tick."""
         self.changing = RLock()

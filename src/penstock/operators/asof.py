@@ -9,6 +9,8 @@ Rule, with m(a) the match of left row a in the right side:  d = dA x m+(a) + A- 
 A right row that comes or goes at time t concerns only the left rows between t and the next right row behind it (backward;
 before it, forward; both, nearest): only those are read. Cost: delta, and the left rows between a changed right row and its
 neighbour.
+
+With `times`, the event times of both sides of a backward join, rows that no change to come needs are forgotten (`penstock.operators.passed_times`), a bounded number per tick.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
+from penstock.operators.passed_times import PassedTimes
+from penstock.plan.event_time import EventTime
 from penstock.state.history import History
-from penstock.state.run import Run
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import State
 
 Direction = Literal["backward", "forward", "nearest"]
+_FORGOTTEN_AT_LEAST = 1_024  # rows of either side that a tick may forget
+_FORGOTTEN_PER_ROW = 4
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -50,6 +55,7 @@ class Asof(Operator):
         direction: Direction = "backward",
         tolerance: int | None = None,
         outer: bool = True,
+        times: tuple[EventTime, EventTime] | None = None,
     ) -> None:
         self._left_types, self._right_types = tuple(left), tuple(right)
         self._keys = (tuple(left_keys), tuple(right_keys))
@@ -60,6 +66,7 @@ class Asof(Operator):
         self._groups = Slots([left[key] for key in left_keys]) if left_keys else None
         self._members = SlotArray(np.int64)  # rows of both sides per group
         self._left, self._right = History(left), History(right)
+        self._passed = None if times is None else PassedTimes(*times)
 
     def states(self) -> Iterator[tuple[str, State]]:
         if self._groups is not None:
@@ -67,25 +74,56 @@ class Asof(Operator):
         yield "members", self._members
         yield "left", self._left
         yield "right", self._right
+        if self._passed is not None:
+            yield "passed", self._passed
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         matchable = [self._matchable(delta, side) for side, delta in enumerate(inputs)]
         left, right = (
             delta.take(np.flatnonzero(mask)) for delta, mask in zip(inputs, matchable, strict=True)
         )
-        groups = self._resolve(left, right)
-        left_times, right_times = self._words(left, 0), self._words(right, 1)
-        left_ids, _ = self._left.stage(groups[: len(left)], left_times, left.columns, left.weights)
-        _, changed = self._right.stage(groups[len(left) :], right_times, right.columns, right.weights)
-        parts = [self._joined(left_ids, self._matches(groups[: len(left)], left_times), left.weights)]
-        if len(changed) and self._left.count:
-            parts += self._moved(changed)
+        if self._passed is not None:
+            self._passed.move(tick)
+        groups, times, ids, changed = self._stage(left, right)
+        parts = [self._joined(ids, self._matches(groups, times), left.weights)]
+        if len(changed[0]) and self._left.count:
+            parts += self._moved(*changed)
         if self._outer and not matchable[0].all():
             unmatchable = inputs[0].take(np.flatnonzero(~matchable[0]))
             nulls = tuple(pa.nulls(len(unmatchable), kind) for kind in self._right_types)
             parts.append(Delta((*unmatchable.columns, *nulls), unmatchable.weights))
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty((*self._left_types, *self._right_types))
+
+    def _stage(self, left: Delta, right: Delta) -> tuple[Positions, Words, Ints, tuple[Positions, Words]]:
+        """Put rows into the state, and take some out that nothing needs any more: groups, times and ids of the left rows, groups and times of changed right rows."""
+        count = len(left)
+        all_left, all_right = left, right
+        if self._passed is not None:
+            for side, delta in enumerate((left, right)):
+                self._passed.require_open(self._words(delta, side))
+            most = max(_FORGOTTEN_AT_LEAST, _FORGOTTEN_PER_ROW * (len(left) + len(right)))
+            lefts, rights = self._passed.passed_left(most), self._passed.passed_right(most)
+            if len(lefts.ids):
+                all_left = concat([left, Delta(self._left.columns(lefts.ids), -lefts.counts)])
+            if len(rights.ids):
+                all_right = concat([right, self._overtaken(*rights.last())])
+        groups = self._resolve(all_left, all_right)
+        left_times, right_times = self._words(all_left, 0), self._words(all_right, 1)
+        of_left, of_right = groups[: len(all_left)], groups[len(all_left) :]
+        ids, left_run = self._left.stage(of_left, left_times, all_left.columns, all_left.weights)
+        _, right_run = self._right.stage(of_right, right_times, all_right.columns, all_right.weights)
+        changed = right_run.keys[0].astype(np.int64, copy=False), right_run.keys[1]
+        if self._passed is not None:
+            self._passed.stage(left_run, right_run, rights)
+            is_open = self._passed.is_open(changed[1])
+            changed = changed[0][is_open], changed[1][is_open]
+        return of_left[:count], left_times[:count], ids[:count], changed
+
+    def _overtaken(self, groups: Positions, times: Words) -> Delta:
+        """The right rows of groups before a time, as they go."""
+        rows = self._right.between(groups, np.zeros(len(times), np.uint64), times - np.uint64(1))
+        return Delta(self._right.columns(rows.keys[1]), -rows.counts)
 
     def _matchable(self, delta: Delta, side: int) -> Bools:
         """Which rows have neither a NULL key nor a NULL time."""
@@ -128,9 +166,9 @@ class Asof(Operator):
         (before, back), (behind, ahead) = nearest
         return np.where((before >= 0) & ((behind < 0) | (back <= ahead)), before, behind)
 
-    def _moved(self, changed: Run) -> list[Delta]:
+    def _moved(self, changed_groups: Positions, changed_times: Words) -> list[Delta]:
         """What changes for the left rows that were there before this tick."""
-        groups, low, high = self._intervals(changed)
+        groups, low, high = self._intervals(changed_groups, changed_times)
         touched = self._left.between(groups, low, high)
         if len(touched) == 0:
             return []
@@ -141,9 +179,8 @@ class Asof(Operator):
         ids, counts = ids[differ], touched.counts[differ]
         return [self._joined(ids, before[differ], -counts), self._joined(ids, after[differ], counts)]
 
-    def _intervals(self, changed: Run) -> tuple[Positions, Words, Words]:
+    def _intervals(self, groups: Positions, times: Words) -> tuple[Positions, Words, Words]:
         """The groups and times, first to last, whose left rows may have another match; none overlap."""
-        groups, times = changed.keys[0].astype(np.int64, copy=False), changed.keys[1]
         fresh = (groups[1:] != groups[:-1]) | (times[1:] != times[:-1])
         first = np.flatnonzero(np.concatenate(([True], fresh)))
         groups, times = groups[first], times[first]

@@ -1,17 +1,18 @@
-"""GROUP BY over an event time: groups behind the watermark keep their row, and nothing else.
+"""GROUP BY and top-k over an event time: groups and partitions behind the watermark keep their rows of the output, and nothing else.
 
-Rule: that of `penstock.operators.aggregate`. A key of the groups follows the event time of a source with a lateness, so no change reaches a group behind
+Rule: that of `penstock.operators.aggregate` and `penstock.operators.topk`. A key of the groups follows the event time of a source with a lateness, so no change reaches a group behind
 the bound any more. Groups are in generations by that key: when the bound has passed all that a generation may have, its rows move to a run, and
 its accumulators go as a whole, whatever the functions are. A new generation begins behind the latest key whenever one has closed, so that there are
 two open ones, of about the time that lies between the watermark and the latest row.
 
-Cost: that of Aggregate, and a bounded number of finished rows per tick.
+Cost: that of the operator, and a bounded number of finished rows per tick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from penstock.data.tick import Tick
 from penstock.errors import InternalError
 from penstock.operators.aggregate import Aggregate
 from penstock.operators.base import Operator
-from penstock.plan.event_time import EventTime
+from penstock.operators.topk import TopK
 from penstock.state.scratch import Piece
 from penstock.state.spine import Spine
 from penstock.state.state import Image, State
@@ -31,12 +32,22 @@ from penstock.state.state import Image, State
 _FINISHED_AT_LEAST = 4_096  # rows that a tick may move
 
 
-class ClosingAggregate(Operator):
+Grouped = Aggregate | TopK
+
+
+class Bound(Protocol):
+    """What says which groups are closed: an event time, or an operator below."""
+
+    def bound(self, watermarks: Mapping[str, int]) -> int | None:
+        """The time behind which no group changes in this tick or later; None while it is not known."""
+
+
+class Closing(Operator):
     """Groups that close behind the watermark; `key` is the column of the input that follows the event time."""
 
     consolidated = True
 
-    def __init__(self, make: Callable[[], Aggregate], key: int, time: EventTime) -> None:
+    def __init__(self, make: Callable[[], Grouped], key: int, time: Bound) -> None:
         self._key = key
         self._time = time
         self._groups = Generations(make)
@@ -60,13 +71,13 @@ class _Generation:
 
     number: int
     start: int | None
-    groups: Aggregate
+    groups: Grouped
 
 
 class Generations:
     """Groups by generation, and the rows of those that are finished."""
 
-    def __init__(self, make: Callable[[], Aggregate]) -> None:
+    def __init__(self, make: Callable[[], Grouped]) -> None:
         self._make = make
         self._untimed = make()  # groups without a time never close
         self._types = self._untimed.types
@@ -113,7 +124,7 @@ class Generations:
         ]
         return concat(parts)
 
-    def _of(self, number: int) -> Aggregate:
+    def _of(self, number: int) -> Grouped:
         return self._untimed if number < 0 else self._open[number].groups
 
     def contents(self) -> Delta:
@@ -124,10 +135,10 @@ class Generations:
         return concat([*parts, *(one.groups.contents() for one in self._open)])
 
     def _moved(self) -> int:
-        """How many groups of the closing generation are finished rows already."""
+        """How many rows of the closing generation are finished already."""
         return self._finished.count - self._finished_before
 
-    def _aggregates(self) -> Iterator[Aggregate]:
+    def _aggregates(self) -> Iterator[Grouped]:
         yield self._untimed
         if self._closing is not None:
             yield self._closing.groups
@@ -183,7 +194,7 @@ class Generations:
                 self._finished.rollback()
                 raise
             self._finished.commit()
-        if len(rows) < most:
+        if int(rows.weights.sum()) < most:
             self._closing = None
 
     def memory(self) -> int:
@@ -233,7 +244,7 @@ class Generations:
         self._floor = values["floor"]
         self._changed = 0
 
-    def _loaded(self, image: Image, part: str) -> Aggregate:
+    def _loaded(self, image: Image, part: str) -> Grouped:
         groups = self._make()
         groups.load(image.parts[part])
         return groups

@@ -7,11 +7,14 @@ Rule, with s(a) the start of the session of row a:  d = dA x s(a) + A- x (s+(a) 
 A row that comes joins the sessions that it meets: the rows of the first of them stay, and those of the others begin elsewhere. A session
 that loses rows is put together again from those that it has left, so that it may fall apart. Sessions that no changed row meets are
 not looked at. Cost: delta, and the rows of sessions that begin elsewhere or lose rows.
+
+With a `time`, which the starts of rows follow, closed sessions are forgotten (`penstock.operators.session_ends`): their rows leave the state, and nothing is given for that.
+Cost: a bounded number of rows' sessions per tick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +27,8 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.ordering import decode, encode, is_start, run_starts, sort_positions
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
+from penstock.operators.session_ends import NONE, Intervals, SessionEnds
+from penstock.plan.event_time import EventTime
 from penstock.state.history import History
 from penstock.state.ordered import OrderedCounts, lower_bounds
 from penstock.state.slot_array import SlotArray
@@ -32,27 +37,8 @@ from penstock.state.state import State
 
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _PIECE = 65_536  # look-ups at a time: each reads several entries of every run
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Times of groups, from start to end."""
-
-    groups: Positions
-    starts: Words
-    ends: Words
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def take(self, positions: Positions | Bools) -> Intervals:
-        """The intervals at these positions."""
-        return Intervals(self.groups[positions], self.starts[positions], self.ends[positions])
-
-    def at_or_before(self, groups: Positions, starts: Words) -> Positions:
-        """Of these intervals, in order, the last one of each group that starts at or before a time; there must be one."""
-        low, high = np.zeros(len(groups), np.int64), np.full(len(groups), len(self))
-        return lower_bounds((self.groups, self.starts), (groups, starts), low, high, after=True) - 1
+_CLOSED_AT_LEAST = 256  # sessions that a tick may forget
+_CLOSED_PER_ROW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +73,15 @@ class _Labelled(NamedTuple):
 class SessionWindow(Operator):
     """The input columns, then the start of the session: NULL for a row without a start or an end."""
 
-    def __init__(self, types: Sequence[pa.DataType], keys: Sequence[int], *, start: int, end: int) -> None:
+    def __init__(
+        self,
+        types: Sequence[pa.DataType],
+        keys: Sequence[int],
+        *,
+        start: int,
+        end: int,
+        time: EventTime | None = None,
+    ) -> None:
         self.types = (*types, types[start])
         self._keys = tuple(keys)
         self._start, self._end = start, end
@@ -95,6 +89,7 @@ class SessionWindow(Operator):
         self._members = SlotArray(np.int64)  # rows per group
         self._rows = History(types)
         self._sessions = OrderedCounts(2, ids=False)  # by group: start, end
+        self._ends = None if time is None else SessionEnds(time)
 
     def states(self) -> Iterator[tuple[str, State]]:
         if self._groups is not None:
@@ -102,9 +97,17 @@ class SessionWindow(Operator):
         yield "members", self._members
         yield "rows", self._rows
         yield "sessions", self._sessions
+        if self._ends is not None:
+            yield "ends", self._ends
+
+    def bound(self, watermarks: Mapping[str, int]) -> int | None:
+        """The time before which no session begins that changes in this tick or later; None when it is not known."""
+        return None if self._ends is None else self._ends.low
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
+        if self._ends is not None:
+            self._ends.move(tick)
         lasting = self._lasting(delta)
         rows = delta.take(np.flatnonzero(lasting))
         moves = self._moves(rows)
@@ -129,21 +132,22 @@ class SessionWindow(Operator):
 
     def _moves(self, delta: Delta) -> list[_Labelled]:
         """Stage rows and the sessions that they make: which rows leave a session, and which come into one."""
-        changed = self._stage(delta)
+        changed, closed = self._stage_with_closed(delta)
         if len(changed.ids) == 0:
+            self._replace(closed, NONE)
             return []
         before = self._met(changed.times)
         lost, gained = (
             changed.take(np.flatnonzero(side)) for side in (changed.counts < 0, changed.counts > 0)
         )
-        owner = before.at_or_before(lost.times.groups, lost.times.starts)
+        owner = _at_or_before(before, lost.times.groups, lost.times.starts)
         losing = np.zeros(len(before), np.bool_)
         losing[owner] = True
         intact = before.take(~losing)
         rest, rest_starts = self._remaining(before.take(losing), lost)
         parts = (intact, rest.times, gained.times)
         after, number = merged(_joined(parts))
-        self._replace(before, after)
+        self._replace(_joined((before, closed)), after)
         bounds = np.cumsum([len(part) for part in parts])[:-1]
         of_intact, of_rest, of_gained = np.split(after.starts[number], bounds)
         moved = np.flatnonzero(of_rest != rest_starts)
@@ -154,6 +158,20 @@ class SessionWindow(Operator):
             rest.take(moved).within(of_rest[moved]),
             *self._carried(intact, of_intact),
         ]
+
+    def _stage_with_closed(self, delta: Delta) -> tuple[_Rows, Intervals]:
+        """Put rows into the state, and take those of some closed sessions out: what has changed but for that, and these sessions."""
+        if self._ends is None:
+            return self._stage(delta), NONE
+        (starts,) = encode(delta.columns[self._start])
+        self._ends.require_open(starts)
+        closed = self._ends.closed(max(_CLOSED_AT_LEAST, _CLOSED_PER_ROW * len(delta)))
+        if len(closed) == 0:
+            return self._stage(delta), closed
+        rows = self._rows.between(closed.groups, closed.starts, closed.ends)
+        _, ids = rows.keys
+        changed = self._stage(concat([delta, Delta(self._rows.columns(ids), -rows.counts)]))
+        return changed.take(np.flatnonzero(self._ends.is_open(changed.times.starts))), closed
 
     def _stage(self, delta: Delta) -> _Rows:
         """Put rows into the state: those of which there are more or fewer now, and by how many."""
@@ -223,6 +241,8 @@ class SessionWindow(Operator):
         weights = np.ones(len(both), np.int64)
         weights[: len(before)] = -1
         self._sessions.stage((both.groups, both.starts, both.ends), weights)
+        if self._ends is not None:
+            self._ends.replace(both, weights)
 
     def _carried(self, sessions: Intervals, starts: Words) -> list[_Labelled]:
         """The rows of sessions that begin elsewhere now, out of the old sessions and into the new ones."""
@@ -251,6 +271,12 @@ def merged(intervals: Intervals) -> tuple[Intervals, Positions]:
     number = np.empty(count, np.int64)
     number[order] = np.cumsum(fresh) - 1
     return Intervals(ordered.groups[begins], ordered.starts[begins], reach[lasts]), number
+
+
+def _at_or_before(intervals: Intervals, groups: Positions, starts: Words) -> Positions:
+    """Of intervals in order, the last one of each group that starts at or before a time; there must be one."""
+    low, high = np.zeros(len(groups), np.int64), np.full(len(groups), len(intervals))
+    return lower_bounds((intervals.groups, intervals.starts), (groups, starts), low, high, after=True) - 1
 
 
 def _reach(ordered: Intervals) -> Words:

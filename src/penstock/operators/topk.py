@@ -111,11 +111,17 @@ class TopK(Operator):
         self._remember(affected, new)
         return self._difference(old, new)
 
-    def contents(self) -> Delta:
-        """All rows of the operator's output."""
+    def contents(self, first: int = 0, most: int | None = None) -> Delta:
+        """All rows of the operator's output, or about so many from one on, in whole partitions; without changes their order is the same each time."""
         slots = np.zeros(1, np.int64) if self._index is None else self._index.live()
         if self._end == self._offset:
             return empty(self.types)
+        if first or most is not None:
+            totals = self._total.data[slots]
+            counts = (totals if self._end is None else np.minimum(totals, self._end)) - self._offset
+            begins = np.cumsum(counts.clip(0)) - counts.clip(0)
+            last = len(begins) if most is None else begins.searchsorted(first + most)
+            slots = slots[begins.searchsorted(first) : last]
         return self._difference(_NOTHING, self._rows.ordered(slots, self._end))
 
     def _reserve(self, size: int) -> None:

@@ -12,41 +12,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.plan.expression import Call, Column, Expression, Literal, uses_time
+from penstock.plan.interval import DAY, SECOND, TIMES, ZONE, distances
 from penstock.plan.node import (
     Aggregate,
+    Asof,
     Expand,
     Filter,
     Generate,
+    Join,
     Node,
     Project,
     Scan,
     TopK,
     Union,
-    Values,
     Window,
-    scanned,
 )
 
-_DAY = 86_400_000_000
-_SECOND = 1_000_000
-_TIMES = ("timestamp", "timestamp_ntz")
-# Local times of a zone are less than a day from UTC, and a clock goes back by less.
-_ZONE = _DAY
 # The longest that each unit of date_trunc and trunc may be.
 _UNITS = {
-    "YEAR": 366 * _DAY,
-    "YYYY": 366 * _DAY,
-    "YY": 366 * _DAY,
-    "QUARTER": 92 * _DAY,
-    "MONTH": 31 * _DAY,
-    "MM": 31 * _DAY,
-    "MON": 31 * _DAY,
-    "WEEK": 7 * _DAY,
-    "DAY": _DAY,
-    "DD": _DAY,
-    "HOUR": 3_600 * _SECOND,
-    "MINUTE": 60 * _SECOND,
-    "SECOND": _SECOND,
+    "YEAR": 366 * DAY,
+    "YYYY": 366 * DAY,
+    "YY": 366 * DAY,
+    "QUARTER": 92 * DAY,
+    "MONTH": 31 * DAY,
+    "MM": 31 * DAY,
+    "MON": 31 * DAY,
+    "WEEK": 7 * DAY,
+    "DAY": DAY,
+    "DD": DAY,
+    "HOUR": 3_600 * SECOND,
+    "MINUTE": 60 * SECOND,
+    "SECOND": SECOND,
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
@@ -99,38 +95,6 @@ def event_times(node: Node, relations: Mapping[str, Times]) -> Times:
     return tuple(_first(value) for value in _columns(node, relations))
 
 
-def closing_key(node: Aggregate, relations: Mapping[str, Times]) -> tuple[int, EventTime] | None:
-    """The first key of an aggregate whose groups close when the watermark has passed, and its time; None when there is none."""
-    times = event_times(node.input, relations)
-    for key in node.keys:
-        time = times[key]
-        if time is not None and _is_comparable(node.input.fields[key].type):
-            return key, time
-    return None
-
-
-def describe_state(node: Node, relations: Mapping[str, Times]) -> str:
-    """Whether an operator frees state behind the watermark; nothing when it has none, or reads no source with a lateness.
-
-    `relations` are those that read a source with a lateness.
-    """
-    if isinstance(node, Scan | Values | Filter | Project | Union | Expand | Generate):
-        return ""
-    if not scanned(node) & relations.keys():
-        return ""
-    if not isinstance(node, Aggregate):
-        return "keeps its rows: only groups by the event time are freed"
-    if closing_key(node, relations) is not None:
-        return "frees groups behind the watermark"
-    if not node.keys:
-        return "keeps its one group"
-    return "keeps all groups: no key follows the event time of a source without a primary key"
-
-
-def _is_comparable(kind: str) -> bool:
-    return kind in (*_TIMES, "date", "bigint") or kind.startswith("struct<")
-
-
 def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
     match node:
         case Scan():
@@ -159,6 +123,14 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
         case Aggregate():
             below = _columns(node.input, relations)
             return [*(below[key] for key in node.keys), *([None] * len(node.calls))]
+        case Join():
+            return _joined(node, relations)
+        case Asof(direction="backward"):
+            # A right row that comes reaches left rows at or behind its time.
+            left = event_times(node.left, relations)[node.left_time]
+            right = event_times(node.right, relations)[node.right_time]
+            time = _either([left, right])
+            return [time if at == node.left_time else None for at in range(len(node.fields))]
         case TopK() | Window():
             # A change reaches other rows of its partition, and no others.
             below = _columns(node.input, relations)
@@ -167,6 +139,22 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
             )
         case _:
             return [None] * len(node.fields)
+
+
+def _joined(node: Join, relations: Mapping[str, Times]) -> Sequence[_Value]:
+    """The columns that bound each other: a change of one side reaches rows of the other side that are so far from it."""
+    left, right = event_times(node.left, relations), event_times(node.right, relations)
+    of_left: list[_Value] = [None] * len(left)
+    of_right: list[_Value] = [None] * len(right)
+    for (one, other), distance in distances(node).items():
+        first, second = left[one], right[other]
+        if first is None or second is None:
+            continue
+        if distance.after is not None and of_left[one] is None:
+            of_left[one] = _either([first, second.plus(-distance.after)])
+        if distance.before is not None and of_right[other] is None:
+            of_right[other] = _either([second, first.plus(-distance.before)])
+    return of_left if node.kind in ("semi", "anti") else [*of_left, *of_right]
 
 
 def _first(value: _Value) -> EventTime | None:
@@ -225,6 +213,8 @@ def _call(call: Call, values: Sequence[_Value]) -> _Value:
             return _either([*values[1::2], values[-1]])
         case "CreateNamedStruct", _:
             return _Fields(tuple(values[1::2]))
+        case "GetStructField", [EventTime() as time] if call.option("ordinal") == 0:
+            return time
         case "GetStructField", [_Fields(fields)]:
             ordinal: Any = call.option("ordinal")
             return fields[ordinal] if isinstance(ordinal, int) and ordinal < len(fields) else None
@@ -234,16 +224,16 @@ def _call(call: Call, values: Sequence[_Value]) -> _Value:
 
 def _cast(call: Call, time: EventTime) -> _Value:
     before = call.args[0].type
-    if before in _TIMES and call.type in _TIMES:
-        return time if before == call.type else time.plus(-_ZONE)
-    if before in _TIMES and call.type == "date":
-        return time.plus(-_ZONE - _DAY)
-    if before == "date" and call.type in _TIMES:
-        return time.plus(-_ZONE)
+    if before in TIMES and call.type in TIMES:
+        return time if before == call.type else time.plus(-ZONE)
+    if before in TIMES and call.type == "date":
+        return time.plus(-ZONE - DAY)
+    if before == "date" and call.type in TIMES:
+        return time.plus(-ZONE)
     return None
 
 
 def _truncated(unit: Expression, time: EventTime) -> _Value:
     if not isinstance(unit, Literal) or str(unit.value).upper() not in _UNITS:
         return None
-    return time.plus(-_UNITS[str(unit.value).upper()] - _ZONE)
+    return time.plus(-_UNITS[str(unit.value).upper()] - ZONE)

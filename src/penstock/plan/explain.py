@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from penstock.plan.distribution import Distribution, Edge, distribute_view
-from penstock.plan.event_time import Times, describe_state
+from penstock.plan.event_time import Times
+from penstock.plan.expiry import describe_state
 from penstock.plan.expression import conjuncts, show, time_bound, uses_time
 from penstock.plan.node import (
     Aggregate,

@@ -84,6 +84,8 @@ class Target:
     """Whether there may be batches without a row, which only move the watermark."""
     committed: int = -1
     """The last epoch that the query's checkpoint has as done, before this start."""
+    begun: int = -1
+    """The last epoch whose rows the checkpoint has laid down, done or not, before this start."""
     state: KeyValues | None = None
     """Values of the sink in the state backend, from one start to the next; None for a query without a name."""
     status: QueryStatus = field(default_factory=QueryStatus)
@@ -120,7 +122,7 @@ class Sink(ABC):
     modes: ClassVar[frozenset[str]] = frozenset({"append", "update", "complete"})
     Options: ClassVar[type[Options]] = Options
     """The options of this sink: their names, types and defaults."""
-    needs_checkpoint: ClassVar[bool] = True
+    needs_checkpoint: bool = True
     """Whether a query that goes on after a restart must say where its checkpoint is."""
     reads_all_rows: ClassVar[bool] = True
     """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from penstock.sinks.base import Epoch, Guarantee, Sink, counted
 
 
 class BlackholeSink(Sink):
     """Computes every row and keeps none."""
 
-    needs_checkpoint: ClassVar[bool] = False
+    needs_checkpoint = False
 
     @property
     def guarantee(self) -> Guarantee:

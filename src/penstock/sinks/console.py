@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -24,7 +23,7 @@ class ConsoleSink(Sink):
     Options = ConsoleOptions
 
     options: ConsoleOptions
-    needs_checkpoint: ClassVar[bool] = False
+    needs_checkpoint = False
 
     @property
     def guarantee(self) -> Guarantee:

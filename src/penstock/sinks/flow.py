@@ -1,7 +1,8 @@
 """Rows as ticks of an incremental flow: each epoch is one tick, and its number tells a repetition.
 
-The flow knows how many epochs of each query are in. A flow that has not seen what the query has already read refuses it: its views would lack
-those rows.
+The flow knows how many epochs of each query are in: its log has the rows and the number of an epoch in one record, which is synced before Spark notes the epoch
+as done. So after a crash the flow is where the query is, or one epoch ahead, which comes again and counts once. A flow that has not seen what the query has already
+read refuses it, because its views would lack those rows; so does one that has seen more than the query has begun.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Fed(Protocol):
 class Flow(Protocol):
     """What a query needs of a flow."""
 
+    @property
+    def durability(self) -> str:
+        """What survives: memory, local or shared."""
+
     def source_info(self, name: str) -> Fed:
         """What is known of a source; an unknown name is an error."""
 
@@ -44,8 +49,8 @@ class Flow(Protocol):
     def tick_epoch(self, source: str, delta: DeltaBatch, *, query: str, epoch: int) -> Any:
         """Feed an epoch and step; None when the epoch is in already."""
 
-    def attach_query(self, source: str, query: str, *, epochs: int) -> None:
-        """Let a query that has done so many epochs feed a source."""
+    def attach_query(self, source: str, query: str, *, epochs: int, begun: int | None = None) -> None:
+        """Let a query that has done so many epochs, and begun so many, feed a source."""
 
     def detach_query(self, source: str, query: str) -> None:
         """The query feeds the source no more."""
@@ -55,7 +60,6 @@ class FlowSink(Sink):
     """Inserts in append mode, changes by key in update mode; a column `_weight` says how often each row comes or goes."""
 
     modes: ClassVar[frozenset[str]] = frozenset({"append", "update"})
-    needs_checkpoint: ClassVar[bool] = False
 
     def __init__(self, flow: Flow, source: str) -> None:
         super().__init__({})
@@ -63,11 +67,18 @@ class FlowSink(Sink):
         self._source = flow.source_info(source).name
         self._target: Target | None = None
         self._keys: tuple[str, ...] = ()
-        self.guarantee_reason = "the flow takes every epoch once, and ends with this process"
+        self._was_open = False
+        self._lasts = flow.durability != "memory"
+        self.needs_checkpoint = self._lasts
+        self.guarantee_reason = (
+            "each epoch is one record of the flow's log"
+            if self._lasts
+            else "the flow takes every epoch once, and ends with this process"
+        )
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee.NOT_KEPT
+        return Guarantee.EXACTLY_ONCE if self._lasts else Guarantee.NOT_KEPT
 
     def describe(self) -> str:
         return f"source {self._source} of a flow"
@@ -99,8 +110,10 @@ class FlowSink(Sink):
         self._flow.check(self._source, self._delta(user_schema(target.schema).empty_table()))
 
     def open(self, target: Target) -> None:
-        self._flow.attach_query(self._source, target.query, epochs=target.committed + 1)
-        self._target = target
+        # What the checkpoint had begun is known of the first run only: a later one of this query goes on from it.
+        begun = None if self._was_open else target.begun + 1
+        self._flow.attach_query(self._source, target.query, epochs=target.committed + 1, begun=begun)
+        self._target, self._was_open = target, True
 
     def write(self, epoch: Epoch) -> int | None:
         assert self._target is not None, "a sink is opened before it is written to"

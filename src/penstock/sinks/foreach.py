@@ -17,7 +17,7 @@ class ForeachBatchSink(Sink):
     An epoch that was cut short comes again with the same number and rows: a function that recognises it has exactly once.
     """
 
-    needs_checkpoint: ClassVar[bool] = False
+    needs_checkpoint = False
     reads_all_rows: ClassVar[bool] = False
 
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:

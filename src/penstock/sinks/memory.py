@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ class MemorySink(Sink):
     Options = MemoryOptions
 
     options: MemoryOptions
-    needs_checkpoint: ClassVar[bool] = False
+    needs_checkpoint = False
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         super().__init__(options, settings)

@@ -24,17 +24,23 @@ class Arrangement(Composite):
 
     `apply` stages the operator's delta. Readers then ask for the rows `before` or `after` it; an arrangement that is not stepped
     in a tick gives the same rows for both. `keys` None means that the whole row is the key. Readers that ask which keys exist
-    (semi, anti and outer joins) call `count_keys` once; from then on the rows per key are counted as well.
+    (semi, anti and outer joins) call `count_keys` once; from then on the rows per key are counted as well. `keep` and `keep_keys` say
+    which rows, and which keys of counts, are still wanted.
     """
 
-    __slots__ = ("_counts", "_spine")
+    __slots__ = ("_counts", "_keep_keys", "_spine")
 
     fixed = False  # counts may come later
 
     def __init__(
-        self, types: Sequence[pa.DataType], keys: Sequence[int] | None, keep: Keep | None = None
+        self,
+        types: Sequence[pa.DataType],
+        keys: Sequence[int] | None,
+        keep: Keep | None = None,
+        keep_keys: Keep | None = None,
     ) -> None:
         self._spine = Spine(types, keys, keep)
+        self._keep_keys = keep_keys
         self._counts: KeyCounts | None = None
 
     def states(self) -> Iterator[tuple[str, State]]:
@@ -64,7 +70,7 @@ class Arrangement(Composite):
     def count_keys(self) -> KeyCounts:
         """Count the rows of each key from now on. Cost of the first call: data."""
         if self._counts is None:
-            counts = KeyCounts([self.types[column] for column in self.key_columns])
+            counts = KeyCounts([self.types[column] for column in self.key_columns], self._keep_keys)
             rows = self._spine.before().rows()
             if len(rows):
                 counts.stage(self.key_of(rows), rows.weights)

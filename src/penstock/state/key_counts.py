@@ -11,18 +11,22 @@ from penstock.data.column_view import gather
 from penstock.data.delta import Delta, Weights, empty
 from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
+from penstock.state.merge import Keep
 from penstock.state.run import make_run
 from penstock.state.spine import Reader, Spine
 from penstock.state.state import Composite, State
 
 
 class KeyCounts(Composite):
-    """Key -> number of rows, before and after the tick. Keys are compared as keys: NULL-safe, -0.0 equals 0.0."""
+    """Key -> number of rows, before and after the tick. Keys are compared as keys: NULL-safe, -0.0 equals 0.0.
+
+    Keys that `keep` does not want go when runs are merged.
+    """
 
     __slots__ = ("_change", "_flipped", "_nothing", "_spine")
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._spine = Spine(types)
+    def __init__(self, types: Sequence[pa.DataType], keep: Keep | None = None) -> None:
+        self._spine = Spine(types, keep=keep)
         self._change = self._nothing = empty(types)
         self._flipped: Delta | None = None
 

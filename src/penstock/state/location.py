@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+
 from penstock.config import Settings
 from penstock.errors import ConfigError, ConnectorError, suggest
 from penstock.state.files import Files, LocalFiles
-from penstock.state.object_store import ObjectFiles
+from penstock.state.object_store import ObjectFiles, access_hint
 
 S3_SCHEMES = ("s3", "s3a", "s3n")
 SCHEMES = (*S3_SCHEMES, "gs", "abfs", "abfss", "file")
@@ -25,6 +27,7 @@ _S3_OPTIONS = {
     "secret.key": "secret_key",
     "session.token": "session_token",
 }
+_GS_RETRY_SECONDS = 20
 _S3_CONF = "spark.hadoop.fs.s3a."
 
 
@@ -56,9 +59,9 @@ def open_location(location: str | os.PathLike[str], settings: Settings) -> tuple
     shown = "s3" if scheme in S3_SCHEMES else scheme
     try:
         store, path = _s3(text, settings) if shown == "s3" else _other(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise ConnectorError(
-            f"the store cannot be opened: {error}", code="STATE_STORE", where=text
+            f"the store cannot be opened: {error}", code="STATE_STORE", hint=access_hint(shown), where=text
         ) from error
     return ObjectFiles(store, shown, settings.home / "cache" / "objects"), Path(path)
 
@@ -108,5 +111,8 @@ def _s3(text: str, settings: Settings) -> tuple[Any, str]:
 def _other(text: str) -> tuple[Any, str]:
     from pyarrow import fs
 
+    if text.startswith("gs:") and "?" not in text:
+        # Google's client would look for credentials, or for a store that is away, for a quarter of an hour.
+        text += f"?retry_limit_seconds={_GS_RETRY_SECONDS}"
     store, path = fs.FileSystem.from_uri(text)
     return store, path.strip("/")

@@ -126,7 +126,9 @@ class ObjectLog:
     def sync(self) -> None:
         """Return when all records count; after an error the log takes no more, because ticks that have returned are not there."""
         with self._appending:
-            if self._failed is not None or not self._waiting:
+            if self._failed is not None:
+                raise self._broken()
+            if not self._waiting:
                 return
             try:
                 self._put()
@@ -146,8 +148,6 @@ class ObjectLog:
         """Sync, and return the number of the next record, which begins a file."""
         with self._appending:
             self.sync()
-            if self._failed is not None:
-                raise self._broken()
             self._size = 0
             return self.next
 
@@ -164,8 +164,9 @@ class ObjectLog:
         return self._size
 
     def close(self) -> None:
-        """Sync what is left."""
-        self.sync()
+        """Sync what is left, if the log has not failed."""
+        if self._failed is None:
+            self.sync()
 
     def _unwritten(self, error: OSError) -> StateError:
         return StateError(

@@ -17,11 +17,25 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.errors import ConnectorError
 from penstock.state.files import Parts
 
 _PIECE = 1 << 24
 _LOCK = "lock"
+
+
+_ACCESS = {
+    "s3": "the endpoint and the keys are those of sources and sinks: spark.hadoop.fs.s3a.endpoint, .access.key, .secret.key, or AWS_*",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS names the key file of a service account; or run `gcloud auth application-default login`; a public bucket is gs://anonymous@bucket/prefix",
+    "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, a managed identity or `az login` give access; write abfss://container@account.dfs.core.windows.net/prefix",
+}
+
+
+def access_hint(scheme: str) -> str:
+    """Where the access to a store comes from."""
+    return _ACCESS["abfs" if scheme == "abfss" else scheme]
 
 
 class ObjectFiles:
@@ -104,16 +118,24 @@ class ObjectFiles:
             if what != "written":
                 raise
             raise self._error(path, what, "the bucket is not there") from None
-        except OSError as error:
-            raise self._error(path, what, str(error).partition(". Detail:")[0]) from error
+        except (OSError, pa.ArrowException) as error:
+            # PyArrow's Azure client raises errors of its own kind when it finds no credentials.
+            raise self._error(path, what, _first_part(str(error))) from error
 
     def _error(self, path: Path, what: str, why: str) -> ConnectorError:
         return ConnectorError(
             f"an object could not be {what}: {why}",
             code="STATE_STORE",
-            hint="the endpoint and the keys are those of sources and sinks: spark.hadoop.fs.s3a.endpoint, .access.key, .secret.key, or AWS_*",
+            hint=access_hint(self._scheme),
             where=self.location(path),
         )
+
+
+def _first_part(text: str) -> str:
+    """The message of a client of a store without what it adds for its own developers."""
+    for mark in (". Detail:", " error_info=", "\nSee "):
+        text = text.partition(mark)[0]
+    return text
 
 
 def _own_folder(cache: Path) -> Path:

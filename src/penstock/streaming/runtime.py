@@ -102,6 +102,7 @@ class QueryRuntime:
             self.plan.target,
             query=state.query,
             committed=state.committed,
+            begun=state.begun,
             state=None if self._job is None else self._job.values(),
             status=self.status,
         )

@@ -53,6 +53,10 @@ class StreamWriter:
         self._close_windows = False
         self._keys: tuple[str, ...] = ()
 
+    def __call__(self) -> Self:
+        """Return the writer: `stream.write_stream()` is what `stream.write_stream` is."""
+        return self
+
     def output_mode(self, mode: OutputMode | str) -> Self:
         """Which rows each batch emits: append, update or complete."""
         self._mode = OutputMode.of(mode)
@@ -132,7 +136,7 @@ class StreamWriter:
     def to_flow(self, flow: Flow, source: str, name: str | None = None) -> StreamingQuery:
         """Start the query into a source of an `IncrementalFlow`: each epoch is one tick, and a repeated one counts once.
 
-        Append inserts rows, update changes them by the source's primary key; a column `_weight` says how often rows come or go.
+        A flow with a path and the checkpoint of the query know the same epochs, whatever moment the process dies at. Append inserts rows, update changes them by the source's primary key; a column `_weight` says how often rows come or go.
         """
         if self._format is not None or self._function is not None or self._options:
             raise ConfigError(
@@ -213,6 +217,7 @@ class StreamWriter:
             keys=self._keys,
             stateful=checkpoint.is_stateful(shape),
             committed=state.committed,
+            begun=state.begun,
             settings=self._queries.settings,
         )
 

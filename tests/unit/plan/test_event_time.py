@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.plan import node as plan
-from penstock.plan.event_time import EventTime, closing_key, event_times, of_source
+from penstock.plan.event_time import EventTime, event_times, of_source
+from penstock.plan.expiry import closing_key
 from penstock.plan.expression import Call, Literal
 from penstock.plan.node import Field
 from twin.events import DAY, EVENTS, HOUR, MINUTE, ROW, TS, VIEWS, grouped, window
@@ -47,9 +48,11 @@ def test_rows_that_the_clock_moves_have_no_event_time() -> None:
     )
 
 
-def test_joins_have_none_and_of_several_sources_the_last_one_counts() -> None:
-    joined = plan.Join((*ROW, *ROW), EVENTS, EVENTS, "inner", (1,), (1,), (False,))
-    assert event_times(joined, TIMES) == (None,) * 8
+def test_joins_have_those_that_they_bound_and_of_several_sources_the_last_one_counts() -> None:
+    by_user = plan.Join((*ROW, *ROW), EVENTS, EVENTS, "inner", (0,), (0,), (False,))
+    assert event_times(by_user, TIMES) == (None,) * 8
+    by_time = plan.Join((*ROW, *ROW), EVENTS, EVENTS, "inner", (1,), (1,), (False,))
+    assert event_times(by_time, TIMES) == TIMES["events"] * 2
     other = plan.Scan((Field("ts", "timestamp"),), "others", (0,))
     one = plan.Project((ROW[1],), EVENTS, (TS,))
     both = {**TIMES, "others": of_source("others", 1, 0)}

@@ -42,3 +42,28 @@ def test_what_looks_like_a_scheme_is_no_folder(text: str, message: str, tmp_path
             use(text)
         assert refused.value.code == "STATE_LOCATION"
         assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("gs://bucket/orders?retry_limit_seconds=1", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("abfss://container@account.dfs.core.windows.net/orders", "AZURE_CLIENT_SECRET"),
+        ("abfss://container/orders", "AZURE_CLIENT_SECRET"),
+    ],
+)
+def test_a_store_without_credentials_is_a_clear_error(
+    text: str, hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where both clients look for the log-in of a user
+    for variable in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"):
+        monkeypatch.delenv(variable, raising=False)
+    flow = ps.IncrementalFlow()
+    uses = (flow.checkpoint, flow.restore, lambda path: ps.IncrementalFlow(path=path))
+    for use in uses[:1] if text.startswith("gs") else uses:
+        with pytest.raises(ps.ConnectorError) as refused:
+            use(text)
+        assert refused.value.code == "STATE_STORE"
+        assert hint in str(refused.value.hint)
+        assert "error_info" not in str(refused.value)
+        assert "Azure::" not in str(refused.value)

@@ -17,7 +17,7 @@ from penstock import __version__, config
 from penstock.cli.backslash import interpret
 from penstock.cli.complete import Catalog
 from penstock.cli.main import DONE, FAILED, show
-from penstock.cli.options import Conf, Connectors, Flow, Master, as_conf
+from penstock.cli.options import Conf, Connectors, Flow, Master, Memory, as_conf
 from penstock.cli.output import Format, Output
 from penstock.cli.process import leave
 from penstock.cli.script import Printing, placed_in, run_statement
@@ -40,6 +40,7 @@ def shell(
     conf: Conf = None,
     connector: Connectors = None,
     flow: Flow = None,
+    memory: Memory = None,
 ) -> int:
     """Type SQL interactively.
 
@@ -58,7 +59,7 @@ def shell(
     def start() -> Session:
         from penstock.engine.session import Session
 
-        return Session.embedded(conf=settings, master=master, connectors=names, flow=flow)
+        return Session.embedded(conf=settings, master=master, connectors=names, flow=flow, flow_memory=memory)
 
     shell = Shell(in_background(start), Printing(output, summary=True if sys.stdin.isatty() else None))
     try:

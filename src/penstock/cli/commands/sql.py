@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import Conf, Connectors, Flow, Master, as_conf
+from penstock.cli.options import Conf, Connectors, Flow, Master, Memory, as_conf
 from penstock.cli.output import Format, Output
 from penstock.cli.script import Printing, placed_in, run_statement
 from penstock.engine.files import resolve_files
@@ -45,6 +45,7 @@ def sql(
     conf: Conf = None,
     connector: Connectors = None,
     flow: Flow = None,
+    memory: Memory = None,
 ) -> None:
     """Run SQL statements and print their rows.
 
@@ -73,7 +74,9 @@ def sql(
 
     printing = Printing(output, limit, timeout)
     names = tuple(connector or ())
-    with embedded(conf=as_conf(conf), master=master, connectors=names, flow=flow) as session:
+    with embedded(
+        conf=as_conf(conf), master=master, connectors=names, flow=flow, flow_memory=memory
+    ) as session:
         printed = False
         for statement in statements:
             if printed and output is Format.ARROW:

@@ -38,6 +38,8 @@ class CheckpointState:
     """The last batch that is committed; -1 when there is none."""
     checksums: bool
     """Whether Spark adds checksums of its own to the files."""
+    begun: int = -1
+    """The last batch whose offsets are noted: one that is not committed comes again with the same rows."""
 
 
 def inspect(
@@ -55,7 +57,10 @@ def inspect(
         return CheckpointState(query, -1, checksums=False)
     checksums = _checksums_that_fit(folder, shape)
     return CheckpointState(
-        query, last_epoch(folder), _new_checksums(folder) if checksums is None else checksums
+        query,
+        last_epoch(folder),
+        _new_checksums(folder) if checksums is None else checksums,
+        last_epoch(folder, "offsets"),
     )
 
 
@@ -76,7 +81,7 @@ def prepare(
     if checksums is None:
         checksums = _new_checksums(folder)
         folder.write(SHAPE, json.dumps({"shape": list(shape), "checksums": checksums}))
-    return CheckpointState(noted_query or query, last_epoch(folder), checksums)
+    return CheckpointState(noted_query or query, last_epoch(folder), checksums, last_epoch(folder, "offsets"))
 
 
 def _query_id(folder: Folder) -> str | None:
