@@ -39,7 +39,9 @@ class Fault:
 
 def faults(error: BaseException) -> tuple[Fault, ...]:
     """Return the chain of causes of an exception that came out of PySpark, the outermost first."""
-    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    origin = _origin(error)
+    if origin is None and error.__context__ is not None and _hides_another(error):
+        origin = _origin(error.__context__)
     if origin is None:
         return (_of_python(error),)
     from py4j.protocol import Py4JError, Py4JNetworkError
@@ -53,6 +55,17 @@ def faults(error: BaseException) -> tuple[Fault, ...]:
         # The JVM went away while it was asked; what Python already knows must do.
         faults = faults or [_of_python(error)]
     return tuple(faults)
+
+
+def _origin(error: BaseException) -> Any:
+    return getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+
+
+def _hides_another(error: BaseException) -> bool:
+    """Whether PySpark says only that it could not read a schema: what Spark raised when it was asked for the schema says why."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and error.getCondition() == "CANNOT_PARSE_DATATYPE"
 
 
 def _of_python(error: BaseException) -> Fault:
