@@ -10,6 +10,9 @@ from typing import Any
 DEEPEST_CAUSE = 16
 _JAVA_FRAME = re.compile(r"\((?:Native Method|Unknown Source|\w+\.(?:java|scala)(?::\d+)?)\)$")
 
+_WITHOUT_COLLATION = "StringType(null)"
+_WHICH_COLLATION = "Could not determine which collation to use for string operation. Use COLLATE clause to set the collation explicitly."
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -90,6 +93,9 @@ def _of_java(origin: Any) -> Fault:
     message = origin.getMessage() or ""
     if not is_instance_of(SparkContext._gateway, origin, "org.apache.spark.SparkThrowable"):
         return Fault(kind, message)
+    if origin.getCondition() == "INTERNAL_ERROR" and _WITHOUT_COLLATION in message:
+        # Spark finds this out only when the text is compared; PySpark asks for the schema first, which cannot be written.
+        return Fault(kind, _WHICH_COLLATION, "INDETERMINATE_COLLATION", "42P22")
     line = column = text = None
     if kind.endswith(".ParseException"):
         line, column = _number(origin.line()), _number(origin.startPosition())
