@@ -149,6 +149,11 @@ CASES = [
         kind=ps.ConnectorError,
         hint="did you mean 'parquet'?",
     ),
+    Case(
+        "SELECT split_part(a, b, 3) FROM VALUES ('a' COLLATE UTF8_BINARY, 'b' COLLATE UTF8_LCASE) AS t(a, b)",
+        "SQL_INDETERMINATE_COLLATION",
+        "which collation to use",
+    ),
     Case("SET spark.sql.shuffle.partitions = many", "CONFIG_SPARK_VALUE", "many", kind=ps.ConfigError),
     Case("INSERT INTO error_orders VALUES (1)", "SQL_UNSUPPORTED_INSERT", "[UNSUPPORTED_INSERT"),
     Case(

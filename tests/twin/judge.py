@@ -145,6 +145,16 @@ class Judge:
             return translate(error).code
         return values
 
+    def condition(self, answer: Any, index: int) -> str | None:
+        """Spark's error class for what `spark` or `kernel` raises for the first row; None where Spark has no name for it."""
+        try:
+            answer(index, 0, 1)
+        except Exception as error:
+            refusal = error if isinstance(error, PenstockError) else translate(error)
+            name = refusal.condition or "_LEGACY"
+            return None if name.startswith("_LEGACY") else name
+        return "no error"
+
     def _row(self, row: int) -> str:
         return f"({', '.join(repr(listed(array.slice(row, 1))[0]) for array in self.arrays)})"
 

@@ -96,7 +96,21 @@ def to_arrow_field(name: str, kind: str, nullable: bool = True) -> pa.Field:
 
     arrow = to_arrow_type(kind)
     metadata = None if kind == _spark_type(arrow, name) else {_DECLARED: kind}
-    return pa.field(name, arrow, nullable, metadata)
+    return pa.field(name, arrow, nullable or pa.types.is_null(arrow), metadata)
+
+
+def map_type(key: pa.DataType, value: pa.DataType | pa.Field) -> pa.DataType:
+    """Return the type of a map; Arrow has no keys of VOID, and a map that has is empty, so that any type will do."""
+    import pyarrow as pa
+
+    return pa.map_(pa.bool_() if pa.types.is_null(key) else key, value)
+
+
+def _inner(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:
+    """A part of a nested type; VOID is always nullable in Arrow, though Spark's `array()` has elements that are not."""
+    import pyarrow as pa
+
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 def to_ddl(schema: pa.Schema) -> str:
@@ -243,7 +257,6 @@ def _column_type(field: pa.Field) -> str:
 
 
 def _field_of_json(field: dict[str, Any]) -> pa.Field:
-    import pyarrow as pa
 
     spark_metadata = field.get("metadata") or {}
     metadata: dict[bytes | str, str] = (
@@ -253,7 +266,7 @@ def _field_of_json(field: dict[str, Any]) -> pa.Field:
     kind = _type_of_json(field["type"])
     if name != _spark_type(kind, field["name"]):
         metadata[_DECLARED] = name
-    return pa.field(field["name"], kind, field["nullable"], metadata or None)
+    return _inner(field["name"], kind, field["nullable"]).with_metadata(metadata or None)
 
 
 def _name_of_json(kind: Any, collations: Mapping[str, str], path: str) -> str:
@@ -283,10 +296,10 @@ def _type_of_json(kind: Any) -> pa.DataType:
         return to_arrow_type(kind)
     match kind["type"]:
         case "array":
-            return pa.list_(pa.field("element", _type_of_json(kind["elementType"]), kind["containsNull"]))
+            return pa.list_(_inner("element", _type_of_json(kind["elementType"]), kind["containsNull"]))
         case "map":
-            value = pa.field("value", _type_of_json(kind["valueType"]), kind["valueContainsNull"])
-            return pa.map_(_type_of_json(kind["keyType"]), value)
+            value = _inner("value", _type_of_json(kind["valueType"]), kind["valueContainsNull"])
+            return map_type(_type_of_json(kind["keyType"]), value)
         case "udt":
             return _type_of_json(kind["sqlType"])
         case _:
@@ -458,18 +471,16 @@ class _Ddl:
         kind, name = self._type()
         nullable = not self._words("not", "null")
         self._expect(">")
-        return _Type(pa.list_(pa.field("element", kind, nullable)), f"array<{name}>")
+        return _Type(pa.list_(_inner("element", kind, nullable)), f"array<{name}>")
 
     def _map(self) -> _Type:
-        import pyarrow as pa
-
         self._expect("<")
         key, key_name = self._type()
         self._expect(",")
         value, value_name = self._type()
         nullable = not self._words("not", "null")
         self._expect(">")
-        return _Type(pa.map_(key, pa.field("value", value, nullable)), f"map<{key_name},{value_name}>")
+        return _Type(map_type(key, _inner("value", value, nullable)), f"map<{key_name},{value_name}>")
 
     def _struct(self) -> _Type:
         import pyarrow as pa

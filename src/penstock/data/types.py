@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from penstock.data.schema import map_type
 from penstock.errors import SqlError
 
 _SIMPLE: dict[str, pa.DataType] = {
@@ -121,7 +122,7 @@ def kernel_type(name: str) -> pa.DataType:
         case "array":
             return pa.large_list(kernel_type(parsed.inner[0]))
         case "map":
-            return pa.map_(kernel_type(parsed.inner[0]), kernel_type(parsed.inner[1]))
+            return map_type(kernel_type(parsed.inner[0]), kernel_type(parsed.inner[1]))
         case "struct":
             return pa.struct(
                 [(name, kernel_type(inner)) for name, inner in zip(parsed.names, parsed.inner, strict=True)]

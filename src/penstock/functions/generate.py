@@ -15,7 +15,7 @@ from penstock.data.arrays import Positions
 from penstock.errors import InternalError
 from penstock.functions import evaluate
 from penstock.functions.json import path
-from penstock.functions.scalars.base import TickLike
+from penstock.functions.scalars.base import TickLike, typed
 from penstock.plan.expression import Call, Expression, Literal
 
 Generated = tuple[Positions, tuple[pa.Array, ...]]
@@ -33,10 +33,7 @@ def compile_generator(generator: Expression, types: Sequence[pa.DataType], *, ou
     def run(columns: Sequence[pa.Array], rows: int, tick: TickLike) -> Generated:
         values = [argument(columns, rows, tick) for argument in arguments]
         parents, generated = make(generator, values, rows, outer)
-        return parents, tuple(
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(generated, types, strict=True)
-        )
+        return parents, tuple(typed(column, kind) for column, kind in zip(generated, types, strict=True))
 
     return run
 

@@ -41,6 +41,7 @@ class Single(Operator):
             raise DataError(
                 f"a scalar subquery gave {count} rows, such as {_sample(rows)}",
                 code="DATA_SCALAR_SUBQUERY",
+                condition="SCALAR_SUBQUERY_TOO_MANY_ROWS",
                 hint="add LIMIT 1 or an aggregate such as max() to the subquery",
             )
         self._rows.stage(rows)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 _SPECIAL = re.compile(r"\binterval(?! (?:day|hour|minute|second))|\bvariant\b")
+_VOID = re.compile(r"\bvoid\b")
 _MOST_ROWS = 10_000  # of one batch
 
 
@@ -30,6 +31,7 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
     if not is_beyond_pyspark(frame.schema):
         return frame.toArrow()
+    frame = readable(frame)
     wire, shown = wire_schema(frame), user_schema(frame.schema)
     _, batches = arrow_stream.collect_messages(frame)
     return pa.Table.from_batches(
@@ -43,15 +45,54 @@ def stream(frame: DataFrame) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
     if not is_beyond_pyspark(frame.schema):
         return arrow_stream.stream(frame)
+    frame = readable(frame)
     wire, shown = wire_schema(frame), user_schema(frame.schema)
     _, batches = arrow_stream.stream_messages(frame)
     return shown, (as_shown(pa.ipc.read_record_batch(batch, wire), shown) for batch in batches)
 
 
+def readable(frame: DataFrame) -> DataFrame:
+    """The same rows in types that Arrow has: keys of VOID, which only empty maps have, become BOOLEAN."""
+    from pyspark.sql import functions as F
+
+    kinds = [_keyed(field.dataType) for field in frame.schema.fields]
+    if all(kind == field.dataType for kind, field in zip(kinds, frame.schema.fields, strict=True)):
+        return frame
+    names = [f"_{at}" for at in range(len(kinds))]
+    columns = (
+        F.col(name).cast(kind).alias(field.name)
+        for name, kind, field in zip(names, kinds, frame.schema.fields, strict=True)
+    )
+    return frame.toDF(*names).select(*columns)
+
+
+def _keyed(kind: Any) -> Any:
+    """A type of Spark whose maps have keys that Arrow has."""
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.ArrayType():
+            return t.ArrayType(_keyed(kind.elementType), kind.containsNull)
+        case t.MapType():
+            key = t.BooleanType() if isinstance(kind.keyType, t.NullType) else _keyed(kind.keyType)
+            return t.MapType(key, _keyed(kind.valueType), kind.valueContainsNull)
+        case t.StructType():
+            return t.StructType(
+                [
+                    t.StructField(field.name, _keyed(field.dataType), field.nullable, field.metadata)
+                    for field in kind.fields
+                ]
+            )
+    return kind
+
+
 def is_beyond_pyspark(schema: StructType) -> bool:
     """Whether PySpark may fail to convert rows of a schema to Arrow."""
     return any(
-        is_special(field.dataType.simpleString()) or _is_strict(field.dataType) for field in schema.fields
+        is_special(kind := field.dataType.simpleString())
+        or _is_strict(field.dataType)
+        or (_VOID.search(kind) is not None and ("<" in kind or not field.nullable))
+        for field in schema.fields
     )
 
 

@@ -26,6 +26,7 @@ class PersistedResult:
     def __init__(self, frame: DataFrame, *, tag: str, released: Callable[[], None] = lambda: None) -> None:
         from pyspark import StorageLevel
 
+        frame = arrow.readable(frame)
         self._spark = frame.sparkSession
         self._tag = tag
         self._released = released

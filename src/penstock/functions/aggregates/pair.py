@@ -96,6 +96,7 @@ def _correlation(sums: _Sums) -> float | None:
             raise DataError(
                 "CORR divides by zero: one of its columns has the same value in all rows of a group",
                 code="DATA_DIVIDE_BY_ZERO",
+                condition="DIVIDE_BY_ZERO",
                 hint="leave out groups without any spread, for example with a HAVING clause in a view below",
             )
         return None

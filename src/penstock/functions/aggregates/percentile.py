@@ -40,6 +40,7 @@ class WeightedPart(MultisetPart):
             raise DataError(
                 "PERCENTILE has a negative frequency",
                 code="DATA_NEGATIVE_FREQUENCY",
+                condition="NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION",
                 hint="frequencies must be zero or positive",
             )
         super().update(Rows(rows.touched, rows.groups, rows.weights * times, rows.columns[:1]))

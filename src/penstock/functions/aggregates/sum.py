@@ -31,6 +31,7 @@ def overflow(what: str, function: str) -> DataError:
     return DataError(
         f"{what} overflows",
         code="DATA_OVERFLOW",
+        condition="ARITHMETIC_OVERFLOW",
         hint=f"cast to a wider type, or use {function} to get NULL instead",
     )
 

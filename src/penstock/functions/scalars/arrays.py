@@ -20,6 +20,7 @@ from penstock.functions.scalars.array_sort import sorted_elements
 from penstock.functions.scalars.base import (
     FLOATING,
     INDEX,
+    INDEX_OF_ZERO,
     AnsiError,
     Build,
     Check,
@@ -50,7 +51,9 @@ from penstock.functions.scalars.logic import is_comparable
 from penstock.plan.expression import Call
 
 PARAMETER = "DATA_INVALID_PARAMETER_VALUE"
+_PARAMETER = "INVALID_PARAMETER_VALUE"
 TOO_MANY = "SQL_COLLECTION_SIZE_LIMIT_EXCEEDED"
+TOO_MANY_ASKED = "COLLECTION_SIZE_LIMIT_EXCEEDED.PARAMETER"
 MOST_ELEMENTS = 2**31 - 16
 
 Work = Callable[[Call, list[Datum], int], pa.Array]
@@ -264,8 +267,18 @@ def _slice(call: Call, values: list[Datum], length: int) -> pa.Array:
     start, count = (numbers(value, length).astype(np.int64) for value in values[1:])
     valid = all_valid(length, *values)
     there = np.ones(length, np.bool_) if valid is None else valid
-    _refuse(call, values, there & (start == 0), AnsiError("a slice starts at 0; the first is 1", PARAMETER))
-    _refuse(call, values, there & (count < 0), AnsiError("the length of a slice is negative", PARAMETER))
+    _refuse(
+        call,
+        values,
+        there & (start == 0),
+        AnsiError("a slice starts at 0; the first is 1", PARAMETER, f"{_PARAMETER}.START"),
+    )
+    _refuse(
+        call,
+        values,
+        there & (count < 0),
+        AnsiError("the length of a slice is negative", PARAMETER, f"{_PARAMETER}.LENGTH"),
+    )
     begin = np.where(start < 0, start + split.counts, start - 1)
     inside = (begin >= 0) & (begin < split.counts)
     taken = np.where(inside, np.minimum(count, split.counts - begin), 0)
@@ -322,7 +335,12 @@ def _insert(call: Call, values: list[Datum], length: int) -> pa.Array:
     place = numbers(values[1], length).astype(np.int64)
     valid = all_valid(length, values[0], values[1])
     there = np.ones(length, np.bool_) if valid is None else valid
-    _refuse(call, values, there & (place == 0), AnsiError("positions of elements begin at 1", INDEX))
+    _refuse(
+        call,
+        values,
+        there & (place == 0),
+        AnsiError("positions of elements begin at 1", INDEX, INDEX_OF_ZERO),
+    )
     count = split.counts
     legacy = 1 if call.option("legacyNegativeIndex", False) else 0
     before = (place < 0) & (-place > count)
@@ -332,7 +350,7 @@ def _insert(call: Call, values: list[Datum], length: int) -> pa.Array:
         call,
         values,
         there & (size > MOST_ELEMENTS),
-        AnsiError("an array would have too many elements", TOO_MANY),
+        AnsiError("an array would have too many elements", TOO_MANY, TOO_MANY_ASKED),
     )
     size = np.where(there, size, 0)
     result = Elements(valid, size, ())

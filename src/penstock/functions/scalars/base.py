@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.data.types import decimal_parts, kernel_type
 from penstock.errors import DataError
+from penstock.functions.scalars.condition import condition
 from penstock.plan.expression import Call, Literal, show
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
@@ -150,7 +151,9 @@ def simple(function: Callable[..., Any], *arguments: Any, **options: Any) -> Bui
 
 
 def typed(value: Datum, kind: pa.DataType) -> Datum:
-    """Return a value in exactly the given Arrow type."""
+    """Return a value in exactly the given Arrow type; the keys of maps that have none are VOID in Spark only."""
+    if pa.types.is_null(kind) and isinstance(value, pa.Array):
+        return pa.nulls(len(value))
     return value if value.type == kind else pc.cast(value, kind)
 
 
@@ -200,11 +203,12 @@ def _apply(call: Call, twin: Callable[..., Any], rows: Iterable[tuple[Any, ...]]
 
 
 class AnsiError(ValueError):
-    """A row that Spark's ANSI mode refuses; carries the stable code."""
+    """A row that Spark's ANSI mode refuses; carries the stable code, and Spark's error class where the call does not tell it."""
 
-    def __init__(self, message: str, code: str) -> None:
+    def __init__(self, message: str, code: str, condition: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.condition = condition
 
 
 # The codes that batch queries give to the same mistakes.
@@ -213,6 +217,7 @@ DIVIDE_BY_ZERO = "DATA_DIVIDE_BY_ZERO"
 CAST = "DATA_CAST"
 DATETIME = "DATA_DATETIME"
 INDEX = "DATA_INDEX"
+INDEX_OF_ZERO = "INVALID_INDEX_OF_ZERO"  # Spark's error class, where positions begin at 1
 RAISED = "DATA_RAISED"
 SPARK = "SQL_SPARK"  # where Spark fails with an exception of Java's, as for counts of which there is no absolute value
 LEAST_INT = -(2**31)
@@ -225,6 +230,7 @@ def ansi_error(call: Call, error: AnsiError, row: Sequence[Any]) -> DataError:
         f"{error} in {show(call)}",
         code=error.code,
         hint=f"the values were ({shown}); filter such rows, or use a try_ function, which gives NULL",
+        condition=error.condition or condition(call, error.code),
     )
 
 

@@ -12,6 +12,7 @@ from penstock.data.types import kernel_type
 from penstock.functions.scalars.arrays import of_values
 from penstock.functions.scalars.base import (
     INDEX,
+    INDEX_OF_ZERO,
     LEAST_INT,
     SPARK,
     AnsiError,
@@ -107,7 +108,7 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
         index = wanted.fill_null(0).to_numpy()
         if one_based:
             if (bad := valid & (index == 0)).any():
-                raise _out(call, lists, wanted, bad)
+                raise _out(call, lists, wanted, bad, condition=INDEX_OF_ZERO)
             if (bad := valid & (index == LEAST_INT)).any():
                 raise _out(call, lists, wanted, bad, SPARK)
             index = np.where(index < 0, index + sizes, index - 1)
@@ -124,10 +125,18 @@ def _pick(call: Call, args: tuple[Compiled, ...], *, one_based: bool) -> Compile
     return run
 
 
-def _out(call: Call, lists: pa.Array, wanted: pa.Array, bad: Any, code: str = INDEX) -> Exception:
+def _out(
+    call: Call,
+    lists: pa.Array,
+    wanted: pa.Array,
+    bad: Any,
+    code: str = INDEX,
+    *,
+    condition: str | None = None,
+) -> Exception:
     row = int(np.argmax(bad))
     values = (lists[row].as_py(), wanted[row].as_py())
-    return ansi_error(call, AnsiError(f"there is no element {values[1]}", code), values)
+    return ansi_error(call, AnsiError(f"there is no element {values[1]}", code, condition), values)
 
 
 def _array_item(call: Call, args: tuple[Compiled, ...]) -> Compiled:

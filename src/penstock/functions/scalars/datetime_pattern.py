@@ -18,11 +18,12 @@ CHANGED = "SQL_INCONSISTENT_BEHAVIOR_CROSS_VERSION"
 
 
 class PatternError(ValueError):
-    """A pattern that Spark refuses, and the code of its refusal; none yet where java.time refuses it."""
+    """A pattern that Spark refuses, the code of its refusal and Spark's class of it; none yet where java.time refuses it."""
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", part: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.condition = f"{code.partition('_')[2]}.{part}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,11 @@ def parts_of(pattern: str, *, parsing: bool) -> tuple[Part, ...]:
         return builder.parts()
     except PatternError as error:
         # What the formatter of Spark's second version takes is another error.
-        code = error.code or (CHANGED if _legacy_accepts(pattern) else INVALID)
-        raise PatternError(str(error), code) from None
+        if error.code:
+            raise
+        if _legacy_accepts(pattern):
+            raise PatternError(str(error), CHANGED, "DATETIME_PATTERN_RECOGNITION") from None
+        raise PatternError(str(error), INVALID, "WITH_SUGGESTION") from None
 
 
 def walk(parts: Sequence[Part]) -> list[Part]:
@@ -161,13 +165,15 @@ def _converted(pattern: str, parsing: bool) -> str:
         piece = pieces[index]
         for letter in piece:
             if letter in _WEEK_LETTERS:
-                raise PatternError(f"the letter {letter} counts weeks", CHANGED)
+                raise PatternError(
+                    f"the letter {letter} counts weeks", CHANGED, "DATETIME_WEEK_BASED_PATTERN"
+                )
         for letter in piece:
             if letter in _FORBIDDEN or (parsing and letter in _FORBIDDEN_IN_PARSING):
-                raise PatternError(f"the letter {letter} in {pattern!r}", INVALID)
+                raise PatternError(f"the letter {letter} in {pattern!r}", INVALID, "ILLEGAL_CHARACTER")
         for run in _FORBIDDEN_RUNS:
             if run in piece:
-                raise PatternError(f"the letters {run} in {pattern!r}", INVALID)
+                raise PatternError(f"the letters {run} in {pattern!r}", INVALID, "LENGTH")
         if not era:
             pieces[index] = piece.replace("y", "u")
     return "'".join(pieces).removesuffix(" ")
@@ -187,7 +193,9 @@ def _append_with_fractions(builder: _Builder, pattern: str) -> None:
                 behind = rest[len(before) :].lstrip("S")
                 count = len(rest) - len(before) - len(behind)
                 if any(character in behind for character in "\n\r\u0085\u2028\u2029"):
-                    raise PatternError(f"a line break behind the fraction in {pattern!r}", INVALID)
+                    raise PatternError(
+                        f"a line break behind the fraction in {pattern!r}", INVALID, "SECONDS_FRACTION"
+                    )
                 builder.append_pattern(before)
                 if count:
                     builder.append_fraction(1, count)

@@ -83,7 +83,9 @@ def _row_parts(
     try:
         parts = parts_of(pattern, parsing=parsing)
     except PatternError as error:
-        raise AnsiError(f"{pattern!r} is not a datetime pattern: {error}", error.code) from None
+        raise AnsiError(
+            f"{pattern!r} is not a datetime pattern: {error}", error.code, error.condition
+        ) from None
     why = beyond(parts)
     if why is not None:
         raise AnsiError(f"{pattern!r} asks for {why}, which only a constant pattern may", UNKNOWN)

@@ -98,7 +98,9 @@ def _bit_get(call: Call, values: list[Datum], length: int) -> pa.Array:
     width = 8 * number.dtype.itemsize
     outside = valid & ((place < 0) | (place >= width))
     if outside.any():
-        error = AnsiError(f"there are bits 0 to {width - 1}", PARAMETER)
+        error = AnsiError(
+            f"there are bits 0 to {width - 1}", PARAMETER, "INVALID_PARAMETER_VALUE.BIT_POSITION_RANGE"
+        )
         raise bad_row_error(call, values, int(np.argmax(outside)), error)
     bits = (number.astype(np.int64) >> np.where(valid, place, 0)) & 1
     return from_numbers(bits.astype(np.int8), valid, pa.int8())

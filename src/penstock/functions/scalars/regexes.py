@@ -57,6 +57,12 @@ def _like_regex(pattern: str, escape: str) -> re.Pattern[str] | None:
     return re.compile("".join(parts), re.DOTALL)
 
 
+def _escapes(pattern: str, escape: str) -> str:
+    """Spark's error class for a LIKE pattern whose escapes it refuses."""
+    pairs = re.sub(f"{re.escape(escape)}[_%{re.escape(escape)}]", "", pattern)
+    return f"INVALID_FORMAT.ESC_{'AT_THE_END' if pairs.find(escape) == len(pairs) - 1 else 'IN_THE_MIDDLE'}"
+
+
 def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     escape = call.option("escapeChar", "\\")
     wanted = call.args[1]
@@ -72,7 +78,7 @@ def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def twin(text: str, pattern: str) -> bool:
         compiled = _like_regex(pattern, escape)
         if compiled is None:
-            raise AnsiError(f"the escapes of the pattern {pattern!r}", BAD_PATTERN)
+            raise AnsiError(f"the escapes of the pattern {pattern!r}", BAD_PATTERN, _escapes(pattern, escape))
         return compiled.fullmatch(text) is not None
 
     return lambda columns, length, tick: rows_of(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.data.arrays import Bools, Ints, Positions
 from penstock.data.types import kernel_type
 from penstock.functions.scalars import zones
-from penstock.functions.scalars.arrays import MOST_ELEMENTS, TOO_MANY, all_valid, of_values
+from penstock.functions.scalars.arrays import MOST_ELEMENTS, TOO_MANY, TOO_MANY_ASKED, all_valid, of_values
 from penstock.functions.scalars.base import INTEGRAL, AnsiError, Datum, Scalar, array, bad_row_error
 from penstock.functions.scalars.elements import made
 from penstock.plan.expression import Call, Literal
@@ -127,7 +127,7 @@ def _counts(call: Call, values: list[Datum], there: Bools, start: Ints, stop: In
         call,
         values,
         there & (rough > 2 * MOST_ELEMENTS),
-        AnsiError("a sequence has too many elements", TOO_MANY),
+        AnsiError("a sequence has too many elements", TOO_MANY, TOO_MANY_ASKED),
     )
     with np.errstate(over="ignore"):
         distance = np.where(step < 0, start - stop, stop - start).view(np.uint64)
@@ -136,7 +136,7 @@ def _counts(call: Call, values: list[Datum], there: Bools, start: Ints, stop: In
         call,
         values,
         there & (counts > MOST_ELEMENTS),
-        AnsiError("a sequence has too many elements", TOO_MANY),
+        AnsiError("a sequence has too many elements", TOO_MANY, TOO_MANY_ASKED),
     )
     return np.where(there, counts, 0)
 

@@ -16,6 +16,7 @@ from penstock.functions.scalars import decimals, floats, interval_text, time_tex
 from penstock.functions.scalars.base import (
     CAST,
     INTEGRAL_RANGE,
+    OVERFLOW,
     AnsiError,
     Datum,
     TickLike,
@@ -100,7 +101,9 @@ def _to_decimal(call: Call, value: Datum, length: int) -> Datum:
         if not unscaled:
             return 0
         if len(str(abs(unscaled))) + exponent > decimals.MOST_DIGITS:
-            return decimals.bounded(10**decimals.MOST_DIGITS, kind.precision, ansi) if ansi else _TOO_LARGE
+            if ansi:
+                raise AnsiError("a decimal is out of range", OVERFLOW, "NUMERIC_OUT_OF_SUPPORTED_RANGE")
+            return _TOO_LARGE
         if exponent < -100:
             return 0
         scaled = unscaled * decimals.power(exponent) if exponent > 0 else unscaled

@@ -110,7 +110,6 @@ def _optimize(
         raise SqlError(
             "the view uses current_time(), which would stay what it is now",
             code="SQL_NONDETERMINISTIC",
-            where=f"view '{name}'",
             hint="use now(), the time of the tick, as in hour(now()) or date_format(now(), 'HH:mm:ss')",
         )
     marker = front.relation(session, bridge.NOW, "now TIMESTAMP NOT NULL")

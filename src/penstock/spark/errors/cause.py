@@ -10,6 +10,9 @@ from typing import Any
 DEEPEST_CAUSE = 16
 _JAVA_FRAME = re.compile(r"\((?:Native Method|Unknown Source|\w+\.(?:java|scala)(?::\d+)?)\)$")
 
+_WITHOUT_COLLATION = "StringType(null)"
+_WHICH_COLLATION = "Could not determine which collation to use for string operation. Use COLLATE clause to set the collation explicitly."
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -39,7 +42,9 @@ class Fault:
 
 def faults(error: BaseException) -> tuple[Fault, ...]:
     """Return the chain of causes of an exception that came out of PySpark, the outermost first."""
-    origin = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    origin = _origin(error)
+    if origin is None and error.__context__ is not None and _hides_another(error):
+        origin = _origin(error.__context__)
     if origin is None:
         return (_of_python(error),)
     from py4j.protocol import Py4JError, Py4JNetworkError
@@ -53,6 +58,17 @@ def faults(error: BaseException) -> tuple[Fault, ...]:
         # The JVM went away while it was asked; what Python already knows must do.
         faults = faults or [_of_python(error)]
     return tuple(faults)
+
+
+def _origin(error: BaseException) -> Any:
+    return getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+
+
+def _hides_another(error: BaseException) -> bool:
+    """Whether PySpark says only that it could not read a schema: what Spark raised when it was asked for the schema says why."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and error.getCondition() == "CANNOT_PARSE_DATATYPE"
 
 
 def _of_python(error: BaseException) -> Fault:
@@ -77,6 +93,9 @@ def _of_java(origin: Any) -> Fault:
     message = origin.getMessage() or ""
     if not is_instance_of(SparkContext._gateway, origin, "org.apache.spark.SparkThrowable"):
         return Fault(kind, message)
+    if origin.getCondition() == "INTERNAL_ERROR" and _WITHOUT_COLLATION in message:
+        # Spark finds this out only when the text is compared; PySpark asks for the schema first, which cannot be written.
+        return Fault(kind, _WHICH_COLLATION, "INDETERMINATE_COLLATION", "42P22")
     line = column = text = None
     if kind.endswith(".ParseException"):
         line, column = _number(origin.line()), _number(origin.startPosition())
