@@ -14,6 +14,7 @@ from typing import Any
 from penstock.plan.expression import Call, Column, Expression, Literal, uses_time
 from penstock.plan.node import (
     Aggregate,
+    Exchange,
     Expand,
     Filter,
     Generate,
@@ -136,6 +137,8 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
         case Scan():
             known = relations.get(node.name)
             return [None if known is None else known[column] for column in node.columns]
+        case Exchange():
+            return _columns(node.input, relations)
         case Filter() if not uses_time(node.condition):
             return _columns(node.input, relations)
         case Project() if not any(map(uses_time, node.expressions)):
