@@ -26,9 +26,7 @@ class InProcess(Executor):
         for shard in self.all:
             list(shard.change(loads(dumps(change)), {}))
 
-    def change(
-        self, change: Change, parts: Parts, fragment: Fragment | None = None
-    ) -> Sequence[Changed]:
+    def change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
         assert not self._pending, "the last change is not settled"
         content = dumps(change)
         rows: list[Mapping[str, Delta]] = [*(loads(dumps(part)) for part in parts), {}]

@@ -23,10 +23,11 @@ from penstock.state.state import Image
 
 @dataclass(frozen=True, slots=True)
 class AddSource:
-    """Take in a source, or be the one that was saved."""
+    """Take in a source, or be the one that was saved; every shard has all rows of one that is `copied`."""
 
     source: KernelSource
     restored: bool = False
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,12 @@ class Put:
     name: str
 
 
-Change = AddSource | Register | Drop | Step | Resume | Put
+@dataclass(frozen=True, slots=True)
+class EndLoad:
+    """Sources and views that are added from now on are not saved ones."""
+
+
+Change = AddSource | Register | Drop | Step | Resume | Put | EndLoad
 
 
 # Questions, which change nothing.
@@ -101,7 +107,19 @@ class Size:
     """Bytes of state, and those of them that lie in files."""
 
 
-Question = Rows | Lookup | Size
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write all states to a folder: a shard that is lost is made again from there."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Be there: a process that does nothing for a while is ended."""
+
+
+Question = Rows | Lookup | Size | Save | Ping
 
 
 # Answers.

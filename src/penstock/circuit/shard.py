@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, assert_never
 
 import numpy as np
@@ -25,12 +26,15 @@ from penstock.circuit.operation import (
     Change,
     Changed,
     Drop,
+    EndLoad,
     Lookup,
+    Ping,
     Put,
     Question,
     Register,
     Resume,
     Rows,
+    Save,
     Size,
     Step,
     ViewsFailed,
@@ -38,6 +42,7 @@ from penstock.circuit.operation import (
 from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.circuit.retention import widened
+from penstock.circuit.shard_images import write_images
 from penstock.circuit.state_key import Meaning
 from penstock.data.arrays import Positions
 from penstock.data.consolidate import consolidate
@@ -154,11 +159,15 @@ class Shard(LocalKernel):
                 return self._resume(change)
             case Put():
                 return self._put(change, rows)
+            case EndLoad():
+                return self._end_load()
             case _:
                 assert_never(change)
 
     def _add(self, change: AddSource) -> Phases:
         yield self._changed()
+        if change.copied:
+            self._copied.add(change.source.name)
         self.add_source(change.source)
         if change.restored and not self._is_restored(change.source.name):
             raise _incomplete(f"source '{change.source.name}'")
@@ -172,10 +181,15 @@ class Shard(LocalKernel):
         self.drop(change.name)
         self._copied.discard(change.name)
 
+    def _end_load(self) -> Phases:
+        yield self._changed()
+        self.load({})
+
     def _put(self, change: Put, rows: Mapping[str, Delta]) -> Phases:
         yield self._changed()
-        self.put(change.name, rows[change.name])
-        self.maintain(LIMITS.fuel)
+        if change.name in rows:
+            self.put(change.name, rows[change.name])
+            self.maintain(LIMITS.fuel)
 
     def _register(self, change: Register, rows: Mapping[str, Delta], fragment: Fragment) -> Phases:
         view = change.exchanged.view
@@ -261,9 +275,7 @@ class Shard(LocalKernel):
         try:
             optional = _owners(change.optional | change.failed)
             seconds = yield from self._phases(only, fed, change.tick, optional, outputs)
-            self._changed_views = {
-                name: replace(self._views[name], suspended=True) for name in change.failed
-            }
+            self._changed_views = {name: replace(self._views[name], suspended=True) for name in change.failed}
             by_name = {
                 name: outputs[vertex_id]
                 for name, vertex_id in self._relations.vertex_ids().items()
@@ -288,9 +300,7 @@ class Shard(LocalKernel):
             vertex_ids = self._relations.vertex_ids()
             for name in change.views:
                 view = self._views[name]
-                entry = self._relations.compiled(
-                    view.view, view.fragment, vertex_ids=vertex_ids, added=added
-                )
+                entry = self._relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
                 new[name], vertex_ids[name] = entry, entry.vertex_id
             outputs: dict[int, Delta] = {}
             optional = _owners(change.views)
@@ -319,11 +329,7 @@ class Shard(LocalKernel):
         missing: Mapping[str, Delta] | None = None,
         seconds: Mapping[str, float] | None = None,
     ) -> Changed:
-        told = {
-            name: delta
-            for name, delta in (outputs or {}).items()
-            if len(delta) and self.tells(name)
-        }
+        told = {name: delta for name, delta in (outputs or {}).items() if len(delta) and self.tells(name)}
         narrow = {name: entry for name, entry in self._sources.items() if entry.source.retain == "used"}
         return Changed(
             {name: delta for name, delta in told.items() if name in self._views},
@@ -432,6 +438,10 @@ class Shard(LocalKernel):
         match question:
             case Size():
                 return self.memory(), self.mapped()
+            case Ping():
+                return None
+            case Save():
+                return write_images(self.save(), Path(question.folder) / f"shard-{self.number}")
             case Rows():
                 if not self.tells(question.name):
                     return None

@@ -7,14 +7,13 @@ travel between shards inside the change. A change that fails on one shard is mad
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.circuit.compile import Fragment, types_of
+from penstock.circuit.compile import Fragment
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped, Traced, ViewFailure
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.operation import (
@@ -35,10 +34,9 @@ from penstock.circuit.operation import (
 )
 from penstock.circuit.shard import HOME, routed
 from penstock.circuit.state_key import StateKey
-from penstock.data.arrays import Positions
 from penstock.data.collation import normaliser
 from penstock.data.consolidate import consolidate
-from penstock.data.delta import Delta, concat, empty
+from penstock.data.delta import Delta, concat
 from penstock.data.hashing import hash_rows, shard_of
 from penstock.data.tick import Tick
 from penstock.errors import StateError
@@ -75,9 +73,7 @@ class Executor(Protocol):
     def note(self, change: Change) -> None:
         """Let all shards make a change that cannot fail and has no result; they may do so later."""
 
-    def change(
-        self, change: Change, parts: Parts, fragment: Fragment | None = None
-    ) -> Sequence[Changed]:
+    def change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
         """Make a change on all shards, without making it final; ChangeFailed when some fail.
 
         `parts` has the rows for each shard. `fragment` is for the driver.
@@ -166,7 +162,7 @@ class ShardedKernel(Kernel):
             self._former.register(view, fragment, tick, statics=statics, suspended=suspended)
             rows = {name: self._former.rows(name) for name in rows}
             last = self._former.stored(view.name)() if suspended else None
-        places = self._places | {name: EVERYWHERE for name in rows}
+        places = self._places | dict.fromkeys(rows, EVERYWHERE)
         change = Register(
             exchanged(view, places),
             tick,
@@ -259,9 +255,7 @@ class ShardedKernel(Kernel):
     def maintain(self, fuel: int) -> None:
         """Every shard does so behind its own change."""
 
-    def _change(
-        self, change: Change, parts: Parts, fragment: Fragment | None = None
-    ) -> Sequence[Changed]:
+    def _change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
         """Make a change; ViewsFailed when only views have failed that may, else the error of the first shard that has another one."""
         try:
             results = self._executor.change(change, parts, fragment)
@@ -280,9 +274,7 @@ class ShardedKernel(Kernel):
     def _note(self, results: Sequence[Changed]) -> None:
         self._columns |= results[HOME].columns
 
-    def _with_readers(
-        self, failures: dict[str, ViewFailure], views: Collection[str] | None = None
-    ) -> None:
+    def _with_readers(self, failures: dict[str, ViewFailure], views: Collection[str] | None = None) -> None:
         """Add the views that read what has failed."""
         for name, view in self._views.items():
             if name in failures or view.suspended != (views is not None and name in views):
@@ -418,9 +410,7 @@ class ShardedKernel(Kernel):
         for name, entry in self._views.items():
             if name in needed:
                 own = [static for static in statics if static.source.name in entry.reads]
-                kernel.register(
-                    entry.view, entry.fragment, tick, statics=own, suspended=entry.suspended
-                )
+                kernel.register(entry.view, entry.fragment, tick, statics=own, suspended=entry.suspended)
                 if entry.suspended:
                     kernel.put(name, self.stored(name)())
         return kernel

@@ -1,0 +1,308 @@
+"""Runs the shards of a kernel inside Spark tasks, with one job for each change.
+
+The job is built once: a task per group of shards, each in Python workers of its own, because Spark keeps workers apart by their environment. The tasks get their work from the hub in the
+driver, exchange rows through it, and end when they have heard that the change is final.
+All tasks of a change run at once, so there are at most as many as Spark has cores.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from penstock.circuit.compile import Fragment
+from penstock.circuit.message import dumps
+from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Question, Save
+from penstock.circuit.shard import Phases, Shard
+from penstock.circuit.shard_images import read_images, write_images
+from penstock.circuit.sharded import ChangeFailed, Executor, Parts
+from penstock.errors import StateError
+from penstock.spark.shards.history import History
+from penstock.spark.shards.hub import Hub, Over, Work
+from penstock.spark.shards.worker import Group, merged, run_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = logging.getLogger("penstock.flow")
+VARIABLE = "PENSTOCK_SHARDS"
+"""What tells the Python workers of one group from others."""
+_IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
+_STALLED_SECONDS = 60.0  # without a task of each group, there are fewer cores than there were
+_HISTORY = 256 * 2**20  # bytes of changes, behind which the states are saved anew
+
+
+class SparkShards(Executor):
+    """The shards of one kernel in one Spark application."""
+
+    def __init__(self, spark: SparkSession, shards: int, folder: Path | None = None) -> None:
+        """`folder` is reached by all machines of the cluster; without one, all tasks run on this machine."""
+        self.shards = shards
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._kernel = uuid.uuid4().hex
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-shards-", dir=folder))
+        self._closing = threading.Event()
+        self._history = History(shards)
+        self._driver = Shard(shards, shards)
+        self._hub = Hub(self._host(), self._history, self._closing)
+        self._tasks = min(shards, self._context.defaultParallelism)
+        self._job: Any = None
+        self._is_named = False
+        self._running: Future[None] | None = None
+        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="penstock-shards")
+        self._alone = threading.Lock()  # from a change until it is settled
+        self._pending: tuple[Change, Work, Phases] | None = None
+        self._used = monotonic()
+        self._keeper = threading.Thread(target=self._keep_alive, name="penstock-shards-idle", daemon=True)
+        self._keeper.start()
+
+    def _host(self) -> str:
+        return str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
+
+    # Changes
+
+    def note(self, change: Change) -> None:
+        with self._alone:
+            self._await_job()
+            phases = self._driver.change(change, {})
+            next(phases)
+            with suppress(StopIteration):
+                phases.send(True)
+            work = Work(self._history.version, dumps(change), [dumps({})] * self.shards)
+            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
+
+    def change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
+        self._alone.acquire()
+        try:
+            self._await_job()
+            if self._history.size > _HISTORY:
+                self._save()
+            work = Work(
+                self._history.version,
+                dumps(change),
+                [dumps(part) for part in parts],
+                participants=self.shards + 1,
+            )
+            running = self._start(work)
+            phases = self._driver.change(change, {}, fragment)
+            try:
+                self._drive(phases, work)
+                self._await_answers(work, running)
+            except BaseException:
+                work.settle(False)
+                phases.close()
+                raise
+            self._pending = (change, work, phases)
+        except BaseException:
+            self._alone.release()
+            raise
+        return [work.answers[shard] for shard in range(self.shards)]
+
+    def settle(self, *, final: bool) -> None:
+        assert self._pending is not None
+        change, work, phases = self._pending
+        self._pending = None
+        try:
+            if not final:
+                work.settle(False)
+                phases.close()
+                return
+            with suppress(StopIteration):
+                phases.send(True)
+            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
+            work.settle(True)
+        finally:
+            self._used = monotonic()
+            self._alone.release()
+
+    def _drive(self, phases: Phases, work: Work) -> None:
+        """What the driver computes itself, between the phases of the shards."""
+        try:
+            yielded, phase = phases.send(None), 0
+            while not isinstance(yielded, Changed):
+                outbox = {to: dumps(rows) for to, rows in yielded.items() if to != self.shards}
+                work.send(phase, self.shards, outbox)
+                yielded = phases.send(merged(self.shards, yielded, work.inbox(phase, self.shards)))
+                phase += 1
+        except Over:
+            pass
+        except Exception as error:
+            work.fail(self.shards, error)
+
+    def _await_answers(self, work: Work, running: Future[None]) -> None:
+        def is_done() -> bool:
+            return bool(work.errors) or len(work.answers) == self.shards or running.done()
+
+        began = monotonic()
+        with work.changed:
+            while not work.changed.wait_for(is_done, timeout=1.0):
+                self._refuse_stalled(began)
+        if work.errors:
+            raise ChangeFailed(dict(work.errors))
+        if len(work.answers) < self.shards:
+            raise _lost(running.exception())
+
+    def _refuse_stalled(self, began: float) -> None:
+        """Go on with fewer tasks when Spark does not run all of them: those that run wait for the others."""
+        waiting = set(range(self.shards)) - self._hub.connected
+        if not waiting or monotonic() - began < _STALLED_SECONDS or self._tasks == 1:
+            return
+        self._context.cancelJobGroup(self._kernel)
+        self._tasks = max(1, min(self._tasks - 1, self._context.defaultParallelism))
+        self._job = None
+        raise _lost(None)
+
+    # Questions
+
+    def ask(self, question: Question) -> Sequence[Any]:
+        with self._alone:
+            return self._ask(question)
+
+    def _ask(self, question: Question) -> Sequence[Any]:
+        self._await_job()
+        work = Work(self._history.version, None, (), question=dumps(question))
+        running = self._start(work)
+        self._await_answers(work, running)
+        self._await_job()
+        self._used = monotonic()
+        return [work.answers[shard] for shard in range(self.shards)]
+
+    # Saving
+
+    def save(self) -> Sequence[Images]:
+        with self._alone:
+            folders = self._save()
+            return [*(read_images(folder) for folder in folders), self._driver.save()]
+
+    def _save(self) -> list[Path]:
+        """Let every shard write its states; the changes before are needed no more."""
+        parent = self._new_folder()
+        self._ask(Save(str(parent)))
+        folders = [parent / f"shard-{number}" for number in range(self.shards)]
+        before = self._history.base.folders
+        self._history.begin_from([str(folder) for folder in folders])
+        for folder in before:
+            # Files that are mapped stay until nobody reads them.
+            shutil.rmtree(Path(folder).parent, ignore_errors=True)
+        return folders
+
+    def load(self, images: Sequence[Images]) -> None:
+        self._driver.load(images[-1])
+        if not any(images):
+            if self._history.base.folders:
+                self.note(EndLoad())
+            return
+        parent = self._new_folder()
+        folders = []
+        for number, own in enumerate(images[:-1]):
+            folders.append(parent / f"shard-{number}")
+            write_images(own, folders[-1])
+        with self._alone:
+            self._await_job()
+            self._history.begin_from([str(folder) for folder in folders], declared=False)
+
+    def _new_folder(self) -> Path:
+        return self._folder / uuid.uuid4().hex
+
+    # Jobs
+
+    def _start(self, work: Work) -> Future[None]:
+        if self._job is None:
+            self._job = self._built()
+        self._hub.begin(work)
+        self._running = self._jobs.submit(self._run_job)
+        self._running.add_done_callback(lambda _: _notify(work))
+        return self._running
+
+    def _run_job(self) -> None:
+        if not self._is_named:
+            # The properties of a job belong to its thread.
+            self._context.setJobGroup(self._kernel, "a tick of a flow in shards", interruptOnCancel=True)
+            self._is_named = True
+        # Counting brings nothing back: results come through the hub.
+        self._job.count()
+
+    def _built(self) -> Any:
+        """A task per group of shards, each with Python workers of its own."""
+        context = self._context
+        numbers = [tuple(range(task, self.shards, self._tasks)) for task in range(self._tasks)]
+        address = (self._host(), self._hub.port)
+        tasks = []
+        for at, own in enumerate(numbers):
+            group = Group(self._kernel, address, self._hub.secret, own, self.shards)
+            before = context.environment.get(VARIABLE)
+            context.environment[VARIABLE] = f"{self._kernel} {at}"
+            try:
+                tasks.append(context.parallelize([at], 1).mapPartitions(partial(run_group, group))._jrdd)
+            finally:
+                if before is None:
+                    del context.environment[VARIABLE]
+                else:
+                    context.environment[VARIABLE] = before
+        first = tasks[0]
+        for other in tasks[1:]:
+            first = first.union(other)
+        return first
+
+    def _await_job(self) -> None:
+        """Wait until the tasks of the last change have ended: the workers hold its version then."""
+        if self._running is None:
+            return
+        running, self._running = self._running, None
+        error = running.exception()
+        self._hub.end()
+        if error is not None:
+            # What its shards lack is made again.
+            LOG.info("the job of the last change has failed: %s", error)
+
+    def _keep_alive(self) -> None:
+        while not self._closing.wait(_IDLE_SECONDS / 2):
+            if monotonic() - self._used < _IDLE_SECONDS or not self._alone.acquire(blocking=False):
+                continue
+            try:
+                if self._history.version and not self._closing.is_set():
+                    self._ask(Ping())
+            except Exception:
+                LOG.info("shards that have nothing to do could not be asked", exc_info=True)
+            finally:
+                self._alone.release()
+
+    def close(self) -> None:
+        if self._closing.is_set():
+            return
+        if self._pending is not None:
+            self.settle(final=False)
+        self._closing.set()
+        with self._alone:
+            with suppress(Exception):
+                self._await_job()
+            self._hub.close()
+            self._jobs.shutdown()
+            self._history.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _notify(work: Work) -> None:
+    with work.changed:
+        work.changed.notify_all()
+
+
+def _lost(error: BaseException | None) -> StateError:
+    return StateError(
+        "a shard was lost, and Spark could not run it again" + ("" if error is None else f": {error}"),
+        code="FLOW_SHARD_LOST",
+        hint="nothing has changed; feed it again when the cluster has executors",
+    )
