@@ -224,7 +224,7 @@ class SparkShards(Executor):
             self._job = self._built()
         self._hub.begin(work)
         self._running = self._jobs.submit(self._run_job)
-        self._running.add_done_callback(lambda _: _notify(work))
+        self._running.add_done_callback(lambda _: work.end())
         return self._running
 
     def _run_job(self) -> None:
@@ -293,11 +293,6 @@ class SparkShards(Executor):
             self._jobs.shutdown()
             self._history.close()
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _notify(work: Work) -> None:
-    with work.changed:
-        work.changed.notify_all()
 
 
 def _lost(error: BaseException | None) -> StateError:

@@ -122,4 +122,3 @@ class History:
 
     def close(self) -> None:
         self._file.close()
-

@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +40,7 @@ class Work:
     answers: dict[int, Any] = field(default_factory=dict)
     errors: dict[int, Exception] = field(default_factory=dict)
     final: bool | None = None
+    ended: bool = False  # whether the job has
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def send(self, phase: int, sender: int, outbox: Mapping[int, bytes]) -> None:
@@ -70,7 +71,13 @@ class Work:
 
     @property
     def is_over(self) -> bool:
-        return bool(self.errors) or self.final is False
+        return bool(self.errors) or self.final is False or self.ended
+
+    def end(self) -> None:
+        """No task is left."""
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
 
     def answer(self, shard: int, answer: Any) -> None:
         with self.changed:
@@ -90,7 +97,7 @@ class Work:
     def verdict(self) -> bool:
         """Wait until the change is final, or is not made."""
         with self.changed:
-            self.changed.wait_for(lambda: self.final is not None or self.errors)
+            self.changed.wait_for(lambda: self.final is not None or self.errors or self.ended)
             return bool(self.final)
 
     def phases(self) -> int:
@@ -198,6 +205,3 @@ class Hub:
         changes = dumps(tuple(base.changes)) if base is not None else None
         rows = None if work.change is None else work.rows[shard]
         return base is not None, folder, changes, entries, work.version, work.change, rows, work.question
-
-
-Post = Callable[[], None]

@@ -42,8 +42,11 @@ class _Held:
 _HELD: dict[tuple[str, int], _Held] = {}
 
 
-def run_group(group: Group, _: Iterable[Any]) -> Iterator[Any]:
+def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
     """Do the work of all shards of a group; nothing is returned to Spark."""
+    for _ in rows:
+        # A worker that has not read everything is not used again.
+        pass
     for key in [key for key in _HELD if key[0] != group.kernel]:
         del _HELD[key]
     if len(group.numbers) == 1:
