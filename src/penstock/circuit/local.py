@@ -304,6 +304,9 @@ class LocalKernel(Kernel):
     def loaded(self) -> Collection[StateKey]:
         return self._loaded
 
+    def close(self) -> None:
+        """It has nothing outside of this process."""
+
     def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
         """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""
         if not self._images:

@@ -109,9 +109,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write all states to a folder: a shard that is lost is made again from there."""
+    """Write all states to a folder, or give them: a shard that is lost is made again from there."""
 
-    folder: str
+    folder: str | None
 
 
 @dataclass(frozen=True, slots=True)

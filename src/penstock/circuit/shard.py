@@ -42,7 +42,7 @@ from penstock.circuit.operation import (
 from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.circuit.retention import widened
-from penstock.circuit.shard_images import write_images
+from penstock.circuit.shard_images import portable, write_images
 from penstock.circuit.state_key import Meaning
 from penstock.data.arrays import Positions
 from penstock.data.consolidate import consolidate
@@ -441,6 +441,8 @@ class Shard(LocalKernel):
             case Ping():
                 return None
             case Save():
+                if question.folder is None:
+                    return {key: portable(image) for key, image in self.save().items()}
                 return write_images(self.save(), Path(question.folder) / f"shard-{self.number}")
             case Rows():
                 if not self.tells(question.name):

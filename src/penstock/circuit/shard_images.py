@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 
 from penstock.circuit.state_key import StateKey
 from penstock.state.checkpoint import CheckpointFolder
@@ -28,3 +32,12 @@ def read_images(folder: Path) -> dict[StateKey, Image]:
         node, keys, role = json.loads(name)
         images[StateKey(node, None if keys is None else tuple(keys), role)] = image
     return images
+
+
+def portable(image: Image) -> Image:
+    """The same state with arrays that can go to another process."""
+    arrays = {
+        name: array if isinstance(array, pa.Array) else np.asarray(array)
+        for name, array in image.arrays.items()
+    }
+    return replace(image, arrays=arrays, parts={name: portable(part) for name, part in image.parts.items()})

@@ -475,13 +475,13 @@ class ShardedKernel(Kernel):
             )
 
     def close(self) -> None:
-        """Forget all shards."""
         self._executor.close()
 
 
-def is_sharded(images: Mapping[StateKey, Image]) -> bool:
-    """Whether states were saved by a kernel in shards."""
-    return _LAYOUT in images
+def saved_shards(images: Mapping[StateKey, Image]) -> int | None:
+    """The number of shards of a kernel that was saved; None for one without."""
+    layout = images.get(_LAYOUT)
+    return None if layout is None else int(layout.values["shards"])
 
 
 def _normalisers(source: KernelSource) -> dict[int, Callable[[pa.Array], pa.Array]]:

@@ -7,10 +7,13 @@ installed beside Python: without them a task begins 50 to 100 ms earlier. Archiv
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import sys
 
+VARIABLE = "PENSTOCK_SHARDS"
+"""What tells the Python workers of one group of shards from others."""
 _ARCHIVES = ("pyspark.zip", "py4j-", "spark-core_")
 
 
@@ -20,11 +23,11 @@ def main() -> None:
         _forget_archives()
     from pyspark import daemon
 
-    import penstock.spark.shards.worker  # noqa: F401  # for all workers at once
-
+    if VARIABLE in os.environ:
+        importlib.import_module("penstock.spark.shards.worker")  # for all workers at once
     # What is there now lives as long as the worker, so that no collection needs to look at it.
     gc.freeze()
-    daemon.manager()
+    daemon.manager()  # type: ignore[no-untyped-call]
 
 
 def _is_installed() -> bool:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -27,6 +27,7 @@ from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.circuit.sharded import ChangeFailed, Executor, Parts
 from penstock.errors import StateError
+from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
 from penstock.spark.shards.worker import Group, merged, run_group
@@ -35,30 +36,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG = logging.getLogger("penstock.flow")
-VARIABLE = "PENSTOCK_SHARDS"
-"""What tells the Python workers of one group from others."""
 _IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
 _STALLED_SECONDS = 60.0  # without a task of each group, there are fewer cores than there were
+_ATTEMPTS = 3  # for a job, beside those that Spark has for its tasks
 _HISTORY = 256 * 2**20  # bytes of changes, behind which the states are saved anew
 
 
 class SparkShards(Executor):
     """The shards of one kernel in one Spark application."""
 
-    def __init__(self, spark: SparkSession, shards: int, folder: Path | None = None) -> None:
-        """`folder` is reached by all machines of the cluster; without one, all tasks run on this machine."""
+    def __init__(self, spark: Callable[[], SparkSession], shards: int, *, remote: bool = False) -> None:
+        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job."""
         self.shards = shards
         self._spark = spark
-        self._context = spark.sparkContext
+        self._remote = remote
         self._kernel = uuid.uuid4().hex
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-shards-", dir=folder))
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-shards-"))
         self._closing = threading.Event()
         self._history = History(shards)
         self._driver = Shard(shards, shards)
-        self._hub = Hub(self._host(), self._history, self._closing)
-        self._tasks = min(shards, self._context.defaultParallelism)
+        self._tasks = shards
+        self._context: Any = None
+        self._hub: Hub | None = None
         self._job: Any = None
         self._is_named = False
         self._running: Future[None] | None = None
@@ -66,11 +65,16 @@ class SparkShards(Executor):
         self._alone = threading.Lock()  # from a change until it is settled
         self._pending: tuple[Change, Work, Phases] | None = None
         self._used = monotonic()
-        self._keeper = threading.Thread(target=self._keep_alive, name="penstock-shards-idle", daemon=True)
-        self._keeper.start()
 
-    def _host(self) -> str:
-        return str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
+    def _begin(self) -> Hub:
+        """Know the Spark of the session; the hub listens where executors reach the driver."""
+        if self._hub is None:
+            self._context = self._spark().sparkContext
+            self._host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
+            self._hub = Hub(self._host, self._history, self._closing, remote=self._remote)
+            self._tasks = max(1, min(self.shards, self._context.defaultParallelism))
+            threading.Thread(target=self._keep_alive, name="penstock-shards-idle", daemon=True).start()
+        return self._hub
 
     # Changes
 
@@ -157,6 +161,7 @@ class SparkShards(Executor):
 
     def _refuse_stalled(self, began: float) -> None:
         """Go on with fewer tasks when Spark does not run all of them: those that run wait for the others."""
+        assert self._hub is not None
         waiting = set(range(self.shards)) - self._hub.connected
         if not waiting or monotonic() - began < _STALLED_SECONDS or self._tasks == 1:
             return
@@ -190,13 +195,16 @@ class SparkShards(Executor):
     def _save(self) -> list[Path]:
         """Let every shard write its states; the changes before are needed no more."""
         parent = self._new_folder()
-        self._ask(Save(str(parent)))
         folders = [parent / f"shard-{number}" for number in range(self.shards)]
+        answers = self._ask(Save(None if self._remote else str(parent)))
+        if self._remote:
+            for folder, images in zip(folders, answers, strict=True):
+                write_images(images, folder)
         before = self._history.base.folders
         self._history.begin_from([str(folder) for folder in folders])
-        for folder in before:
+        for old in before[:1]:
             # Files that are mapped stay until nobody reads them.
-            shutil.rmtree(Path(folder).parent, ignore_errors=True)
+            shutil.rmtree(Path(old).parent, ignore_errors=True)
         return folders
 
     def load(self, images: Sequence[Images]) -> None:
@@ -220,29 +228,38 @@ class SparkShards(Executor):
     # Jobs
 
     def _start(self, work: Work) -> Future[None]:
+        hub = self._begin()
         if self._job is None:
-            self._job = self._built()
-        self._hub.begin(work)
-        self._running = self._jobs.submit(self._run_job)
+            self._job = self._built(hub)
+        hub.begin(work)
+        self._running = self._jobs.submit(self._run_job, work)
         self._running.add_done_callback(lambda _: work.end())
         return self._running
 
-    def _run_job(self) -> None:
+    def _run_job(self, work: Work) -> None:
         if not self._is_named:
             # The properties of a job belong to its thread.
             self._context.setJobGroup(self._kernel, "a tick of a flow in shards", interruptOnCancel=True)
             self._is_named = True
-        # Counting brings nothing back: results come through the hub.
-        self._job.count()
+        for attempt in range(_ATTEMPTS):
+            try:
+                # Counting brings nothing back: results come through the hub.
+                self._job.count()
+                return
+            except Exception as error:
+                if work.is_settled or self._closing.is_set() or attempt + 1 == _ATTEMPTS:
+                    raise
+                # Without attempts for tasks, as with `local[2]`, the job fails with its first task.
+                LOG.info("the job of a change is run again: %s", error)
 
-    def _built(self) -> Any:
+    def _built(self, hub: Hub) -> Any:
         """A task per group of shards, each with Python workers of its own."""
         context = self._context
         numbers = [tuple(range(task, self.shards, self._tasks)) for task in range(self._tasks)]
-        address = (self._host(), self._hub.port)
+        address = (self._host, hub.port)
         tasks = []
         for at, own in enumerate(numbers):
-            group = Group(self._kernel, address, self._hub.secret, own, self.shards)
+            group = Group(self._kernel, address, hub.secret, own, self.shards)
             before = context.environment.get(VARIABLE)
             context.environment[VARIABLE] = f"{self._kernel} {at}"
             try:
@@ -263,6 +280,7 @@ class SparkShards(Executor):
             return
         running, self._running = self._running, None
         error = running.exception()
+        assert self._hub is not None
         self._hub.end()
         if error is not None:
             # What its shards lack is made again.
@@ -289,7 +307,8 @@ class SparkShards(Executor):
         with self._alone:
             with suppress(Exception):
                 self._await_job()
-            self._hub.close()
+            if self._hub is not None:
+                self._hub.close()
             self._jobs.shutdown()
             self._history.close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -13,9 +13,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps
+from penstock.circuit.shard_images import portable, read_images
 from penstock.spark.shards import wire
 from penstock.spark.shards.history import Entry, History
 
@@ -73,6 +75,11 @@ class Work:
     def is_over(self) -> bool:
         return bool(self.errors) or self.final is False or self.ended
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether tasks that have not heard what became of the change are not needed for it."""
+        return bool(self.errors) or self.final is not None
+
     def end(self) -> None:
         """No task is left."""
         with self.changed:
@@ -113,7 +120,11 @@ class Work:
 class Hub:
     """Serves the shards of one kernel, one connection for each."""
 
-    def __init__(self, host: str, history: History, closing: threading.Event) -> None:
+    def __init__(
+        self, host: str, history: History, closing: threading.Event, *, remote: bool = False
+    ) -> None:
+        """`remote` tasks do not reach the folders of saved states, and get the states themselves."""
+        self._remote = remote
         self._history = history
         self._closing = closing
         self.secret = secrets.token_bytes(32)
@@ -174,6 +185,8 @@ class Hub:
         if work.question is not None:
             kind, answer = wire.receive(connection)
             work.answer(shard, answer) if kind == "answer" else work.fail(shard, answer)
+            # The task must not end before its answer is here.
+            wire.send(connection, False)
             return
         phase = 0
         while True:
@@ -188,6 +201,7 @@ class Hub:
                 phase += 1
             elif kind == "failed":
                 work.fail(shard, content)
+                wire.send(connection, False)
                 return
             else:
                 work.answer(shard, content)
@@ -201,7 +215,9 @@ class Hub:
         if not history.base.version <= version <= work.version:
             base, version = history.base, history.base.version
         entries = history.since(shard, version)[: work.version - version]
-        folder = None if base is None or not base.folders else base.folders[shard]
+        folder: Any = None if base is None or not base.folders else base.folders[shard]
+        if folder is not None and self._remote:
+            folder = {key: portable(image) for key, image in read_images(Path(folder)).items()}
         changes = dumps(tuple(base.changes)) if base is not None else None
         rows = None if work.change is None else work.rows[shard]
         return base is not None, folder, changes, entries, work.version, work.change, rows, work.question

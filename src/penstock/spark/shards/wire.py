@@ -42,7 +42,7 @@ def accepted(connection: socket.socket, secret: bytes) -> bool:
     return hmac.compare_digest(bytes(_read(connection, len(secret))), secret)
 
 
-def _read(connection: socket.socket, size: int) -> bytearray:
+def _read(connection: socket.socket, size: int) -> memoryview:
     content = bytearray(size)
     view, at = memoryview(content), 0
     while at < size:
@@ -50,4 +50,4 @@ def _read(connection: socket.socket, size: int) -> bytearray:
         if not count:
             raise ConnectionError("the other end is gone")
         at += count
-    return content
+    return view

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps, loads
-from penstock.circuit.operation import Change, Changed
+from penstock.circuit.operation import Change, Changed, Images
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
 from penstock.errors import InternalError
@@ -93,6 +93,7 @@ def _run(group: Group, number: int) -> None:
             except Exception as error:
                 answer = ("failed", portable(error))
             wire.send(connection, answer)
+            wire.receive(connection)
             _HELD[key] = held
             return
         if _make(connection, held.shard, loads(change), loads(rows)):
@@ -100,10 +101,11 @@ def _run(group: Group, number: int) -> None:
         _HELD[key] = held
 
 
-def _from_base(number: int, shards: int, folder: str | None, changes: Sequence[Change]) -> Shard:
+def _from_base(number: int, shards: int, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
+    """A shard with the states that were saved last: in a folder of this machine, or as they were sent."""
     shard = Shard(number, shards)
-    if folder is not None:
-        shard.load(read_images(Path(folder)))
+    if saved is not None:
+        shard.load(read_images(Path(saved)) if isinstance(saved, str) else saved)
     for change in changes:
         _finish(shard.change(change, {}))
     return shard
@@ -154,6 +156,7 @@ def _make(connection: Any, shard: Shard, change: Change, rows: Any) -> bool:
         raise
     except Exception as error:
         wire.send(connection, ("failed", portable(error)))
+        wire.receive(connection)
         return False
     wire.send(connection, ("changed", yielded))
     try:
