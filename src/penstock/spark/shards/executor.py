@@ -126,8 +126,9 @@ class SparkShards(Executor):
                 return
             with suppress(StopIteration):
                 phases.send(True)
-            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
+            # Shards go on while this is written; one that is lost meanwhile gets the work itself again.
             work.settle(True)
+            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
         finally:
             self._used = monotonic()
             self._alone.release()
