@@ -6,8 +6,10 @@ A shard that is at the version before the change makes the change in memory. One
 from __future__ import annotations
 
 import pickle
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +51,18 @@ def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
         pass
     for key in [key for key in _HELD if key[0] != group.kernel]:
         del _HELD[key]
+    connections = _Connections()
     if len(group.numbers) == 1:
-        _run(group, group.numbers[0])
+        _run(group, group.numbers[0], connections)
         return iter(())
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
         try:
-            _run(group, number)
+            _run(group, number, connections)
         except BaseException as error:
             errors.append(error)
+            connections.shut()
 
     threads = [threading.Thread(target=run, args=(number,)) for number in group.numbers]
     for thread in threads:
@@ -70,11 +74,34 @@ def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
     return iter(())
 
 
-def _run(group: Group, number: int) -> None:
+class _Connections:
+    """The connections of one task: when one of its shards fails, the others would wait for it for ever, and fail, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._is_shut = False
+
+    def add(self, connection: socket.socket) -> None:
+        with self._lock:
+            if self._is_shut:
+                raise ConnectionError("another shard of the task has failed")
+            self._open.append(connection)
+
+    def shut(self) -> None:
+        with self._lock:
+            self._is_shut = True
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+def _run(group: Group, number: int, connections: _Connections) -> None:
     key = (group.kernel, number)
     # What fails half-way is made again.
     held = _HELD.pop(key, None) or _Held(-1, Shard(number, group.shards))
     with wire.connect(group.address, group.secret) as connection:
+        connections.add(connection)
         wire.send(connection, (number, held.version))
         begun = wire.receive(connection)
         if begun is None:
@@ -151,7 +178,8 @@ def _make(connection: Any, shard: Shard, change: Change, rows: Any) -> bool:
                 phases.close()
                 return False
             yielded = phases.send(merged(shard.number, yielded, inbox))
-    except ConnectionError:
+    except OSError:
+        # The hub is gone, or the disk of this machine is full: the task fails.
         phases.close()
         raise
     except Exception as error:
