@@ -33,10 +33,10 @@ def small_ticks(session: ps.Session, case: str, rows: int, count: int) -> list[l
     rig = Rig(session, [CASES[case]], rows, ps.PartitionedIncrementalFlow, shards=SHARDS)
     jobs, ticked = [], []
     for at in range(count + 20):
-        job, tick = cheapest_job(session), rig.tick(ROWS)
+        taken = cheapest_job(session), rig.tick(ROWS)
         if at >= 20:
-            jobs.append(job)
-            ticked.append(tick)
+            jobs.append(taken[0])
+            ticked.append(taken[1])
     rig.close()
     job, tick = times(jobs), times(ticked)
     return [
@@ -63,7 +63,11 @@ def large_ticks(session: ps.Session, case: str, rows: int, large: int, count: in
     one, two = (times(taken[shards]) for shards in (1, SHARDS))
     return [
         [f"{case}, {large:,} rows: 1 shard", str(one), ""],
-        [f"{case}, {large:,} rows: {SHARDS} shards", str(two), f"{one.p50 / two.p50:.2f} times as fast (p50)"],
+        [
+            f"{case}, {large:,} rows: {SHARDS} shards",
+            str(two),
+            f"{one.p50 / two.p50:.2f} times as fast (p50)",
+        ],
     ]
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.circuit.compile import Fragment
+from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.circuit.shard import Outbox, Phases, Shard
-from penstock.circuit.sharded import ChangeFailed, Executor, Parts
 from penstock.data.delta import Delta
 
 

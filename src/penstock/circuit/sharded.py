@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.circuit.compile import Fragment
+from penstock.circuit.executor import ChangeFailed, Executor, Parts
+from penstock.circuit.in_process import InProcess
 from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped, Traced, ViewFailure
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.operation import (
@@ -21,7 +22,6 @@ from penstock.circuit.operation import (
     Change,
     Changed,
     Drop,
-    Images,
     Lookup,
     Put,
     Question,
@@ -52,47 +52,7 @@ from penstock.plan.exchange import exchanged
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
-# What of a change goes to each shard: rows by relation.
-Parts = Sequence[Mapping[str, Delta]]
 _LAYOUT = StateKey("shards", None, "layout")
-
-
-class ChangeFailed(Exception):
-    """A change has failed on some shards, and was made on none: the error of each."""
-
-    def __init__(self, errors: Mapping[int, Exception]) -> None:
-        super().__init__(dict(errors))
-        self.errors = errors
-
-
-class Executor(Protocol):
-    """Runs shards, and what the driver computes between them, which has the number behind the last shard."""
-
-    shards: int
-
-    def note(self, change: Change) -> None:
-        """Let all shards make a change that cannot fail and has no result; they may do so later."""
-
-    def change(self, change: Change, parts: Parts, fragment: Fragment | None = None) -> Sequence[Changed]:
-        """Make a change on all shards, without making it final; ChangeFailed when some fail.
-
-        `parts` has the rows for each shard. `fragment` is for the driver.
-        """
-
-    def settle(self, *, final: bool) -> None:
-        """Make the last change final, or take it back. Called once behind each `change` that did not raise; it cannot fail."""
-
-    def ask(self, question: Question) -> Sequence[Any]:
-        """The answers of all shards."""
-
-    def save(self) -> Sequence[Images]:
-        """The states of all shards, and those of the driver. They stay what they are while changes go on."""
-
-    def load(self, images: Sequence[Images]) -> None:
-        """Let sources and views that are added from now on take their states from here."""
-
-    def close(self) -> None:
-        """Forget all shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,8 +408,6 @@ class ShardedKernel(Kernel):
             self._former.load(images)
             return
         if layout.values["shards"] != self._shards:
-            from penstock.circuit.in_process import InProcess
-
             self._former = ShardedKernel(InProcess(layout.values["shards"]))
             self._former.load(images)
             return

@@ -21,11 +21,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.circuit.compile import Fragment
+from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.message import dumps
 from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Question, Save
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
-from penstock.circuit.sharded import ChangeFailed, Executor, Parts
 from penstock.errors import StateError
 from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
