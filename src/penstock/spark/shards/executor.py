@@ -62,9 +62,12 @@ class SparkShards(Executor):
         self._is_named = False
         self._running: Future[None] | None = None
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="penstock-shards")
+        self._appending: Future[None] | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="penstock-shards-history")
         self._alone = threading.Lock()  # from a change until it is settled
         self._pending: tuple[Change, Work, Phases] | None = None
         self._used = monotonic()
+        self._saved_bytes = 0
 
     def _begin(self) -> Hub:
         """Know the Spark of the session; the hub listens where executors reach the driver."""
@@ -92,8 +95,7 @@ class SparkShards(Executor):
         self._alone.acquire()
         try:
             self._await_job()
-            if self._history.size > _HISTORY:
-                self._save()
+            self._shorten_history()
             work = Work(
                 self._history.version,
                 dumps(change),
@@ -128,10 +130,13 @@ class SparkShards(Executor):
                 phases.send(True)
             # Shards go on while this is written; one that is lost meanwhile gets the work itself again.
             work.settle(True)
-            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
+            self._appending = self._writer.submit(self._append, change, work)
         finally:
             self._used = monotonic()
             self._alone.release()
+
+    def _append(self, change: Change, work: Work) -> None:
+        self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
 
     def _drive(self, phases: Phases, work: Work) -> None:
         """What the driver computes itself, between the phases of the shards."""
@@ -203,10 +208,20 @@ class SparkShards(Executor):
                 write_images(images, folder)
         before = self._history.base.folders
         self._history.begin_from([str(folder) for folder in folders])
+        self._saved_bytes = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
         for old in before[:1]:
             # Files that are mapped stay until nobody reads them.
             shutil.rmtree(Path(old).parent, ignore_errors=True)
         return folders
+
+    def _shorten_history(self) -> None:
+        """Save the states when a lost shard would have to make more changes than it has states."""
+        if self._history.size <= max(_HISTORY, self._saved_bytes):
+            return
+        try:
+            self._save()
+        except (StateError, ChangeFailed, OSError):
+            LOG.warning("the states of shards could not be saved; their changes are kept", exc_info=True)
 
     def load(self, images: Sequence[Images]) -> None:
         self._driver.load(images[-1])
@@ -277,6 +292,9 @@ class SparkShards(Executor):
 
     def _await_job(self) -> None:
         """Wait until the tasks of the last change have ended: the workers hold its version then."""
+        if self._appending is not None:
+            appending, self._appending = self._appending, None
+            appending.result()
         if self._running is None:
             return
         running, self._running = self._running, None
@@ -311,6 +329,7 @@ class SparkShards(Executor):
             if self._hub is not None:
                 self._hub.close()
             self._jobs.shutdown()
+            self._writer.shutdown()
             self._history.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pickle import PickleBuffer
 
 from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import AddSource, Change, Drop, EndLoad, Register, Resume, Step
 
 # Of each phase what other shards have sent: (sender, rows by exchange), as bytes.
-Inboxes = Sequence[Sequence[tuple[int, bytes]]]
+Inboxes = Sequence[Sequence[tuple[int, PickleBuffer]]]
+_IN_MEMORY = 128 * 2**20  # bytes of changes that are not written to the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,14 @@ class Entry:
     """A change as one shard makes it: the rows that the driver has sent with it, and those of other shards."""
 
     change: bytes
-    rows: bytes
+    rows: PickleBuffer
     inboxes: Inboxes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        pieces = [self.rows, *(content for inbox in self.inboxes for _, content in inbox)]
+        return len(self.change) + sum(piece.raw().nbytes for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,7 @@ class Declared:
 
 
 class History:
-    """The changes of all shards, in a file without a name."""
+    """The changes of all shards: the first ones as they came, the others in a file without a name."""
 
     def __init__(self, shards: int, folder: Path | None = None) -> None:
         self._shards = shards
@@ -79,45 +87,64 @@ class History:
         self.declared = Declared()
         self._folder = folder
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._places: list[list[tuple[int, int]]] = []  # per version and shard: offset and length
+        # Per version and shard the change, or where it is in the file.
+        self._places: list[list[Entry | tuple[int, int]]] = []
         self._end = 0
+        self._in_memory = 0
         self._lock = threading.Lock()  # a task that runs again reads while a change becomes final
 
     @property
     def size(self) -> int:
         """Bytes of changes since the saved states."""
-        return self._end
+        return self._end + self._in_memory
 
     def append(self, change: Change, entries: Sequence[Entry]) -> None:
         """A change has become final."""
         self.declared.note(change)
         with self._lock:
-            places = []
+            places: list[Entry | tuple[int, int]] = []
             for entry in entries:
-                content = dumps(entry)
-                places.append((self._end, len(content)))
-                self._file.seek(self._end)
-                self._file.write(content)
-                self._end += len(content)
+                if self._in_memory + entry.size <= _IN_MEMORY:
+                    self._in_memory += entry.size
+                    places.append(entry)
+                    continue
+                places.append(self._written(entry))
             self._places.append(places)
             self.version += 1
+
+    def _written(self, entry: Entry) -> Entry | tuple[int, int]:
+        """Where a change is in the file; the change itself when the disk has no room for it."""
+        content = dumps(entry)
+        try:
+            self._file.seek(self._end)
+            self._file.write(content)
+            self._file.flush()
+        except OSError:
+            self._in_memory += entry.size
+            return entry
+        place = (self._end, len(content))
+        self._end += len(content)
+        return place
 
     def since(self, shard: int, version: int) -> list[Entry]:
         """The changes of a shard behind a version, which is not before the base."""
         with self._lock:
-            contents: list[bytes] = []
+            found: list[Entry | bytes] = []
             for places in self._places[version - self.base.version :]:
-                offset, length = places[shard]
-                self._file.seek(offset)
-                contents.append(self._file.read(length))
-        return [loads(content) for content in contents]
+                place = places[shard]
+                if isinstance(place, Entry):
+                    found.append(place)
+                else:
+                    self._file.seek(place[0])
+                    found.append(self._file.read(place[1]))
+        return [one if isinstance(one, Entry) else loads(one) for one in found]
 
     def begin_from(self, folders: Sequence[str], *, declared: bool = True) -> None:
         """Begin with states that were saved at the version of now, or, without what is declared, with those that are yet to be loaded."""
         changes = (*self.declared.changes.values(), EndLoad()) if declared else ()
         with self._lock:
             self.base = Base(self.version, tuple(folders), changes)
-            self._places, self._end = [], 0
+            self._places, self._end, self._in_memory = [], 0, 0
             self._file.truncate(0)
 
     def close(self) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Any
 
-from penstock.circuit.message import dumps
+from penstock.circuit.message import dumps, piece
 from penstock.circuit.shard_images import portable, read_images
 from penstock.spark.shards import wire
 from penstock.spark.shards.history import Entry, History
@@ -51,7 +52,7 @@ class Work:
             self.sent.setdefault((phase, sender), outbox)
             self.changed.notify_all()
 
-    def inbox(self, phase: int, receiver: int) -> list[tuple[int, bytes]]:
+    def inbox(self, phase: int, receiver: int) -> list[tuple[int, PickleBuffer]]:
         """What others have sent to a shard behind a phase, when all have; Over when the change is not made."""
         with self.changed:
             self.changed.wait_for(
@@ -63,10 +64,10 @@ class Work:
                 raise Over
             return self.inbox_of(phase, receiver)
 
-    def inbox_of(self, phase: int, receiver: int) -> list[tuple[int, bytes]]:
+    def inbox_of(self, phase: int, receiver: int) -> list[tuple[int, PickleBuffer]]:
         """The same, without waiting."""
         return [
-            (sender, self.sent[phase, sender][receiver])
+            (sender, piece(self.sent[phase, sender][receiver]))
             for sender in range(self.participants)
             if sender != receiver and receiver in self.sent[phase, sender]
         ]
@@ -114,7 +115,7 @@ class Work:
         """The change as a shard has made it."""
         assert self.change is not None
         inboxes = [self.inbox_of(phase, shard) for phase in range(self.phases())]
-        return Entry(self.change, self.rows[shard], inboxes)
+        return Entry(self.change, piece(self.rows[shard]), inboxes)
 
 
 class Hub:
@@ -219,5 +220,5 @@ class Hub:
         if folder is not None and self._remote:
             folder = {key: portable(image) for key, image in read_images(Path(folder)).items()}
         changes = dumps(tuple(base.changes)) if base is not None else None
-        rows = None if work.change is None else work.rows[shard]
+        rows = None if work.change is None else piece(work.rows[shard])
         return base is not None, folder, changes, entries, work.version, work.change, rows, work.question

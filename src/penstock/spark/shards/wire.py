@@ -7,25 +7,28 @@ import socket
 import struct
 from typing import Any
 
-from penstock.circuit.message import dumps, loads
+from penstock.circuit.message import joined, parts
 
 _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20
 
 
 def send(connection: socket.socket, message: Any) -> None:
-    """Send a message."""
-    content = dumps(message)
-    if len(content) < _PIECE:
-        connection.sendall(_LENGTH.pack(len(content)) + content)
-    else:
-        connection.sendall(_LENGTH.pack(len(content)))
-        connection.sendall(content)
+    """Send a message: how many pieces it has, how long each is, and the pieces."""
+    content, beside = parts(message)
+    lengths = [len(content), *(piece.nbytes for piece in beside)]
+    head = b"".join(map(_LENGTH.pack, (len(lengths), *lengths)))
+    connection.sendall(head + content)
+    for piece in beside:
+        connection.sendall(piece)
 
 
 def receive(connection: socket.socket) -> Any:
     """The next message; ConnectionError when the other end is gone."""
-    return loads(_read(connection, _LENGTH.unpack(_read(connection, _LENGTH.size))[0]))
+    count = _LENGTH.unpack(_read(connection, _LENGTH.size))[0]
+    lengths = [length for (length,) in _LENGTH.iter_unpack(_read(connection, count * _LENGTH.size))]
+    content, *beside = (_read(connection, length) for length in lengths)
+    return joined(content, beside)
 
 
 def connect(address: tuple[str, int], secret: bytes) -> socket.socket:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.circuit.message import dumps, loads
+from penstock.circuit.message import dumps, loads, piece
 from penstock.circuit.operation import Change, Changed, Images
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
@@ -170,7 +170,9 @@ def _make(connection: Any, shard: Shard, change: Change, rows: Any) -> bool:
         yielded = phases.send(None)
         while not isinstance(yielded, Changed):
             outbox = {
-                receiver: dumps(by_name) for receiver, by_name in yielded.items() if receiver != shard.number
+                receiver: piece(dumps(by_name))
+                for receiver, by_name in yielded.items()
+                if receiver != shard.number
             }
             wire.send(connection, ("sent", outbox))
             inbox = wire.receive(connection)
@@ -199,7 +201,7 @@ def _make(connection: Any, shard: Shard, change: Change, rows: Any) -> bool:
     return bool(final)
 
 
-def merged(number: int, outbox: Outbox, inbox: Sequence[tuple[int, bytes]]) -> Inbox:
+def merged(number: int, outbox: Outbox, inbox: Sequence[tuple[int, Any]]) -> Inbox:
     """What all shards have sent to one, in their order, its own rows among them."""
     parts = {sender: loads(content) for sender, content in inbox}
     if number in outbox:
