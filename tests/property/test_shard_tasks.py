@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.circuit.sharded import ShardedKernel
+from penstock.spark.shards import executor as executor_module
 from penstock.spark.shards import wire, worker
 from penstock.spark.shards.executor import SparkShards
 from penstock.spark.shards.hub import Work
@@ -47,6 +48,11 @@ class Threads(SparkShards):
         for thread in threads:
             thread.join()
 
+    def run_one(self, work: Work) -> None:
+        """The first task alone."""
+        self._task(self._job[0])
+        assert work.abandoned
+
     def _task(self, group: Group) -> None:
         while True:
             if self.chance.random() < self.deaths:
@@ -68,6 +74,9 @@ class Context:
     @property
     def sparkContext(self) -> Context:  # noqa: N802
         return self
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        """The tasks that wait hear it from the hub."""
 
     def getConf(self) -> dict[str, str]:  # noqa: N802
         return {"spark.driver.host": "127.0.0.1"}
@@ -137,6 +146,26 @@ def test_a_version_that_was_not_made_final_is_not_kept() -> None:
     assert answers(flow) == before
     flow.tick("rows", [{"k": 1, "v": 5, "w": 0}])
     assert flow.lookup("totals", k=1).to_pylist() == [{"k": 1, "v": 6}]
+    executor.close()
+
+
+def test_a_tick_whose_tasks_do_not_all_run_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has fewer cores than before: a task waits for another one, which nobody runs."""
+    monkeypatch.setattr(executor_module, "_STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(executor_module, "_IDLE_SECONDS", 0.2)
+    executor = Threads(2, random.Random(1), 0.0)
+    flow = ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT")
+    add_view(flow, "totals")
+    run, executor._run_job = executor._run_job, executor.run_one  # type: ignore[method-assign]
+    with pytest.raises(ps.StateError) as caught:
+        flow.tick("rows", [{"k": k, "v": 1, "w": 0} for k in range(10)])
+    assert caught.value.code == "FLOW_SHARD_LOST"
+    assert executor._tasks == 1
+    executor._run_job = run  # type: ignore[method-assign]
+    flow.tick("rows", [{"k": k, "v": 1, "w": 0} for k in range(10)])
+    assert flow.snapshot("totals").num_rows == 10
     executor.close()
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("penstock.flow")
 _IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
-_STALLED_SECONDS = 60.0  # without a task of each group, there are fewer cores than there were
+_STALLED_SECONDS = 120.0  # without a task of each group, there are fewer cores than there were
 _ATTEMPTS = 3  # for a job, beside those that Spark has for its tasks
 _HISTORY = 256 * 2**20  # bytes of changes, behind which the states are saved anew
 
@@ -68,13 +68,16 @@ class SparkShards(Executor):
         self._pending: tuple[Change, Work, Phases] | None = None
         self._used = monotonic()
         self._saved_bytes = 0
+        self._work: Work | None = None
+        self._started = 0.0
 
     def _begin(self) -> Hub:
         """Know the Spark of the session; the hub listens where executors reach the driver."""
         if self._hub is None:
             self._context = self._spark().sparkContext
             self._host = str(self._context.getConf().get("spark.driver.host") or "127.0.0.1")
-            self._hub = Hub(self._host, self._history, self._closing, remote=self._remote)
+            bound = str(self._context.getConf().get("spark.driver.bindAddress") or self._host)
+            self._hub = Hub(bound, self._history, self._closing, remote=self._remote)
             self._tasks = max(1, min(self.shards, self._context.defaultParallelism))
             threading.Thread(target=self._keep_alive, name="penstock-shards-idle", daemon=True).start()
         return self._hub
@@ -118,25 +121,28 @@ class SparkShards(Executor):
         return [work.answers[shard] for shard in range(self.shards)]
 
     def settle(self, *, final: bool) -> None:
-        assert self._pending is not None
+        """Called again after an interrupt, it does the rest."""
+        if self._pending is None:
+            return
         change, work, phases = self._pending
-        self._pending = None
-        try:
-            if not final:
-                work.settle(False)
-                phases.close()
-                return
+        if final:
             with suppress(StopIteration):
                 phases.send(True)
             # Shards go on while this is written; one that is lost meanwhile gets the work itself again.
             work.settle(True)
             self._appending = self._writer.submit(self._append, change, work)
+        else:
+            work.settle(False)
+            phases.close()
+        self._used = monotonic()
+        try:
+            self._pending = None
         finally:
-            self._used = monotonic()
             self._alone.release()
 
     def _append(self, change: Change, work: Work) -> None:
-        self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
+        if self._history.version == work.version:
+            self._history.append(change, [work.entry(shard) for shard in range(self.shards)])
 
     def _drive(self, phases: Phases, work: Work) -> None:
         """What the driver computes itself, between the phases of the shards."""
@@ -154,27 +160,27 @@ class SparkShards(Executor):
 
     def _await_answers(self, work: Work, running: Future[None]) -> None:
         def is_done() -> bool:
-            return bool(work.errors) or len(work.answers) == self.shards or running.done()
+            return bool(work.errors) or len(work.answers) == self.shards or work.ended
 
-        began = monotonic()
         with work.changed:
-            while not work.changed.wait_for(is_done, timeout=1.0):
-                self._refuse_stalled(began)
+            work.changed.wait_for(is_done)
         if work.errors:
             raise ChangeFailed(dict(work.errors))
         if len(work.answers) < self.shards:
-            raise _lost(running.exception())
+            raise _lost(running.exception() if running.done() and not running.cancelled() else None)
 
-    def _refuse_stalled(self, began: float) -> None:
-        """Go on with fewer tasks when Spark does not run all of them: those that run wait for the others."""
-        assert self._hub is not None
-        waiting = set(range(self.shards)) - self._hub.connected
-        if not waiting or monotonic() - began < _STALLED_SECONDS or self._tasks == 1:
+    def _abandon_stalled(self) -> None:
+        """Give a change up for which Spark does not run all tasks, since those that run wait for the others; the next one has fewer."""
+        work, hub = self._work, self._hub
+        if work is None or hub is None or work.is_settled or self._tasks == 1:
             return
-        self._context.cancelJobGroup(self._kernel)
-        self._tasks = max(1, min(self._tasks - 1, self._context.defaultParallelism))
+        if monotonic() - self._started < _STALLED_SECONDS or len(hub.connected) == self.shards:
+            return
+        LOG.warning("Spark has not run all tasks of a tick for %d s", _STALLED_SECONDS)
+        self._tasks -= 1
         self._job = None
-        raise _lost(None)
+        work.abandon()
+        self._context.cancelJobGroup(self._kernel)
 
     # Questions
 
@@ -248,6 +254,7 @@ class SparkShards(Executor):
         if self._job is None:
             self._job = self._built(hub)
         hub.begin(work)
+        self._work, self._started = work, monotonic()
         self._running = self._jobs.submit(self._run_job, work)
         self._running.add_done_callback(lambda _: work.end())
         return self._running
@@ -307,6 +314,7 @@ class SparkShards(Executor):
 
     def _keep_alive(self) -> None:
         while not self._closing.wait(_IDLE_SECONDS / 2):
+            self._abandon_stalled()
             if monotonic() - self._used < _IDLE_SECONDS or not self._alone.acquire(blocking=False):
                 continue
             try:

@@ -44,6 +44,7 @@ class Work:
     errors: dict[int, Exception] = field(default_factory=dict)
     final: bool | None = None
     ended: bool = False  # whether the job has
+    abandoned: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def send(self, phase: int, sender: int, outbox: Mapping[int, bytes]) -> None:
@@ -79,7 +80,13 @@ class Work:
     @property
     def is_settled(self) -> bool:
         """Whether tasks that have not heard what became of the change are not needed for it."""
-        return bool(self.errors) or self.final is not None
+        return bool(self.errors) or self.final is not None or self.abandoned
+
+    def abandon(self) -> None:
+        """Nobody waits for the tasks any more."""
+        with self.changed:
+            self.abandoned = self.ended = True
+            self.changed.notify_all()
 
     def end(self) -> None:
         """No task is left."""
