@@ -20,11 +20,18 @@ from workload import SCHEMAS, Case, Table
 class Rig:
     """A flow with one view over loaded tables."""
 
-    def __init__(self, session: ps.Session, cases: Sequence[Case], rows: int, **options: Any) -> None:
+    def __init__(
+        self,
+        session: ps.Session,
+        cases: Sequence[Case],
+        rows: int,
+        kind: type[ps.IncrementalFlow] = ps.IncrementalFlow,
+        **options: Any,
+    ) -> None:
         """`options` are those of the flow."""
         names = dict.fromkeys(name for case in cases for name in case.tables)
         self.tables = {name: Table(name, rows) for name in names}
-        self.flow = ps.IncrementalFlow(session, **options)
+        self.flow = kind(session, **options)
         for name in self.tables:
             self.flow.register_source(name, SCHEMAS[name])
         for case in cases:

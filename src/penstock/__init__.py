@@ -20,6 +20,7 @@ _EXPORTS = {
     "OperationState": "penstock.engine.operation",
     "Ticket": "penstock.engine.operation",
     "IncrementalFlow": "penstock.engine.flow",
+    "PartitionedIncrementalFlow": "penstock.engine.partitioned",
     "IncrementalDataFrame": "penstock.engine.incremental",
     "to_incremental": "penstock.engine.incremental",
     "DeltaBatch": "penstock.data.batch",

@@ -42,6 +42,7 @@ LAYERS = (
 MAY_USE_PYSPARK = {"spark", "sources", "sinks"}
 SLOW_AT_THE_TOP = {"pyspark", "pandas", "polars", "prompt_toolkit", "moto", "psycopg"}
 USES_THE_ENVIRONMENT = {
+    "spark/daemon.py": "whether its workers are those of shards, which only Spark can tell it",
     "config.py": "reads every setting, and is the only module that does",
     "spark/boot/pyspark_session.py": "writes PYSPARK_PYTHON, which PySpark takes from nowhere else",
 }

@@ -17,6 +17,7 @@ from penstock.data.tick import Tick
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
+from penstock.plan import node as plan
 from penstock.state.scratch import Piece
 
 
@@ -44,6 +45,7 @@ class Vertex:
     timed: bool = False  # steps in every tick, because its output depends on the time
     contents: Contents | None = None  # all rows of its output, where it keeps them
     gave: bool = False  # whether it may have given a row; never saved: after a restore every vertex may have
+    exchange: plan.Exchange | None = None  # that brings its rows from the shards that its input runs on
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +159,11 @@ class Circuit:
         *,
         only: Iterable[int] | None = None,
         optional: frozenset[Owner] = frozenset(),
+        outputs: dict[int, Delta] | None = None,
     ) -> Stepped:
         """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
-        Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
+        `outputs` are those of vertices that this tick has stepped before, to which the new ones are added. Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
         `optional` owners need is returned instead, with those of all others: a second step goes on without them.
         """
         if self._torn:
@@ -170,6 +173,7 @@ class Circuit:
             lambda vertex_id, outputs: self._changes(vertex_id, changes, outputs),
             partial(self._step_vertex, tick=tick, initial=False),
             optional,
+            {} if outputs is None else outputs,
         )
 
     def fill(
@@ -179,18 +183,23 @@ class Circuit:
         tick: Tick,
         *,
         optional: frozenset[Owner] = frozenset(),
+        new: frozenset[int] | None = None,
+        outputs: dict[int, Delta] | None = None,
     ) -> Stepped:
-        """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change."""
-        new = frozenset(vertex_ids)
+        """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change.
+
+        `new` are all that are new, when they are not filled at once, and `outputs` those of the ones that have been.
+        """
+        all_new = frozenset(vertex_ids) if new is None else new
 
         def everything(vertex_id: int, outputs: Mapping[int, Delta]) -> list[Delta]:
-            inputs = self.vertices[vertex_id].inputs
-            if not inputs:
-                return [changes.get(vertex_id, self.vertices[vertex_id].nothing)]
-            return [outputs.get(below) or self._contents(below, new) for below in inputs]
+            vertex = self.vertices[vertex_id]
+            if not vertex.inputs or vertex.exchange is not None:
+                return [changes.get(vertex_id, vertex.nothing)]
+            return [outputs.get(below) or self.given(below, all_new) for below in vertex.inputs]
 
         step = partial(self._step_vertex, tick=tick, initial=True)
-        return self._run(vertex_ids, everything, step, optional)
+        return self._run(vertex_ids, everything, step, optional, {} if outputs is None else outputs)
 
     def _run(
         self,
@@ -198,8 +207,8 @@ class Circuit:
         inputs_of: Callable[[int, Mapping[int, Delta]], list[Delta] | None],
         step: Callable[[Vertex, Sequence[Delta]], Delta],
         optional: frozenset[Owner],
+        outputs: dict[int, Delta],
     ) -> Stepped:
-        outputs: dict[int, Delta] = {}
         seconds: dict[int, float] = {}
         failures: dict[Owner, Failure] = {}
         try:
@@ -269,19 +278,23 @@ class Circuit:
         vertex = self.vertices[vertex_id]
         if vertex_id in changes:
             return [changes[vertex_id]]
-        if not vertex.inputs:
+        if not vertex.inputs or vertex.exchange is not None:
             return None
         if not vertex.timed and not any(below in outputs for below in vertex.inputs):
             return None
         return [outputs.get(below) or self.vertices[below].nothing for below in vertex.inputs]
 
-    def _contents(self, vertex_id: int, new: frozenset[int]) -> Delta:
-        """All rows that a vertex has given so far."""
+    def given(self, vertex_id: int, new: frozenset[int]) -> Delta:
+        """All rows that a vertex has given so far; those that are new have given none."""
         vertex = self.vertices[vertex_id]
         if vertex_id in new or not vertex.gave:
             return vertex.nothing
         assert vertex.contents is not None, "a new operator reads one that keeps no rows"
         return vertex.contents.now()
+
+    def has_given(self) -> bool:
+        """Whether any vertex has given a row, the last step included."""
+        return bool(self._gave) or any(vertex.gave for vertex in self.vertices.values())
 
     def commit(self) -> None:
         """Make the last step final. All that may fail has happened in `step`.

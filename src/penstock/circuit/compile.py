@@ -218,6 +218,8 @@ class Compiler(ABC):
                 fragment, timed = self.fragment(node)
                 inputs = [self.compile(child) for child in node.inputs]
                 return self._operator(node, fragment, inputs, timed=timed)
+            case plan.Exchange():
+                return self._exchange(node)
 
     def _operator(
         self,
@@ -258,6 +260,10 @@ class Compiler(ABC):
             return rows
 
         return through(operator, contents)
+
+    def _exchange(self, node: plan.Exchange) -> int:
+        """Put an exchange between shards into the circuit."""
+        raise AssertionError("an exchange in a kernel that does not run in shards")
 
     @abstractmethod
     def _recursive(self, node: plan.Recursive) -> int:

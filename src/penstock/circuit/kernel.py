@@ -187,3 +187,6 @@ class Kernel(Protocol):
     @property
     def loaded(self) -> Collection[StateKey]:
         """The states that were taken from what `load` was given."""
+
+    def close(self) -> None:
+        """Give back what it has outside of this process; it is not used any more."""

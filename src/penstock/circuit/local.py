@@ -33,8 +33,8 @@ from penstock.state.state import Image, State
 class LocalKernel(Kernel):
     """Sources and views in one circuit; what views have in common is computed once."""
 
-    def __init__(self) -> None:
-        self._relations = Relations()
+    def __init__(self, relations: Relations | None = None) -> None:
+        self._relations = relations or Relations()
         self._circuit = self._relations.circuit
         self._sources, self._views = self._relations.sources, self._relations.views
         # Suspended or resumed by a step that is not final yet.
@@ -303,6 +303,9 @@ class LocalKernel(Kernel):
     @property
     def loaded(self) -> Collection[StateKey]:
         return self._loaded
+
+    def close(self) -> None:
+        """It has nothing outside of this process."""
 
     def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
         """Let operators be what was saved; False, and nothing has changed, when some of it is missing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.circuit.circuit import Circuit, Owner, Stepped, Vertex
@@ -39,7 +39,8 @@ class ViewVertex:
 class Relations:
     """Sources, static tables and views by name. A view comes after what it reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiler: Callable[..., ViewCompiler] = ViewCompiler) -> None:
+        self._compiler = compiler
         self.circuit = Circuit()
         self.shared = Shared()
         self.indexes = Indexes(self.circuit, self.shared)
@@ -73,7 +74,7 @@ class Relations:
         self, view: plan.View, fragment: Fragment, *, vertex_ids: Mapping[str, int], added: list[int]
     ) -> ViewVertex:
         """A view with its operators, without rows; it reads relations at `vertex_ids`, and its new vertices are appended to `added`."""
-        compiler = ViewCompiler(
+        compiler = self._compiler(
             self.circuit,
             vertex_ids,
             self.shared,

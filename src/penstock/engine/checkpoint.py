@@ -97,7 +97,10 @@ class FlowCheckpoints:
 
     def continue_from(self, saved: Saved, kernel: Kernel) -> None:
         """Let the next checkpoint write what changes from now on in a kernel that has just been restored from `saved`."""
-        restored = {key: image for key, image in kernel.save().items() if key in kernel.loaded}
+        loaded = kernel.loaded
+        if not loaded:
+            return
+        restored = {key: image for key, image in kernel.save().items() if key in loaded}
         self._folder.continue_from(saved.manifest, _named(saved.images), _named(restored))
 
 

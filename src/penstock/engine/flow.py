@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from penstock.circuit.kernel import Kernel
 from penstock.config import Settings
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
@@ -106,7 +107,10 @@ class IncrementalFlow:
         self.durability = check_durability(durability, path)
         profile = Profile(self.durability, path, sync, checkpoint_every, shared_disk)
         self._runner = Runner(
-            name, clock or (lambda: time.time_ns() // 1000), memory_budget(memory, own_folder(profile))
+            name,
+            clock or (lambda: time.time_ns() // 1000),
+            memory_budget(memory, own_folder(profile)),
+            None if self._make_kernel is None or path is not None else self._make_kernel(),
         )
         self._past: Past | None = None
         # Sources and views come and go under `_registering`, which is taken before `_lock`; ticks and reads need `_lock` alone.
@@ -128,9 +132,14 @@ class IncrementalFlow:
         if path is not None:
             self._open(open_directory(profile, name, self._settings()))
 
+    # Makes the kernels of the flow; None stands for one in this process.
+    _make_kernel: Callable[[], Kernel] | None = None
+
     def _open(self, directory: FlowDirectory) -> None:
         try:
-            graph, name = replay.opened(directory, lambda: self.session, self._graph.budget)
+            graph, name = replay.opened(
+                directory, lambda: self.session, self._graph.budget, self._make_kernel
+            )
         except BaseException:
             directory.close()
             raise
@@ -224,7 +233,9 @@ class IncrementalFlow:
             refuse_followed(self._graph)
             for entry in self._graph.sources.values():
                 registration.refuse_fed(entry)
-            graph, name = self._storage.restored(path, lambda: self.session, self._graph.budget)
+            graph, name = self._storage.restored(
+                path, lambda: self.session, self._graph.budget, self._make_kernel
+            )
             changelogs = self._runner.replace(graph, name)
         for changelog in changelogs:
             changelog.close()
@@ -769,6 +780,7 @@ class IncrementalFlow:
                 self._runner.directory.close()
             if self._past is not None:
                 self._past.forget()
+            self._graph.kernel.close()
             if self._own_session and self._session is not None:
                 self._session.stop()
 

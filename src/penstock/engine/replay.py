@@ -7,6 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.circuit.in_process import InProcess
+from penstock.circuit.kernel import Kernel
+from penstock.circuit.local import LocalKernel
+from penstock.circuit.sharded import ShardedKernel, saved_shards
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
 from penstock.engine.budget import MemoryBudget
@@ -38,16 +42,22 @@ from penstock.plan import node as plan
 from penstock.state.scratch import using
 
 OpenSession = Callable[[], Session]
+MakeKernel = Callable[[], Kernel]
 
 
 def opened(
-    directory: FlowDirectory, session: OpenSession, budget: MemoryBudget | None = None
+    directory: FlowDirectory,
+    session: OpenSession,
+    budget: MemoryBudget | None = None,
+    make_kernel: MakeKernel | None = None,
 ) -> tuple[Graph, str | None]:
     """The flow of a directory, as it was when it was last open, and its name."""
     saved = directory.checkpoints.newest()
-    graph, name, first = Graph(budget=budget), None, 1
-    if saved is not None:
-        graph, name = rebuilt(saved, session, budget)
+    if saved is None:
+        kernel = LocalKernel() if make_kernel is None else make_kernel()
+        graph, name, first = Graph(kernel, budget=budget), None, 1
+    else:
+        graph, name = rebuilt(saved, session, budget, make_kernel)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
     for event in directory.events(first):
@@ -76,24 +86,30 @@ def reading(
 
 
 def restored(
-    checkpoints: FlowCheckpoints, session: OpenSession, budget: MemoryBudget | None = None
+    checkpoints: FlowCheckpoints,
+    session: OpenSession,
+    budget: MemoryBudget | None = None,
+    make_kernel: MakeKernel | None = None,
 ) -> tuple[Graph, str | None]:
     """The flow of the newest checkpoint, without sinks, and its name; the next checkpoint there builds on it."""
     saved = checkpoints.require()
-    graph, name = rebuilt(saved, session, budget)
+    graph, name = rebuilt(saved, session, budget, make_kernel)
     graph.state.sinks.clear()
     checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
 def rebuilt_full(
-    saved: SavedFull, session: OpenSession, budget: MemoryBudget | None = None
+    saved: SavedFull,
+    session: OpenSession,
+    budget: MemoryBudget | None = None,
+    make_kernel: MakeKernel = LocalKernel,
 ) -> tuple[Graph, str | None]:
     """The graph of a full checkpoint, and the name of the flow: every state but the rows of sources is filled from them.
 
     Views have the time of the flow, which is that of its last tick or registration.
     """
-    graph = Graph(state=saved.state, budget=budget)
+    graph = Graph(make_kernel(), state=saved.state, budget=budget)
     graph.state.sinks.clear()
     if graph.state.recomputing:
         graph.kernel.recompute_always()
@@ -127,11 +143,15 @@ def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
 
 
 def rebuilt(
-    saved: Saved, session: OpenSession, budget: MemoryBudget | None = None
+    saved: Saved,
+    session: OpenSession,
+    budget: MemoryBudget | None = None,
+    make_kernel: MakeKernel | None = None,
 ) -> tuple[Graph, str | None]:
-    """The graph of a checkpoint, with its rows, and the name of the flow."""
+    """The graph of a checkpoint, with its rows, and the name of the flow; without `make_kernel` in this process, in shards if it was."""
     flow = definition.loads(saved.flow["definition"])
-    graph = Graph(state=FlowState.from_dict(saved.flow["state"]), budget=budget)
+    kernel = _kernel_of(saved) if make_kernel is None else make_kernel()
+    graph = Graph(kernel, state=FlowState.from_dict(saved.flow["state"]), budget=budget)
     graph.kernel.load(saved.images)
     if graph.state.recomputing:
         graph.kernel.recompute_always()
@@ -144,6 +164,12 @@ def rebuilt(
     if budget is not None:
         budget.relieve(graph.kernel)
     return graph, flow.name
+
+
+def _kernel_of(saved: Saved) -> Kernel:
+    """A kernel in this process that can load the states of a checkpoint as they are."""
+    shards = saved_shards(saved.images)
+    return LocalKernel() if shards is None else ShardedKernel(InProcess(shards))
 
 
 def apply(graph: Graph, event: Event, session: OpenSession) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
 
+from penstock.circuit.kernel import Kernel
+from penstock.circuit.local import LocalKernel
 from penstock.engine import replay
 from penstock.engine.budget import MemoryBudget
 from penstock.engine.changelog import Changelog
@@ -30,9 +32,13 @@ class Runner:
     """
 
     def __init__(
-        self, name: str | None, clock: Callable[[], int], budget: MemoryBudget | None = None
+        self,
+        name: str | None,
+        clock: Callable[[], int],
+        budget: MemoryBudget | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
-        self.graph = Graph(budget=budget)
+        self.graph = Graph(kernel or LocalKernel(), budget=budget)
         self.name = name
         self.lock = RLock()
         self.pending: list[Fed] = []
@@ -51,8 +57,9 @@ class Runner:
         """Be another flow, for which nothing waits; returns the changelogs of this one."""
         if self.directory is not None:
             self.directory.replace(graph, name)
-        changelogs = tuple(self.changelogs.values())
+        changelogs, kernel = tuple(self.changelogs.values()), self.graph.kernel
         self.graph, self.name, self.pending, self.changelogs = graph, name, [], {}
+        kernel.close()
         return changelogs
 
     def now(self) -> int:

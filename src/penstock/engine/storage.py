@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.circuit.local import LocalKernel
 from penstock.config import Settings
 from penstock.engine import full_checkpoint, replay
 from penstock.engine.budget import MemoryBudget
@@ -48,13 +49,18 @@ class FlowStorage:
             full.write(staged.flow, staged.tables)
 
     def restored(
-        self, location: Location, session: replay.OpenSession, budget: MemoryBudget | None = None
+        self,
+        location: Location,
+        session: replay.OpenSession,
+        budget: MemoryBudget | None = None,
+        make_kernel: replay.MakeKernel | None = None,
     ) -> tuple[Graph, str | None]:
         """The flow that was saved at a location, of either kind, and its name."""
         checkpoints, full = self._opened(location)
         if not checkpoints.exist() and full.exists():
-            return replay.rebuilt_full(full_checkpoint.read(full), session, budget)
-        return replay.restored(checkpoints, session, budget)
+            saved = full_checkpoint.read(full)
+            return replay.rebuilt_full(saved, session, budget, make_kernel or LocalKernel)
+        return replay.restored(checkpoints, session, budget, make_kernel)
 
     def _opened(self, location: Location) -> tuple[FlowCheckpoints, FullFolder]:
         files, path = open_location(location, self._settings())

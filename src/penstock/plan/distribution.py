@@ -45,6 +45,7 @@ from penstock.plan.expression import Column, Expression
 from penstock.plan.node import (
     Aggregate,
     Asof,
+    Exchange,
     Expand,
     Fields,
     Filter,
@@ -199,6 +200,8 @@ def distribute(node: Node, relations: Relations = _NO_RELATIONS) -> Sharded:
             )
         case Recursive():
             return _recursive(node, relations)
+        case Exchange():
+            raise AssertionError("the plan has its exchanges already")
     inputs = tuple(distribute(child, relations) for child in children(node))
     together = _together(inputs)
     if together is not None:

@@ -16,6 +16,7 @@ from penstock.plan.interval import DAY, SECOND, TIMES, ZONE, distances
 from penstock.plan.node import (
     Aggregate,
     Asof,
+    Exchange,
     Expand,
     Filter,
     Generate,
@@ -100,6 +101,8 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
         case Scan():
             known = relations.get(node.name)
             return [None if known is None else known[column] for column in node.columns]
+        case Exchange():
+            return _columns(node.input, relations)
         case Filter() if not uses_time(node.condition):
             return _columns(node.input, relations)
         case Project() if not any(map(uses_time, node.expressions)):

@@ -15,6 +15,7 @@ from penstock.plan.node import (
     Aggregate,
     AggregateCall,
     Asof,
+    Exchange,
     Expand,
     Filter,
     Generate,
@@ -194,6 +195,8 @@ def _describe(node: Node, static: frozenset[str], cost: Callable[[AggregateCall]
             count = len(node.bindings)
             expressions = "" if count == 0 else "1 expression" if count == 1 else f"{count} expressions"
             return expressions, "delta" if node.stateless else "data"
+        case Exchange():
+            raise AssertionError("the plan of a shard is not shown")
 
 
 def _filter_cost(node: Filter) -> str:

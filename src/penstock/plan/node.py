@@ -302,6 +302,22 @@ class Spark:
     meaning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The input's rows in another place, when the kernel runs in shards: `penstock.plan.exchange` puts it between operators.
+
+    Rows go to the shard that the hash of `keys` says ("by"), to the home shard, to every shard, or to the driver. Every shard has all rows of an input that
+    is `copied`, and takes its part of them. The `name` is the same for equal exchanges and different for others.
+    """
+
+    fields: Fields
+    input: Node
+    target: Literal["by", "one place", "everywhere", "driver"]
+    keys: tuple[int, ...]
+    copied: bool
+    name: str
+
+
 Node = (
     Scan
     | Values
@@ -319,6 +335,7 @@ Node = (
     | Single
     | Recursive
     | Spark
+    | Exchange
 )
 
 

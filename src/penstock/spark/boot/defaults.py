@@ -96,6 +96,11 @@ def defaults(master: str, machine: Machine) -> tuple[Setting, ...]:
             ),
             ("spark.metrics.staticSources.enabled", "false", "metrics of the JVM, which nothing here reads"),
             ("spark.metrics.executorMetricsSource.enabled", "false", "the same, of the executor"),
+            (
+                "spark.python.daemon.module",
+                "penstock.spark.daemon",
+                "Python tasks begin 50 to 100 ms earlier, and shards have what they need",
+            ),
             ("spark.python.unix.domain.socket.enabled", "true", "50 ms less per Python task than TCP"),
         ]
     return tuple(Setting(key, value, "default", reason) for key, value, reason in (*anywhere, *here))

@@ -1,0 +1,231 @@
+"""The hub: where the tasks of a change get their work, exchange rows, and hear whether the change is final.
+
+It is a socket in the driver. What a task has sent stays until the job has ended, so that a task that Spark runs again, on whatever machine, gets the same work and
+the same rows, and gives the same answer: whatever comes twice is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from pickle import PickleBuffer
+from typing import Any
+
+from penstock.circuit.message import dumps, piece
+from penstock.circuit.shard_images import portable, read_images
+from penstock.spark.shards import wire
+from penstock.spark.shards.history import Entry, History
+
+LOG = logging.getLogger("penstock.flow")
+
+
+class Over(Exception):
+    """The change that somebody waits for is not made."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One change, or one question, that all shards get; `participants` send rows in every phase."""
+
+    version: int
+    change: bytes | None
+    rows: Sequence[bytes]
+    question: bytes | None = None
+    participants: int = 0
+    # By phase and sender: what goes to each receiver.
+    sent: dict[tuple[int, int], Mapping[int, bytes]] = field(default_factory=dict)
+    answers: dict[int, Any] = field(default_factory=dict)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    final: bool | None = None
+    ended: bool = False  # whether the job has
+    abandoned: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def send(self, phase: int, sender: int, outbox: Mapping[int, bytes]) -> None:
+        """What a shard sends behind a phase."""
+        with self.changed:
+            self.sent.setdefault((phase, sender), outbox)
+            self.changed.notify_all()
+
+    def inbox(self, phase: int, receiver: int) -> list[tuple[int, PickleBuffer]]:
+        """What others have sent to a shard behind a phase, when all have; Over when the change is not made."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: (
+                    self.is_over or all((phase, sender) in self.sent for sender in range(self.participants))
+                )
+            )
+            if self.is_over:
+                raise Over
+            return self.inbox_of(phase, receiver)
+
+    def inbox_of(self, phase: int, receiver: int) -> list[tuple[int, PickleBuffer]]:
+        """The same, without waiting."""
+        return [
+            (sender, piece(self.sent[phase, sender][receiver]))
+            for sender in range(self.participants)
+            if sender != receiver and receiver in self.sent[phase, sender]
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.errors) or self.final is False or self.ended
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether tasks that have not heard what became of the change are not needed for it."""
+        return bool(self.errors) or self.final is not None or self.abandoned
+
+    def abandon(self) -> None:
+        """Nobody waits for the tasks any more."""
+        with self.changed:
+            self.abandoned = self.ended = True
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        """No task is left."""
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def answer(self, shard: int, answer: Any) -> None:
+        with self.changed:
+            self.answers.setdefault(shard, answer)
+            self.changed.notify_all()
+
+    def fail(self, shard: int, error: Exception) -> None:
+        with self.changed:
+            self.errors.setdefault(shard, error)
+            self.changed.notify_all()
+
+    def settle(self, final: bool) -> None:
+        with self.changed:
+            self.final = final
+            self.changed.notify_all()
+
+    def verdict(self) -> bool:
+        """Wait until the change is final, or is not made."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.final is not None or self.errors or self.ended)
+            return bool(self.final)
+
+    def phases(self) -> int:
+        return 1 + max((phase for phase, _ in self.sent), default=-1)
+
+    def entry(self, shard: int) -> Entry:
+        """The change as a shard has made it."""
+        assert self.change is not None
+        inboxes = [self.inbox_of(phase, shard) for phase in range(self.phases())]
+        return Entry(self.change, piece(self.rows[shard]), inboxes)
+
+
+class Hub:
+    """Serves the shards of one kernel, one connection for each."""
+
+    def __init__(
+        self, host: str, history: History, closing: threading.Event, *, remote: bool = False
+    ) -> None:
+        """`remote` tasks do not reach the folders of saved states, and get the states themselves."""
+        self._remote = remote
+        self._history = history
+        self._closing = closing
+        self.secret = secrets.token_bytes(32)
+        self._socket = socket.create_server((host, 0), backlog=128)
+        self.port: int = self._socket.getsockname()[1]
+        self._work: Work | None = None
+        self._has_work = threading.Condition()
+        self.connected: set[int] = set()
+        self._thread = threading.Thread(target=self._accept, name="penstock-shards", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Work) -> None:
+        """Give this work to all that connect from now on."""
+        with self._has_work:
+            self._work = work
+            self.connected = set()
+            self._has_work.notify_all()
+
+    def end(self) -> None:
+        """The job has ended."""
+        with self._has_work:
+            self._work = None
+
+    def close(self) -> None:
+        # A server that is closed while it accepts may accept one more.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=(connection,), name="penstock-shard", daemon=True
+            ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                if wire.accepted(connection, self.secret):
+                    self._talk(connection)
+            except (ConnectionError, OSError):
+                # Spark runs the task again.
+                LOG.info("the task of a shard is gone", exc_info=True)
+
+    def _talk(self, connection: socket.socket) -> None:
+        shard, version = wire.receive(connection)
+        with self._has_work:
+            work = self._work
+        if work is None:
+            wire.send(connection, None)
+            return
+        self.connected.add(shard)
+        wire.send(connection, self._begun(shard, version, work))
+        if work.question is not None:
+            kind, answer = wire.receive(connection)
+            work.answer(shard, answer) if kind == "answer" else work.fail(shard, answer)
+            # The task must not end before its answer is here.
+            wire.send(connection, False)
+            return
+        phase = 0
+        while True:
+            kind, content = wire.receive(connection)
+            if kind == "sent":
+                work.send(phase, shard, content)
+                try:
+                    wire.send(connection, work.inbox(phase, shard))
+                except Over:
+                    wire.send(connection, None)
+                    return
+                phase += 1
+            elif kind == "failed":
+                work.fail(shard, content)
+                wire.send(connection, False)
+                return
+            else:
+                work.answer(shard, content)
+                wire.send(connection, work.verdict())
+                return
+
+    def _begun(self, shard: int, version: int, work: Work) -> tuple[Any, ...]:
+        """What a shard of some version must do first, and the work."""
+        history = self._history
+        base = None
+        if not history.base.version <= version <= work.version:
+            base, version = history.base, history.base.version
+        entries = history.since(shard, version)[: work.version - version]
+        folder: Any = None if base is None or not base.folders else base.folders[shard]
+        if folder is not None and self._remote:
+            folder = {key: portable(image) for key, image in read_images(Path(folder)).items()}
+        changes = dumps(tuple(base.changes)) if base is not None else None
+        rows = None if work.change is None else piece(work.rows[shard])
+        return base is not None, folder, changes, entries, work.version, work.change, rows, work.question

@@ -1,0 +1,184 @@
+"""The hub and the tasks of shards, with threads in place of Spark: tasks that die anywhere and run again change no answer."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.circuit.sharded import ShardedKernel
+from penstock.spark.shards import executor as executor_module
+from penstock.spark.shards import wire, worker
+from penstock.spark.shards.executor import SparkShards
+from penstock.spark.shards.hub import Work
+from penstock.spark.shards.worker import Group
+from seed import SEED
+from twin.durable import add_view, answers, declare, random_change, tick
+from twin.flows import VIEWS
+from twin.rows import small_state
+
+
+class Died(ConnectionError):
+    """A task has died."""
+
+
+class Threads(SparkShards):
+    """A thread for each group of shards; what it held is often lost, and tasks die in the middle."""
+
+    def __init__(self, shards: int, chance: random.Random, deaths: float, *, remote: bool = False) -> None:
+        super().__init__(lambda: Context(), shards, remote=remote)  # type: ignore[arg-type, return-value]
+        self.chance, self.deaths, self.died = chance, deaths, 0
+
+    def _built(self, hub: Any) -> Any:
+        address = (self._host, hub.port)
+        return [
+            Group(self._kernel, address, hub.secret, tuple(range(at, self.shards, 2)), self.shards)
+            for at in range(min(2, self.shards))
+        ]
+
+    def _run_job(self, work: Work) -> None:
+        threads = [threading.Thread(target=self._task, args=(group,)) for group in self._job]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def run_one(self, work: Work) -> None:
+        """The first task alone."""
+        self._task(self._job[0])
+        assert work.abandoned
+
+    def _task(self, group: Group) -> None:
+        while True:
+            if self.chance.random() < self.deaths:
+                # Another process, or an executor that has an older version.
+                for number in group.numbers:
+                    worker._HELD.pop((group.kernel, number), None)
+            try:
+                list(worker.run_group(group, []))
+                return
+            except OSError:
+                self.died += 1
+
+
+class Context:
+    """What is asked of Spark."""
+
+    defaultParallelism = 2  # noqa: N815
+
+    @property
+    def sparkContext(self) -> Context:  # noqa: N802
+        return self
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        """The tasks that wait hear it from the hub."""
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return {"spark.driver.host": "127.0.0.1"}
+
+
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[random.Random]:
+    """Tasks die when they are about to send or to receive."""
+    chance = random.Random(SEED)
+    for name in ("send", "receive"):
+        original = getattr(wire, name)
+
+        def dying(connection: socket.socket, *rest: Any, original: Any = original) -> Any:
+            is_task = not threading.current_thread().name.startswith("penstock-shard")
+            if is_task and chance.random() < 0.05:
+                connection.close()
+                raise Died
+            return original(connection, *rest)
+
+        monkeypatch.setattr(wire, name, dying)
+    yield chance
+    worker._HELD.clear()
+
+
+@pytest.mark.parametrize(("shards", "remote"), [(1, False), (3, False), (4, True)])
+def test_tasks_that_die_anywhere(shards: int, remote: bool, deaths: random.Random) -> None:
+    executor = Threads(shards, deaths, 0.1, remote=remote)
+    plain, flow = ps.IncrementalFlow(clock=lambda: 0), ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    rng = random.Random(SEED + shards)
+    with small_state():
+        for one in (plain, flow):
+            declare(one)
+        names = rng.sample(list(VIEWS), 6)
+        for at in range(12):
+            change = random_change(rng)
+            for one in (plain, flow):
+                if at < len(names):
+                    add_view(one, names[at])
+                tick(one, change)
+            if at in (4, 8):
+                # The states are saved, and the changes before are forgotten.
+                assert len(flow._graph.kernel.save()) > shards
+            if at % 3 == 2:
+                assert answers(flow) == answers(plain)
+        assert answers(flow) == answers(plain)
+    executor.close()
+    assert executor.died > 0
+
+
+def test_a_version_that_was_not_made_final_is_not_kept() -> None:
+    executor = Threads(2, random.Random(1), 0.0)
+    flow = ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT")
+    add_view(flow, "totals")
+    flow.tick("rows", [{"k": k, "v": 1, "w": 0} for k in range(10)])
+    before = answers(flow)
+
+    def full(event: object) -> None:
+        raise OSError("the disk is full")
+
+    flow._runner.journal.append = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="full"):
+        flow.tick("rows", [{"k": 1, "v": 5, "w": 0}])
+    del flow._runner.journal.append
+    assert answers(flow) == before
+    flow.tick("rows", [{"k": 1, "v": 5, "w": 0}])
+    assert flow.lookup("totals", k=1).to_pylist() == [{"k": 1, "v": 6}]
+    executor.close()
+
+
+def test_a_tick_whose_tasks_do_not_all_run_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has fewer cores than before: a task waits for another one, which nobody runs."""
+    monkeypatch.setattr(executor_module, "_STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(executor_module, "_IDLE_SECONDS", 0.2)
+    executor = Threads(2, random.Random(1), 0.0)
+    flow = ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT")
+    add_view(flow, "totals")
+    run, executor._run_job = executor._run_job, executor.run_one  # type: ignore[method-assign]
+    with pytest.raises(ps.StateError) as caught:
+        flow.tick("rows", [{"k": k, "v": 1, "w": 0} for k in range(10)])
+    assert caught.value.code == "FLOW_SHARD_LOST"
+    assert executor._tasks == 1
+    executor._run_job = run  # type: ignore[method-assign]
+    flow.tick("rows", [{"k": k, "v": 1, "w": 0} for k in range(10)])
+    assert flow.snapshot("totals").num_rows == 10
+    executor.close()
+
+
+def test_nobody_talks_to_the_hub_without_its_secret() -> None:
+    executor = Threads(1, random.Random(1), 0.0)
+    hub = executor._begin()
+    with socket.create_connection(("127.0.0.1", hub.port)) as stranger:
+        stranger.sendall(bytes(32))
+        wire.send(stranger, (0, 0))
+        try:
+            answer = stranger.recv(1)
+        except ConnectionResetError:
+            answer = b""
+    assert answer == b""
+    assert not hub.connected
+    executor.close()
