@@ -149,8 +149,4 @@ class ViewsFailed(Exception):
         self.failures: Mapping[str, ViewFailure] = failures
 
 
-class Aborted(Exception):
-    """A change is not made, because another shard has failed."""
-
-
 Images = Mapping[StateKey, Image]

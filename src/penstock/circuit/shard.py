@@ -21,7 +21,6 @@ from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.operation import (
-    Aborted,
     AddSource,
     Change,
     Changed,
@@ -499,6 +498,3 @@ def _incomplete(what: str) -> StateError:
         code="STATE_SHAPE",
         hint="load the checkpoint with the version of penstock that has written it",
     )
-
-
-__all__ = ["HOME", "Aborted", "Inbox", "Outbox", "Phases", "Shard", "routed"]

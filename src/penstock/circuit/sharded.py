@@ -81,7 +81,6 @@ class ShardedKernel(Kernel):
         self._former: Kernel | None = None  # in another layout, from which rows are taken over
         self._is_pending = False
         self._pending_views: dict[str, _View] = {}
-        self._last_tick = Tick(0, 0)
 
     @property
     def shards(self) -> int:
@@ -178,7 +177,6 @@ class ShardedKernel(Kernel):
                 break
         self._is_pending = True
         self._pending_views = {name: replace(self._views[name], suspended=True) for name in failures}
-        self._last_tick = tick
         missing = self._merged(result.missing for result in results)
         return Stepped(self._outputs(results), missing, _seconds(results), failures)
 

@@ -39,7 +39,7 @@ LOG = logging.getLogger("penstock.flow")
 _IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
 _STALLED_SECONDS = 120.0  # without a task of each group, there are fewer cores than there were
 _ATTEMPTS = 3  # for a job, beside those that Spark has for its tasks
-_HISTORY = 256 * 2**20  # bytes of changes, behind which the states are saved anew
+_HISTORY = 2**30  # bytes of changes, behind which the states are saved anew
 
 
 class SparkShards(Executor):

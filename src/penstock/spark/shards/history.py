@@ -18,7 +18,7 @@ from penstock.circuit.operation import AddSource, Change, Drop, EndLoad, Registe
 
 # Of each phase what other shards have sent: (sender, rows by exchange), as bytes.
 Inboxes = Sequence[Sequence[tuple[int, PickleBuffer]]]
-_IN_MEMORY = 128 * 2**20  # bytes of changes that are not written to the file
+_IN_MEMORY = 512 * 2**20  # bytes of changes that are not written to the file
 
 
 @dataclass(frozen=True, slots=True)
