@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.circuit.in_process import InProcess
+from penstock.circuit.sharded import ShardedKernel
 from penstock.engine import replay
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.registration import Prepared
@@ -78,6 +80,23 @@ def test_a_flow_that_frees_closed_groups_answers_as_one_that_does_not(number: in
                 flow.tick("events", ps.DeltaBatch.weighted(rows))
         assert answers(freeing) == answers(keeping)
         assert all(count > 0 for count in finished(freeing))
+
+
+def test_shards_free_closed_groups_and_answer_as_one_process() -> None:
+    events = Events(SEED)
+    with small_state():
+        in_shards, alone = event_flow(kernel=ShardedKernel(InProcess(3))), event_flow()
+        for at in range(25):
+            rows = ps.DeltaBatch.weighted([*events.tick(), NO_TIME])
+            changes = [flow.tick("events", rows) for flow in (in_shards, alone)]
+            assert changes[0].late == changes[1].late
+            if at % 5 == 4:
+                assert answers(in_shards) == answers(alone), f"tick {at}"
+        for rows in (events.much_later(), [NO_TIME], [NO_TIME]):
+            for flow in (in_shards, alone):
+                flow.tick("events", ps.DeltaBatch.weighted(rows))
+        assert min(finished(alone)) > 0
+        assert answers(in_shards) == answers(alone)
 
 
 def test_a_tick_that_is_rejected_changes_no_generation() -> None:

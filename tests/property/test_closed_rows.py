@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.circuit.in_process import InProcess
+from penstock.circuit.sharded import ShardedKernel
 from penstock.operators.asof import Asof
 from penstock.operators.closing import Closing
 from penstock.operators.open_rows import ArrangeOpen
@@ -95,6 +97,23 @@ def test_a_flow_that_frees_rows_answers_as_one_that_does_not(number: int, tmp_pa
             if at % 5 == 4:
                 expected = answers(keeping, names)
                 for name, rows in answers(freeing, names).items():
+                    assert rows == expected[name], f"{name}, tick {at}"
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_shards_free_rows_and_answer_as_one_process(number: int) -> None:
+    changes = Changes(SEED + number)
+    retain: Any = ["open", "all"][number % 2]
+    with small_state():
+        in_shards = joins_flow(retain=retain, kernel=ShardedKernel(InProcess(3)))
+        alone = joins_flow(retain=retain)
+        for at in range(20):
+            change = changes.tick()
+            summaries = [feed(flow, change) for flow in (in_shards, alone)]
+            assert summaries[0].late == summaries[1].late
+            if at % 5 == 4:
+                expected = answers(alone, JOINS)
+                for name, rows in answers(in_shards, JOINS).items():
                     assert rows == expected[name], f"{name}, tick {at}"
 
 

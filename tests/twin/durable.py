@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.circuit.kernel import Kernel
 from penstock.engine.budget import MemoryBudget
 from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared
@@ -26,10 +27,13 @@ def opened(
     *,
     checkpoint_every: int = 1,
     budget: MemoryBudget | None = None,
+    kernel: Kernel | None = None,
 ) -> ps.IncrementalFlow:
     """A flow in memory, or in a directory."""
     flow = ps.IncrementalFlow(clock=lambda: 0)
     flow._graph.budget = budget
+    if kernel is not None:
+        flow._graph.kernel = kernel
     if path is not None:
         flow._open(local_directory(path, checkpoint_every=checkpoint_every, files=files))
     return flow

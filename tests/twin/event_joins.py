@@ -178,10 +178,10 @@ Retain = Literal["all", "used", "open"]
 
 
 def joins_flow(
-    budget: Any = None, *, views: Any = JOINS, retain: Retain = "all", path: Any = None
+    budget: Any = None, *, views: Any = JOINS, retain: Retain = "all", path: Any = None, kernel: Any = None
 ) -> ps.IncrementalFlow:
     """A flow over events, which may be two minutes late, and others, which may be five."""
-    flow = opened(path, checkpoint_every=5_000, budget=budget)
+    flow = opened(path, checkpoint_every=5_000, budget=budget, kernel=kernel)
     for name, delay in (("events", "2 minutes"), ("others", "5 minutes")):
         flow.register_source(
             name,

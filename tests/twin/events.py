@@ -140,10 +140,10 @@ def nothing_closes() -> Iterator[None]:
 
 
 def event_flow(
-    budget: Any = None, *, views: Any = VIEWS, path: Path | None = None, **options: Any
+    budget: Any = None, *, views: Any = VIEWS, path: Path | None = None, kernel: Any = None, **options: Any
 ) -> ps.IncrementalFlow:
     """A flow over events that may be two minutes late."""
-    flow = opened(path, checkpoint_every=5_000, budget=budget)
+    flow = opened(path, checkpoint_every=5_000, budget=budget, kernel=kernel)
     flow.register_source(
         "events",
         "k BIGINT, ts TIMESTAMP, v BIGINT, x DOUBLE",
