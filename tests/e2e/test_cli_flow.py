@@ -55,6 +55,24 @@ def test_a_flow_directory_lives_on_between_commands(tmp_path: Path) -> None:
     assert [json.loads(line)["customer"] for line in snapshot.stdout.splitlines()] == ["ann", "b;b"]
 
 
+def test_a_mistake_is_told_whatever_the_sinks_of_the_flow_do(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text('[catalogs.lake]\ntype = "hadoop"\nwarehouse = "lake"\n')
+    script = """
+        CREATE TABLE lake.db.orders (id BIGINT, amount BIGINT) USING iceberg;
+        CREATE INCREMENTAL VIEW lake.db.total AS SELECT SUM(amount) AS total FROM lake.db.orders;
+        INSERT INTO lake.db.orders VALUES (1, 20);
+        REFRESH INCREMENTAL VIEW lake.db.total;
+        SELECT * FROM lake.db.total
+    """
+    made = penstock(tmp_path, "sql", script, "-o", "csv")
+    assert (made.returncode, made.stderr, made.stdout) == (0, "", "total\n20\n")
+    # The table of the view is still being opened when the mistake is found.
+    wrong = penstock(tmp_path, "sql", "REFRESH INCREMENTAL VIEW lake.db.totals")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "view 'lake.db.totals' is not known" in wrong.stderr
+    assert "did you mean 'lake.db.total'?" in wrong.stderr
+
+
 def test_a_memory_that_is_no_size_is_found_before_spark_starts(tmp_path: Path) -> None:
     for words in (["sql", "SELECT 1", "--memory", "lots"], ["shell", "--memory", "2 XB"]):
         wrong = penstock(tmp_path, *words, stdin="SELECT 1;")

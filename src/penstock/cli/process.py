@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.cli.progress import CLEAR
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -39,8 +40,12 @@ def embedded(
     end_on_signals(session)
     try:
         yield session
-    finally:
-        leave(session)
+    except BaseException:
+        # What the end of the session says, as that a sink is behind, would hide the error that the user must act on.
+        with suppress(PenstockError):
+            leave(session)
+        raise
+    leave(session)
 
 
 def leave(session: Session) -> None:

@@ -61,7 +61,7 @@ class Session:
         self._runs: set[TaggedRun[Any]] = set()
         # The last query, so that it can be explained after its run.
         self._latest: tuple[str, DataFrame | None] = ("", None)
-        self._stopped = False
+        self._stopping = self._stopped = False
         self.settings = settings
         self.operation_registry = OperationRegistry()
         self.id = uuid.uuid4().hex[:12]
@@ -347,21 +347,22 @@ class Session:
         if self._flow is not None:
             self._flow.stop_jobs()
         with self._lock:
-            if self._stopped:
+            if self._stopping:
                 return
-            self._stopped = True
-            self._latest = ("", None)
+            self._stopping = True
             queries = self._queries
         try:
             if queries is not None:
                 queries.close()
             if self._flow is not None:
-                self._flow.close()
+                self._flow.close()  # sinks of views may need Spark to hand over the last ticks
         finally:
             self._end()
 
     def _end(self) -> None:
         with self._lock:
+            self._stopped = True
+            self._latest = ("", None)
             runs, self._runs = self._runs, set()
         self.operation_registry.close()
         for run in runs:
