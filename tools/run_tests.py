@@ -1,4 +1,4 @@
-"""Runs the whole suite in two processes side by side: what shares one Spark session, and everything else.
+"""Runs the whole suite in two processes side by side: what shares one Spark session with the longest test of the rest, and everything else.
 
 Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half
 is shown as it comes, that of the second one in the end. Fails when one of them does.
@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-HALVES = (("tests/spark",), ("tests", "--ignore=tests/spark"))
+LONGEST = "tests/e2e/test_golden_recordings.py"
+HALVES = (("tests/spark", LONGEST), ("tests", "--ignore=tests/spark", f"--ignore={LONGEST}"))
 
 
 def main() -> int:
