@@ -1,38 +1,80 @@
-"""Runs the whole suite in two processes side by side: what shares one Spark session with the longest test of the rest, and everything else.
+"""Runs the whole suite: parts with a process each, two side by side, each lane taking the next part when it is free.
 
-Either half leaves a core idle for half of its time, waiting for servers, triggers and processes. The output of the first half
-is shown as it comes, that of the second one in the end. Fails when one of them does.
+A part leaves a core idle for half of its time, waiting for servers, triggers and processes. The longest come first, and the output
+of a part is shown when it has ended. Fails when one of them does.
+
+Random tests draw from one seed, that of the source: the same code is asked the same questions, here and in CI, and other code other
+ones. `PENSTOCK_TEST_SEED` sets it, and the soak draws a fresh one.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import monotonic
 
-LONGEST = "tests/e2e/test_golden_recordings.py"
-HALVES = (("tests/spark", LONGEST), ("tests", "--ignore=tests/spark", f"--ignore={LONGEST}"))
+GOLDEN = "tests/e2e/test_golden_recordings.py"
+PARTS = (
+    ("tests/spark",),
+    ("tests/e2e", f"--ignore={GOLDEN}"),
+    ("tests/property",),
+    (GOLDEN,),
+    ("tests/docs",),
+    ("tests/unit",),
+)
+LANES = 2
+
+
+@dataclass
+class Running:
+    """The processes that are there, which an interrupt ends."""
+
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ending: bool = False
+
+    def run(self, part: tuple[str, ...]) -> int:
+        """Run one part to its end, show what it printed, and return its exit code."""
+        started = monotonic()
+        with tempfile.TemporaryFile() as output:
+            command = [sys.executable, "-m", "pytest", *sys.argv[1:], *part]
+            if self.ending:
+                return 1
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self.processes.append(process)
+            code = process.wait()
+            output.seek(0)
+            shown = output.read().decode(errors="replace")
+        print(f"{' '.join(part)}: exit code {code} after {monotonic() - started:.0f} s\n{shown}", flush=True)
+        return code
+
+    def end(self) -> None:
+        """Start no further part, and wait for those that the same interrupt has reached."""
+        self.ending = True
+        for process in self.processes:
+            process.wait()
 
 
 def main() -> int:
-    """Run both halves to their ends; an interrupt ends both."""
-    # Both halves are repeated with one seed.
-    os.environ.setdefault("PENSTOCK_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
-    command = [sys.executable, "-m", "pytest", *sys.argv[1:]]
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as later:
-        shown, hidden = HALVES
-        with subprocess.Popen([*command, *hidden], stdout=later, stderr=subprocess.STDOUT) as second:
-            try:
-                first = subprocess.run([*command, *shown], check=False).returncode
-                print("the other half:", flush=True)
-                code = second.wait()
-            except KeyboardInterrupt:
-                code = first = second.wait()
-        later.seek(0)
-        print(later.read(), flush=True)
-    return first or code
+    """Run all parts to their ends; an interrupt ends them."""
+    os.environ.setdefault("PENSTOCK_TEST_SEED", str(seed_of_source()))
+    running = Running()
+    with ThreadPoolExecutor(LANES) as lanes:
+        codes = [lanes.submit(running.run, part) for part in PARTS]
+        try:
+            return int(any([code.result() for code in codes]))
+        except KeyboardInterrupt:
+            running.end()
+            return 130
+
+
+def seed_of_source() -> int:
+    """A number that changes with the committed source, and with nothing else."""
+    tree = subprocess.run(["git", "rev-parse", "HEAD:src"], capture_output=True, text=True, check=False)
+    return int(tree.stdout[:8] or "0", 16)
 
 
 if __name__ == "__main__":

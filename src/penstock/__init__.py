@@ -45,6 +45,7 @@ _EXPORTS = {
     "ConnectorError": "penstock.errors",
     "QueryTimeout": "penstock.errors",
     "InternalError": "penstock.errors",
+    "OutOfMemory": "penstock.errors",
 }
 
 __all__ = sorted((*_EXPORTS, "__version__"))

@@ -1,7 +1,8 @@
 """Every error that a user of penstock can see, and the search for the nearest name.
 
 The children say who must act: the one who configured (`ConfigError`), wrote the query (`SqlError`), owns the data
-(`DataError`), owns the state (`StateError`) or runs the other system (`ConnectorError`). `InternalError` is ours.
+(`DataError`), owns the state (`StateError`) or runs the other system (`ConnectorError`). `InternalError` is ours, and so is the
+translation of an exception that nobody expected (`unexpected`).
 """
 
 from __future__ import annotations
@@ -118,6 +119,31 @@ class InternalError(PenstockError):
     """A fault of penstock itself."""
 
     default_code = "INTERNAL"
+
+
+class OutOfMemory(PenstockError, MemoryError):
+    """The process has no memory left for what it was asked to do."""
+
+    default_code = "OUT_OF_MEMORY"
+
+
+def unexpected(error: Exception, doing: str) -> PenstockError:
+    """The error that a user gets for an exception that nobody expected while penstock was `doing` something.
+
+    >>> print(unexpected(KeyError("city"), "a tick"))
+    a tick failed: KeyError: 'city'
+      hint: this is a fault of penstock, not of your data; the exception that caused it says where
+    """
+    said = f"{doing} failed: {type(error).__name__}" + (f": {error}" if str(error) else "")
+    if isinstance(error, MemoryError):
+        hint = "feed smaller changes, give the flow a budget (`memory=`) or the process more memory"
+        return OutOfMemory(said, hint=hint)
+    # Arrow's errors are known by their names: nobody who only reads an error imports Arrow.
+    if type(error).__name__ == "ArrowCapacityError" or "offset overflow" in str(error):
+        hint = "a column of one change may hold 2 GiB of text; feed smaller changes"
+        return DataError(said, code="DATA_TOO_LARGE", hint=hint)
+    hint = "this is a fault of penstock, not of your data; the exception that caused it says where"
+    return InternalError(said, hint=hint)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from penstock.circuit.state_key import Meaning
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
-from penstock.errors import DataError, PenstockError, StateError
+from penstock.errors import DataError, PenstockError, StateError, unexpected
 from penstock.operators.base import Operator
 from penstock.operators.contents import Contents
 from penstock.plan import node as plan
@@ -270,6 +270,10 @@ class Circuit:
         except PenstockError as error:
             _locate(error, vertex)
             raise
+        except Exception as error:
+            raised = unexpected(error, f"tick {tick.number}")
+            _locate(raised, vertex)
+            raise raised from error
 
     def _changes(
         self, vertex_id: int, changes: Mapping[int, Delta], outputs: Mapping[int, Delta]

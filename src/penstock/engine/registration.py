@@ -21,7 +21,7 @@ from penstock.engine.graph import Graph, OnError, SourceEntry, StaticEntry, View
 from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec
 from penstock.engine.suspension import refuse_suspended
-from penstock.errors import StateError
+from penstock.errors import PenstockError, StateError, unexpected
 from penstock.functions.scalars import zone_ids, zones
 from penstock.plan import node as plan
 from penstock.spark import catalyst
@@ -120,9 +120,14 @@ def install(graph: Graph, prepared: Prepared, micros: int) -> None:
     fresh = [(entry, rows) for entry, rows in prepared.statics if entry.spec.name not in graph.statics]
     statics = [StaticRows(entry.spec.kernel_source(), rows) for entry, rows in fresh]
     with plain_pages():
-        graph.kernel.register(
-            view, prepared.fragment, Tick(state.ticks, now), statics=statics, suspended=suspended
-        )
+        try:
+            graph.kernel.register(
+                view, prepared.fragment, Tick(state.ticks, now), statics=statics, suspended=suspended
+            )
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise unexpected(error, f"the registration of view '{view.name}'") from error
     graph.statics.update({entry.spec.name: entry for entry, _ in fresh})
     graph.views[view.name] = ViewEntry(view, reads, prepared.on_error)
     state.micros = now

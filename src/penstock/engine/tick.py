@@ -34,7 +34,7 @@ from penstock.engine.source import content_digest
 from penstock.engine.summary import StepSummary, ViewStep
 from penstock.engine.suspension import optional_views, suspensions
 from penstock.engine.upsert import replace_by_key
-from penstock.errors import StateError
+from penstock.errors import PenstockError, StateError, unexpected
 from penstock.plan.suspension import Suspension
 from penstock.state.limits import LIMITS
 
@@ -132,7 +132,9 @@ def run_atomically(graph: Graph, stage: Callable[[], Staged], event: Event, jour
     except BaseException as error:
         if staged is None or journal.position == position:
             graph.kernel.rollback()
-            raise
+            if staged is not None or isinstance(error, PenstockError) or not isinstance(error, Exception):
+                raise
+            raise unexpected(error, f"tick {graph.state.ticks + 1}") from error
         if isinstance(error, StateError):
             raise
         _finish(graph, staged)
