@@ -2,10 +2,14 @@
 
 `psutil.Process.children` leaves out processes that seem older than their parent. It adds the start of each to a boot time in whole seconds, which it
 reads anew for each, and which moves by one when the machine's clock is corrected at the wrong moment: a JVM that was started in the first
-second of its parent is then no child of it.
+second of its parent is then no child of it. And `psutil.process_iter` remembers processes by number, and leaves out a new one that has the number of
+one that has ended. So this asks the system itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -14,14 +18,14 @@ from waiting import wait_for
 
 def children(pid: int) -> list[psutil.Process]:
     """The children of a process."""
-    return [process for process in psutil.process_iter(["ppid"]) if process.info["ppid"] == pid]
+    return [process for process, parent in _processes() if parent == pid]
 
 
 def descendants(pid: int) -> list[psutil.Process]:
     """The children of a process, and theirs."""
     by_parent: dict[int, list[psutil.Process]] = {}
-    for process in psutil.process_iter(["ppid"]):
-        by_parent.setdefault(process.info["ppid"], []).append(process)
+    for process, parent in _processes():
+        by_parent.setdefault(parent, []).append(process)
     family: list[psutil.Process] = []
     parents = [pid]
     while parents:
@@ -29,6 +33,18 @@ def descendants(pid: int) -> list[psutil.Process]:
         family += young
         parents += [process.pid for process in young]
     return family
+
+
+def _processes() -> Iterator[tuple[psutil.Process, int]]:
+    """Every process with the number of its parent."""
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
+            # The name in brackets may hold anything, brackets and spaces included.
+            _, parent, *_ = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        except (psutil.NoSuchProcess, OSError):
+            continue
+        yield process, int(parent)
 
 
 def wait_for_work(process: psutil.Process, seconds: float = 1.0) -> None:

@@ -65,7 +65,7 @@ def main() -> int:
     with ThreadPoolExecutor(LANES) as lanes:
         codes = [lanes.submit(running.run, part) for part in PARTS]
         try:
-            return int(any([code.result() for code in codes]))
+            return int(any(code.result() for code in codes))
         except KeyboardInterrupt:
             running.end()
             return 130

@@ -11,6 +11,7 @@ import penstock as ps
 from golden import canonical, drive
 from golden.case import Change, Row, Tick, table
 from penstock.data.schema import to_arrow_schema
+from penstock.engine.definition import spark_parts
 from penstock.spark.errors import translate
 
 Answer = list[tuple[Any, ...]] | str
@@ -35,6 +36,11 @@ class Pair:
         self._spark = session.spark
         self._flow = drive.open_flow(session, self.tables)
         self._flow.register_view("v", query)
+
+    @property
+    def asks_spark(self) -> bool:
+        """Whether the view leaves a part of the query to Spark, in front of the kernel's."""
+        return any(spark_parts(self._flow._graph.views["v"].view.root))
 
     def step(self, tick: Tick) -> tuple[Answer, Answer]:
         """Feed the changes of a tick; return Spark's answer and the view's."""

@@ -141,11 +141,11 @@ def _evaluator(expression: Expression, in_order: Callable[..., Compiled]) -> Eva
     careful: list[Compiled] = []
 
     def evaluate(columns: Sequence[pa.Array], length: int, tick: TickLike) -> pa.Array:
+        if not length:
+            return pa.nulls(0, kind)
         try:
             value = run(columns, length, tick)
         except DataError:
-            if not length:
-                return pa.nulls(0, kind)
             if not careful:
                 careful.append(in_order(expression, _compile, _build))
             value = careful[0](columns, length, tick)
