@@ -198,7 +198,6 @@ CONSTANTS = [
     "length(decode(x'ff', 'utf-8'))",
     "length(url_decode('%'))",
     "length(to_binary('x', 'hex'))",
-    "length(date_format(timestamp'2023-01-01', 'bbb'))",
     "cast(to_number('x', '9') AS INT)",
     "nvl2(assert_true(false), 1, 2)",
 ]
@@ -206,9 +205,8 @@ AROUND = [
     "if(i > 5, {0}, 0)",
     "CASE WHEN i > 5 THEN {0} + i END",
     "coalesce(j, {0})",
-    "i > 5 AND {0} > i",
-    "sum({0}) FILTER (WHERE i > 5)",
-    "transform(filter(a, x -> x > 5), x -> x + {0})",
+    "element_at(transform(array(j), x -> if(x > 5, {0}, x)), 1)",
+    "sum(if(i > 5, {0}, i)) FILTER (WHERE j < 1)",
 ]
 
 
