@@ -19,4 +19,6 @@ def test_everyday_views_need_no_spark(area: str) -> None:
     }
     others = {name: lines for name, lines in others.items() if lines}
     share = 1 - len(others) / len(views)
-    assert share >= LEAST[area], f"{len(views) - len(others)} of {len(views)} are in the kernel; not: {others}"
+    assert share >= LEAST[area], (
+        f"{len(views) - len(others)} of {len(views)} are in the kernel; not: {others}"
+    )

@@ -515,16 +515,21 @@ class Broken(Operator):
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("a fault"), MemoryError("too large"), RuntimeError("Spark is gone")]
+    ("error", "code"),
+    [
+        (ValueError("a fault"), "INTERNAL"),
+        (MemoryError("too large"), "OUT_OF_MEMORY"),
+        (RuntimeError("Spark is gone"), "INTERNAL"),
+    ],
 )
-def test_any_error_of_a_view_suspends_it(flow: ps.IncrementalFlow, error: Exception) -> None:
+def test_any_error_of_a_view_suspends_it(flow: ps.IncrementalFlow, error: Exception, code: str) -> None:
     add(flow, "totals", totals(ROWS))
     vertex = list(kernel(flow)._circuit.vertices.values())[1]
     vertex.operator = Broken(error)
     summary = flow.tick("rows", [row(1, 4)])
     stopped = summary.views["totals"].suspended
     assert stopped is not None
-    assert (stopped.code, stopped.message) == ("INTERNAL", f"{type(error).__name__}: {error}")
+    assert (stopped.code, stopped.message) == (code, f"tick 1 failed: {type(error).__name__}: {error}")
     flow.resume_view("totals")
     assert rows(flow, "totals") == [(1, 4)]
 
