@@ -128,7 +128,7 @@ def test_view_that_does_not_compile_is_not_registered(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = _by_value("again")
-    monkeypatch.setattr(Circuit, "fill", lambda *_, **__: {}["city"])
+    monkeypatch.setattr(Circuit, "fill", lambda *_, **__: dict[str, int]()["city"])
     with pytest.raises(ps.InternalError, match="the registration of view 'again' failed: KeyError: 'city'"):
         install(flow._graph, _prepared(view), 0)
     assert "again" not in flow._graph.views
