@@ -253,6 +253,20 @@ def test_views_that_are_shared_and_resumed_more_than_once() -> None:
     assert found == found[:1] * len(flows)
 
 
+def test_a_view_that_comes_late_has_an_operator_in_one_place_in_common() -> None:
+    """All shards send their rows there once more."""
+    flows = [flow(shards) for shards in (0, 1, 2, 8)]
+    for one in flows:
+        declare(one)
+        add_view(one, "walked")
+        tick(one, [(k % 4, k % 4, 0, False) for k in range(16)])
+        views_on(one, {"copy": copied(VIEWS["walked"])})
+        one.drop_view("walked")
+        tick(one, [(1, 2, 0, False), (2, 3, 0, False)])
+    found = [answers(one) for one in flows]
+    assert found == found[:1] * len(flows)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_view_fails_because_of_the_first_one_that_it_reads(shared: bool) -> None:
     """Whatever its own operators do, on whatever shard, and whether another view has them, too."""
