@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 import penstock as ps
 from penstock.circuit.sharded import ShardedKernel
+from penstock.engine.registration import Prepared, install
+from penstock.plan import node as plan
 from penstock.spark.shards import executor as executor_module
 from penstock.spark.shards import wire, worker
 from penstock.spark.shards.executor import SparkShards
@@ -19,7 +22,9 @@ from penstock.spark.shards.hub import Work
 from penstock.spark.shards.worker import Group
 from seed import SEED
 from twin.durable import add_view, answers, declare, random_change, tick
-from twin.flows import VIEWS
+from twin.failing import COUNT, FAILING
+from twin.flows import FIELDS, VIEWS, no_fragment
+from twin.histories import add, drop_some, remembered, resume
 from twin.rows import small_state
 
 
@@ -110,13 +115,18 @@ def test_tasks_that_die_anywhere(shards: int, remote: bool, deaths: random.Rando
     with small_state():
         for one in (plain, flow):
             declare(one)
-        names = rng.sample(list(VIEWS), 6)
+        names = [*rng.sample(list(VIEWS), 4), *rng.sample(list(FAILING), 3)]
+        rng.shuffle(names)
         for at in range(12):
-            change = random_change(rng)
+            change, resumes = random_change(rng), rng.random() < 0.4
+            said: list[Any] = []
             for one in (plain, flow):
                 if at < len(names):
-                    add_view(one, names[at])
+                    add(one, names[at])
                 tick(one, change)
+                said.append((resume(one) if resumes else None, remembered(one)))
+            assert said[0] == said[1]
+            drop_some(rng, [plain, flow])
             if at in (4, 8):
                 # The states are saved, and the changes before are forgotten.
                 assert len(flow._graph.kernel.save()) > shards
@@ -125,6 +135,42 @@ def test_tasks_that_die_anywhere(shards: int, remote: bool, deaths: random.Rando
         assert answers(flow) == answers(plain)
     executor.close()
     assert executor.died > 0
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_lost_shards_of_sources_that_keep_some_columns(remote: bool) -> None:
+    """Saved before the sources keep more columns, and behind that."""
+    executor = Threads(3, random.Random(1), 0.0, remote=remote)
+    plain, flow = ps.IncrementalFlow(clock=lambda: 0), ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    rng = random.Random(SEED)
+    for one in (plain, flow):
+        one.register_source(
+            "rows", "k BIGINT, v BIGINT, w BIGINT", on_missing_delete="quarantine", retain="used"
+        )
+        one.register_source("names", "k BIGINT, name STRING", primary_key="k", retain="used")
+    for views in (["counted"], ["totals", "unnamed"], ["by_v"], ["large"], []):
+        for one in (plain, flow):
+            for name in views:
+                root = plan.Aggregate(FIELDS[:2], plan.Scan(FIELDS[2:], "rows", (2,)), (0,), (COUNT,))
+                view = plan.View(name, "", VIEWS.get(name, root))
+                install(one._graph, Prepared(view, no_fragment), 0)
+        if "large" in views or not views:
+            change = [*random_change(rng), *((k, k, k, False) for k in range(9))]
+            for one in (plain, flow):
+                tick(one, change)
+        # What the workers have is lost before the states are saved, and behind that.
+        worker._HELD.clear()
+        assert views_of(flow) == views_of(plain)
+        assert len(flow._graph.kernel.save()) > 3
+        worker._HELD.clear()
+        assert views_of(flow) == views_of(plain)
+    executor.close()
+
+
+def views_of(flow: ps.IncrementalFlow) -> list[Counter[str]]:
+    """The rows of all views."""
+    return [Counter(map(str, flow.snapshot(name).to_pylist())) for name in flow._graph.views]
 
 
 def test_a_version_that_was_not_made_final_is_not_kept() -> None:

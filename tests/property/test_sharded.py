@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -27,17 +26,19 @@ from penstock.errors import PenstockError
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Column, Literal
 from seed import SEED
-from twin.durable import add_view, answers, declare, random_change, state, tick
-from twin.failing import FAILING, READS
-from twin.flows import VIEWS, no_fragment
+from twin.durable import add_view, answers, declare, random_change, tick
+from twin.failing import COUNT, FAILING, QUOTIENT, TWO_LESS, inverse
+from twin.flows import FIELDS, LARGE, PAIR, ROWS, VIEWS, join, no_fragment, view_scan
+from twin.histories import add, drop_some, remembered, resume
 from twin.plans import KINDS, fields, plans
 from twin.rigs import through_bytes
 from twin.rows import examples, small_state
-from twin.sharded import again, contents, local, outputs, random_changes
+from twin.sharded import again, contents, fragment, local, outputs, random_changes
 from twin.sharded import declare as declare_all
 from twin.sharded import sharded as in_shards
 
 SHARDS = [1, 2, 3, 5]
+SHORT = 4  # histories in the suite
 PHASES = (Phase.explicit, Phase.generate)  # a smaller example of a history takes minutes to find
 
 
@@ -54,11 +55,12 @@ def supported(node: plan.Node) -> bool:
 
 
 def check(root: plan.Node, seed: int, shards: int) -> None:
-    """Some ticks, one of them rolled back, then the same on kernels that were loaded."""
+    """Some ticks, one of them rolled back, then the same on kernels that were loaded; a view that comes late has a part in common with another."""
     chance, views = Random(seed), {"view": root}
     kernels: list[Kernel] = [local(), in_shards(shards)]
-    # Registered before or behind the first rows.
+    # Registered before the first rows, or behind some.
     late = chance.random() < 0.5
+    later = {"view": root} if late else {"copy": copied(root)}
     for kernel in kernels:
         declare_all(kernel, Tick(0, 0), {} if late else views)
     names = [
@@ -89,20 +91,26 @@ def check(root: plan.Node, seed: int, shards: int) -> None:
         for kernel in kernels:
             kernel.commit()
             kernel.maintain(4)
-        if late and number == 2:
+        if number == 2:
+            views |= later
             for kernel in kernels:
-                _register(kernel, root, at)
-        every = [*names, "view"] if not late or number >= 2 else names
+                _register(kernel, later, at)
+        every = [*names, *(view for view in views if number >= 2 or view not in later)]
         assert contents(kernels[1], every) == contents(kernels[0], every)
         if number == 3:
             kernels[1] = reopened(kernels[1], chance.choice([shards, shards, *SHARDS]), at, views)
             assert contents(kernels[1], every) == contents(kernels[0], every)
 
 
-def _register(kernel: Kernel, root: plan.Node, at: Tick) -> None:
-    from twin.sharded import fragment
+def copied(root: plan.Node) -> plan.Node:
+    """The same rows by another operator."""
+    columns = [Column(at, field.type) for at, field in enumerate(root.fields)]
+    return plan.Project(root.fields, root, tuple(columns))
 
-    kernel.register(plan.View("view", "", root, statics=("static",)), fragment, at)
+
+def _register(kernel: Kernel, views: dict[str, plan.Node], at: Tick) -> None:
+    for name, root in views.items():
+        kernel.register(plan.View(name, "", root, statics=("static",)), fragment, at)
 
 
 def reopened(kernel: Kernel, shards: int, at: Tick, views: dict[str, plan.Node]) -> Kernel:
@@ -180,50 +188,10 @@ def flow(shards: int) -> ps.IncrementalFlow:
     return made
 
 
-def add(one: ps.IncrementalFlow, name: str) -> None:
-    """A view that may fail and is suspended then, or one that does not."""
-    if name in one._graph.views:
-        return
-    for below in READS.get(name, ()):
-        add(one, below)
-        if below not in one._graph.views:
-            return
-    if name in VIEWS:
-        add_view(one, name)
-    else:
-        view = plan.View(name, "", FAILING[name])
-        # It may fail on the rows that are there.
-        with suppress(ps.DataError, ps.StateError):
-            install(one._graph, Prepared(view, no_fragment, on_error="suspend"), 0)
-
-
-def resume(one: ps.IncrementalFlow) -> list[Any]:
-    """Let all views go on that can; what each of them said."""
-    said: list[Any] = []
-    # Of views that one tick has suspended, any may be the first.
-    for name, stopped in sorted(one._graph.state.suspended.items(), key=lambda item: item[0]):
-        if stopped.because is None and name in one._graph.state.suspended:
-            try:
-                said.append(one.resume_view(name).rows_out)
-            except (ps.DataError, ps.StateError) as error:
-                said.append(error.code)
-    return said
-
-
-def remembered(one: ps.IncrementalFlow) -> Any:
-    """What a flow remembers, whatever the order of rows."""
-    saved = state(one)
-    quarantined = [Counter(map(str, one.quarantined(name).to_pylist())) for name in saved["sources"]]
-    suspended = {
-        name: (stopped.tick, stopped.code, stopped.because)
-        for name, stopped in one._graph.state.suspended.items()
-    }
-    return saved["ticks"], quarantined, suspended
-
-
-@pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("resumes_some", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_histories_of_flows_in_shards(number: int, resumes_some: bool) -> None:
+@pytest.mark.parametrize(
+    "number", [*range(SHORT), *(pytest.param(n, marks=pytest.mark.soak) for n in range(SHORT, 200))]
+)
+def test_histories_of_flows_in_shards(number: int) -> None:
     """Views that come late, fail, are suspended, go on, and are dropped; look-ups; summaries."""
     rng = random.Random(SEED + number)
     with small_state():
@@ -237,23 +205,121 @@ def test_histories_of_flows_in_shards(number: int, resumes_some: bool) -> None:
                 for name in names[at * 2 : at * 2 + 3]:
                     for one in flows:
                         add(one, name)
-            change, resumes = random_change(rng), resumes_some and rng.random() < 0.4
+            change, resumes = random_change(rng), rng.random() < 0.4
             said: list[Any] = []
             for one in flows:
                 tick(one, change)
                 said.append((resume(one) if resumes else None, remembered(one)))
                 one.lookup("rows", k=1)
             assert said == said[:1] * len(flows)
-            _drop_some(rng, flows)
+            drop_some(rng, flows)
             found = [answers(one) for one in flows]
             assert found == found[:1] * len(flows)
 
 
-def _drop_some(rng: random.Random, flows: list[ps.IncrementalFlow]) -> None:
-    name = rng.choice(list(flows[0]._graph.views))
-    if rng.random() < 0.2 and not flows[0]._graph.readers(name):
-        for one in flows:
+def views_on(one: ps.IncrementalFlow, roots: dict[str, plan.Node], *, suspend: bool = False) -> None:
+    for name, root in roots.items():
+        prepared = Prepared(
+            plan.View(name, "", root), no_fragment, on_error="suspend" if suspend else "reject"
+        )
+        install(one._graph, prepared, 0)
+
+
+def test_views_that_are_shared_and_resumed_more_than_once() -> None:
+    """A view that fails again, beside others that use the same operators since before the first rows."""
+    flows = [flow(shards) for shards in (0, 1, 2, 8)]
+    quotients = inverse(join("left", PAIR))
+    # Without one that has a row from the beginning.
+    roots = {"inverse": quotients, "copy": copied(quotients), "by_k": over(quotients, by=(0,))}
+    for one in flows:
+        declare(one)
+        views_on(one, roots, suspend=True)
+        views_on(one, {"joined": join("left", PAIR)})
+        tick(one, [(k, k + 1, 0, False) for k in range(6)])
+        tick(one, [(3, 0, 0, False)])
+        for name in roots:
+            with pytest.raises(ps.DataError):
+                one.resume_view(name)
+        tick(one, [(3, 0, 0, True), (2, 4, 0, False)])
+        for name in roots:
+            one.resume_view(name)
+        tick(one, [(1, 1, 0, False)])
+        tick(one, [(1, 0, 0, False)])
+        assert set(one._graph.state.suspended) == set(roots)
+        tick(one, [(1, 0, 0, True)])
+        for name in reversed(roots):
+            one.resume_view(name)
+    found = [answers(one) for one in flows]
+    assert found == found[:1] * len(flows)
+
+
+def test_a_view_that_comes_late_has_an_operator_in_one_place_in_common() -> None:
+    """All shards send their rows there once more."""
+    flows = [flow(shards) for shards in (0, 1, 2, 8)]
+    for one in flows:
+        declare(one)
+        add_view(one, "walked")
+        tick(one, [(k % 4, k % 4, 0, False) for k in range(16)])
+        views_on(one, {"copy": copied(VIEWS["walked"])})
+        one.drop_view("walked")
+        tick(one, [(1, 2, 0, False), (2, 3, 0, False)])
+    found = [answers(one) for one in flows]
+    assert found == found[:1] * len(flows)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_view_fails_because_of_the_first_one_that_it_reads(shared: bool) -> None:
+    """Whatever its own operators do, on whatever shard, and whether another view has them, too."""
+    own = inverse(PAIR, TWO_LESS)
+    both = plan.Union(QUOTIENT, (view_scan("second", QUOTIENT), view_scan("first", QUOTIENT), own))
+    roots = {
+        "first": inverse(PAIR),
+        "second": inverse(PAIR),
+        "both": both,
+        "last": view_scan("both", QUOTIENT),
+    }
+    for one in (flow(shards) for shards in (0, 1, 2, 8)):
+        declare(one)
+        views_on(one, {"other": own, **roots} if shared else roots, suspend=True)
+        # Only one shard has the row on which the first views fail.
+        tick(one, [*((k, 2, 0, False) for k in range(20)), (7, 0, 0, False)])
+        suspended = one._graph.state.suspended
+        because = {name: stopped.because for name, stopped in suspended.items()}
+        assert because.pop("other", None) is None
+        assert because == {"first": None, "second": None, "both": "first", "last": "first"}
+        tick(one, [(7, 0, 0, True)])
+        one.resume_view("second")
+        assert suspended["both"].because == "first"
+        one.resume_view("first")
+        assert one._graph.state.suspended["last"].because == "both"
+
+
+def test_a_name_that_is_a_view_and_then_a_source() -> None:
+    """The operators above it run in one place, and on all shards later."""
+    flows = [flow(shards) for shards in (0, 1, 2, 8)]
+    first = plan.TopK(FIELDS, ROWS, (), (plan.SortKey(1, True, False),), 3)
+    above = {
+        "large_of": plan.Filter(FIELDS, view_scan("rows_of", FIELDS), LARGE.condition),
+        "total_of": over(view_scan("rows_of", FIELDS)),
+    }
+    for one in flows:
+        declare(one)
+        views_on(one, {"rows_of": first, **above})
+        tick(one, [(k, 3, 0, False) for k in range(4)])
+        for name in (*reversed(above), "rows_of"):
             one.drop_view(name)
+        one.register_source("rows_of", "k BIGINT, v BIGINT, w BIGINT")
+        views_on(one, above)
+        one.tick("rows_of", [{"k": k, "v": 2, "w": 1} for k in range(20)])
+        assert one.snapshot("large_of").num_rows == 20
+    found = [answers(one) for one in flows]
+    assert found == found[:1] * len(flows)
+
+
+def over(root: plan.Node, by: tuple[int, ...] = ()) -> plan.Node:
+    """How many rows there are."""
+    keys = [root.fields[at] for at in by]
+    return plan.Aggregate((*keys, plan.Field("n", "bigint")), root, by, (COUNT,))
 
 
 def test_a_tick_that_fails_on_one_shard_is_made_on_none() -> None:

@@ -42,7 +42,7 @@ def step_views(
     outputs, seconds = dict(changed), dict[int, float]()
     failures: dict[str, ViewFailure] = {}
     for entry in views:
-        behind = min((name for name in entry.reads if name in failures), default=None)
+        behind = next((name for name in failures if name in entry.reads), None)
         if behind is not None:
             cause = failures[behind]
             failures[entry.name] = ViewFailure(cause.error, cause.because or behind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -25,9 +26,7 @@ class SourceVertex:
     def __init__(self, circuit: Circuit, source: KernelSource) -> None:
         self.source = source
         self._circuit = circuit
-        times = (source.event_time,) if source.frees and source.event_time is not None else ()
-        first = tuple(dict.fromkeys((*source.primary_key, *times, *source.retained)))
-        self.operator = _operator(source, first if source.retain == "used" else None)
+        self.operator = _operator(source, first_columns(source) if source.retain == "used" else None)
         self.vertex_id = circuit.add(self.operator, (), self._types(), contents=self.operator.contents())
         circuit.vertices[self.vertex_id].meaning = self._meaning()
 
@@ -70,10 +69,8 @@ def widened(sources: Mapping[str, SourceVertex], view: plan.View) -> Iterator[No
     try:
         for name, columns in _used(view.root).items():
             entry = sources.get(name)
-            if entry is None or entry.source.retain == "all":
-                continue
-            missing = tuple(sorted(columns - set(entry.columns)))
-            if missing:
+            missing = () if entry is None else _missing(entry.source, entry.columns, columns)
+            if entry is not None and missing:
                 _refuse_rows(entry, view.name, missing)
                 undo.append(entry.widen(missing))
         yield
@@ -81,6 +78,26 @@ def widened(sources: Mapping[str, SourceVertex], view: plan.View) -> Iterator[No
         for take_back in reversed(undo):
             take_back()
         raise
+
+
+def first_columns(source: KernelSource) -> tuple[int, ...]:
+    """The columns that a source keeps before views use any."""
+    if source.retain == "all":
+        return tuple(range(len(source.fields)))
+    times = (source.event_time,) if source.frees and source.event_time is not None else ()
+    return tuple(dict.fromkeys((*source.primary_key, *times, *source.retained)))
+
+
+def retained_with(source: KernelSource, view: plan.View) -> KernelSource:
+    """The source as it is behind the registration of a view: what it keeps from its beginning is what it keeps then."""
+    columns = first_columns(source)
+    missing = _missing(source, columns, _used(view.root).get(source.name, set()))
+    return replace(source, retained=(*columns, *missing)) if missing else source
+
+
+def _missing(source: KernelSource, columns: tuple[int, ...], used: set[int]) -> tuple[int, ...]:
+    """The columns that a view uses and the source does not keep yet, in the order in which it begins to."""
+    return () if source.retain == "all" else tuple(sorted(used.difference(columns)))
 
 
 def _operator(source: KernelSource, retained: tuple[int, ...] | None) -> Source:

@@ -66,13 +66,20 @@ Phases = Generator[Outbox | Changed, Inbox | bool | None, None]
 
 
 @dataclass(slots=True)
+class Compiling:
+    """Of the view that is compiled: where its operators run, and whether no operator of any shard has given a row so far."""
+
+    places: Mapping[plan.Node, Place] = field(default_factory=dict)
+    quiet: bool = False
+
+
+@dataclass(slots=True)
 class ShardCompiler(ViewCompiler):
     """Compiles a plan with exchanges for one shard, or for the driver, which has the number behind the last shard."""
 
     number: int = 0
     shards: int = 1
-    places: Mapping[plan.Node, Place] = field(default_factory=dict)
-    quiet: Callable[[], bool] = lambda: False
+    compiling: Compiling = field(default_factory=Compiling)
 
     def add(
         self,
@@ -84,9 +91,10 @@ class ShardCompiler(ViewCompiler):
         timed: bool = False,
         contents: Contents | None = None,
     ) -> int:
-        place = None if meaning is None or meaning.keys is not None else self.places.get(meaning.node)
+        node = None if meaning is None or meaning.keys is not None else meaning.node
+        place = None if node is None else self.compiling.places.get(node)
         if place is not None and not self._is_here(place):
-            elsewhere = Elsewhere(types_of(fields))
+            elsewhere = Elsewhere(types_of(fields), is_kept=contents is not None)
             return ViewCompiler.add(
                 self, elsewhere, inputs, fields, meaning=meaning, contents=elsewhere.contents()
             )
@@ -115,8 +123,17 @@ class ShardCompiler(ViewCompiler):
 
     def _reusable(self, vertex_id: int) -> bool:
         """All shards must decide alike, so rows that this one alone has seen do not count."""
+        return vertex_id in self.added or self._is_kept(vertex_id) or self.compiling.quiet
+
+    def _is_kept(self, vertex_id: int) -> bool:
+        """Whether the rows of a vertex are kept where it runs."""
         vertex = self.circuit.vertices[vertex_id]
-        return vertex_id in self.added or vertex.contents is not None or self.quiet()
+        if isinstance(vertex.operator, Elsewhere):
+            return vertex.operator.is_kept
+        return vertex.contents is not None
+
+    def _through(self, operator: Operator, below: int) -> Contents | None:
+        return ViewCompiler._through(self, operator, below) if self._is_kept(below) else None
 
 
 class Shard(LocalKernel):
@@ -125,8 +142,9 @@ class Shard(LocalKernel):
     def __init__(self, number: int, shards: int) -> None:
         self.number = number
         self.shards = shards
-        self._places: dict[plan.Node, Place] = {}
-        self._quiet = False
+        # Of each view where its operators run: the same node may be elsewhere when its relations are others.
+        self._places: dict[str, Mapping[plan.Node, Place]] = {}
+        self._compiling = Compiling()
         # Relations of which every shard has all rows are told by the home shard.
         self._copied: set[str] = set()
         super().__init__(
@@ -135,8 +153,7 @@ class Shard(LocalKernel):
                     ShardCompiler,
                     number=number,
                     shards=shards,
-                    places=self._places,
-                    quiet=lambda: self._quiet,
+                    compiling=self._compiling,
                 )
             )
         )
@@ -179,6 +196,7 @@ class Shard(LocalKernel):
         yield self._changed()
         self.drop(change.name)
         self._copied.discard(change.name)
+        self._places.pop(change.name, None)
 
     def _end_load(self) -> Phases:
         yield self._changed()
@@ -214,21 +232,23 @@ class Shard(LocalKernel):
 
     @contextmanager
     def _placed(self, change: Register) -> Iterator[None]:
-        """Know where the operators of a view run; when the body fails, those of other views do not change."""
-        before = dict(self._places)
+        """Know where the operators of a view run, unless the body fails."""
         name = change.exchanged.view.name
-        self._places.update(change.exchanged.places)
-        self._quiet = change.quiet
+        self._places[name] = dict(change.exchanged.places)
+        self._compile_next(name, quiet=change.quiet)
         if change.exchanged.output.kind == "everywhere":
             self._copied.add(name)
         self._copied.update(source.name for source in change.statics)
         try:
             yield
         except BaseException:
-            self._places.clear()
-            self._places.update(before)
+            del self._places[name]
             self._copied.discard(name)
             raise
+
+    def _compile_next(self, view: str, *, quiet: bool = False) -> None:
+        """The view that is compiled next."""
+        self._compiling.places, self._compiling.quiet = self._places[view], quiet
 
     @contextmanager
     def _with_tables(
@@ -299,6 +319,7 @@ class Shard(LocalKernel):
             vertex_ids = self._relations.vertex_ids()
             for name in change.views:
                 view = self._views[name]
+                self._compile_next(name)
                 entry = self._relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
                 new[name], vertex_ids[name] = entry, entry.vertex_id
             outputs: dict[int, Delta] = {}

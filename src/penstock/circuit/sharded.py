@@ -32,8 +32,10 @@ from penstock.circuit.operation import (
     Step,
     ViewsFailed,
 )
+from penstock.circuit.retention import first_columns
 from penstock.circuit.shard import HOME, routed
 from penstock.circuit.state_key import StateKey
+from penstock.circuit.suspend import with_readers
 from penstock.data.collation import normaliser
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat
@@ -103,7 +105,7 @@ class ShardedKernel(Kernel):
         self._places[source.name] = (
             ANY if _normalisers(source) else source_distribution(len(source.fields), source.primary_key)
         )
-        self._columns[source.name] = _retained(source)
+        self._columns[source.name] = first_columns(source)
 
     def register(
         self,
@@ -171,8 +173,8 @@ class ShardedKernel(Kernel):
             try:
                 results = self._change(Step(tick, optional, frozenset(failures)), parts)
             except ViewsFailed as failed:
-                failures |= failed.failures
-                self._with_readers(failures)
+                active = {name: view.reads for name, view in self._views.items() if not view.suspended}
+                failures = with_readers({**failures, **failed.failures}, active)
             else:
                 break
         self._is_pending = True
@@ -187,8 +189,8 @@ class ShardedKernel(Kernel):
             try:
                 results = self._change(Resume(resumed, tick), [{}] * self._shards)
             except ViewsFailed as failed:
-                failures |= failed.failures
-                self._with_readers(failures, views)
+                reads = {name: self._views[name].reads for name in views}
+                failures = with_readers({**failures, **failed.failures}, reads)
             else:
                 break
         self._is_pending = True
@@ -231,16 +233,6 @@ class ShardedKernel(Kernel):
 
     def _note(self, results: Sequence[Changed]) -> None:
         self._columns |= results[HOME].columns
-
-    def _with_readers(self, failures: dict[str, ViewFailure], views: Collection[str] | None = None) -> None:
-        """Add the views that read what has failed."""
-        for name, view in self._views.items():
-            if name in failures or view.suspended != (views is not None and name in views):
-                continue
-            behind = [read for read in sorted(view.reads) if read in failures]
-            if behind:
-                cause = failures[behind[0]]
-                failures[name] = ViewFailure(cause.error, cause.because or behind[0])
 
     # Rows
 
@@ -444,14 +436,6 @@ def _normalisers(source: KernelSource) -> dict[int, Callable[[pa.Array], pa.Arra
     """What makes keys of the texts of key columns that are compared by a collation."""
     normalisers = {column: normaliser(source.fields[column].type) for column in source.primary_key}
     return {column: of_text for column, of_text in normalisers.items() if of_text is not None}
-
-
-def _retained(source: KernelSource) -> tuple[int, ...]:
-    """The columns that a source without views keeps."""
-    if source.retain == "all":
-        return tuple(range(len(source.fields)))
-    times = (source.event_time,) if source.frees and source.event_time is not None else ()
-    return tuple(dict.fromkeys((*source.primary_key, *times, *source.retained)))
 
 
 def _seconds(results: Sequence[Changed]) -> dict[str, float]:

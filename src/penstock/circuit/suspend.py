@@ -38,7 +38,8 @@ def step_without_failed(
         stepped = circuit.step(changes, tick, only=only, optional=_owners(optional))
         if not stepped.failures:
             return stepped, failures
-        failures |= _view_failures(stepped)
+        active = {name: entry.reads for name, entry in relations.views.items() if not entry.suspended}
+        failures = with_readers(failures | _view_failures(stepped), active)
         for name in failures:
             # What is below the result will go, so that the view must have its rows itself.
             relations.views[name].output.keep()
@@ -51,7 +52,7 @@ def resume(relations: Relations, views: Sequence[ViewVertex], tick: Tick) -> Res
     for view in views:
         entry = relations.compiled(view.view, view.fragment, vertex_ids=vertex_ids, added=added)
         new[view.name], vertex_ids[view.name] = entry, entry.vertex_id
-    filled, failures = _fill(relations, added, new, tick)
+    filled, failures = _fill(relations, added, {view.name: view.reads for view in views}, tick)
     resumed = {name: entry for name, entry in new.items() if name not in failures}
     changes = {
         name: _difference(filled.outputs.get(entry.vertex_id), relations.views[name].output.rows())
@@ -59,6 +60,24 @@ def resume(relations: Relations, views: Sequence[ViewVertex], tick: Tick) -> Res
     }
     changed = {name: change for name, change in changes.items() if len(change)}
     return Resumed(resumed, changed, relations.seconds(filled), failures)
+
+
+def with_readers(
+    failures: Mapping[str, ViewFailure], reads: Mapping[str, Collection[str]]
+) -> dict[str, ViewFailure]:
+    """The views that fail, and those that read them; `reads` has what each view reads, a view behind those that it reads.
+
+    A view that reads one that fails does so because of the first one, whatever its own operators do: which error comes first must not depend on
+    the order of operators, which is another one in shards and after a restore.
+    """
+    failed: dict[str, ViewFailure] = {}
+    for name, below in reads.items():
+        cause = next((other for other in failed if other in below), None)
+        if cause is not None:
+            failed[name] = ViewFailure(failed[cause].error, failed[cause].because or cause)
+        elif name in failures:
+            failed[name] = failures[name]
+    return failed
 
 
 def replace_views(relations: Relations, changed: Mapping[str, ViewVertex]) -> None:
@@ -92,16 +111,16 @@ def _remove_new(relations: Relations, views: Collection[str]) -> None:
 
 
 def _fill(
-    relations: Relations, added: Sequence[int], views: Collection[str], tick: Tick
+    relations: Relations, added: Sequence[int], views: Mapping[str, Collection[str]], tick: Tick
 ) -> tuple[Stepped, dict[str, ViewFailure]]:
-    """Fill the new vertices of views; those of views that fail are taken out."""
+    """Fill the new vertices of views, of which is known what each reads; those of views that fail are taken out."""
     failures: dict[str, ViewFailure] = {}
     while True:
         vertex_ids = [vertex_id for vertex_id in added if vertex_id in relations.circuit.vertices]
         filled = relations.circuit.fill(vertex_ids, {}, tick, optional=_owners(views))
         if not filled.failures:
             return filled, failures
-        failures |= _view_failures(filled)
+        failures = with_readers(failures | _view_failures(filled), views)
         _remove_new(relations, failures)
 
 

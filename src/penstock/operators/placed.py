@@ -19,8 +19,10 @@ class Elsewhere(Operator):
 
     consolidated = True
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
+    def __init__(self, types: Sequence[pa.DataType], *, is_kept: bool = False) -> None:
+        """`is_kept` says whether its rows are kept where it runs."""
         self._nothing = empty(types)
+        self.is_kept = is_kept
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         return self._nothing

@@ -15,6 +15,8 @@ from pickle import PickleBuffer
 
 from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import AddSource, Change, Drop, EndLoad, Register, Resume, Step
+from penstock.circuit.retention import retained_with
+from penstock.plan import node as plan
 
 # Of each phase what other shards have sent: (sender, rows by exchange), as bytes.
 Inboxes = Sequence[Sequence[tuple[int, PickleBuffer]]]
@@ -59,8 +61,14 @@ class Declared:
             case Register():
                 for source in change.statics:
                     self.changes[source.name] = AddSource(source, restored=True, copied=True)
-                view = change.exchanged.view.name
-                self.changes[view] = replace(change, statics=(), restored=not change.suspended)
+                view = change.exchanged.view
+                for name in plan.scanned(view.root):
+                    source_added = self.changes.get(name)
+                    if isinstance(source_added, AddSource):
+                        # Its states have the columns that it keeps since then.
+                        source = retained_with(source_added.source, view)
+                        self.changes[name] = replace(source_added, source=source)
+                self.changes[view.name] = replace(change, statics=(), restored=not change.suspended)
             case Drop():
                 self.changes.pop(change.name, None)
             case Step():
