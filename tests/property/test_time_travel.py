@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.engine import replay, time_travel
+from penstock.engine import stretch, time_travel
 from penstock.engine.event import Event
 from penstock.engine.graph import Graph
 from penstock.engine.registration import Prepared
@@ -209,13 +210,14 @@ def test_a_flow_without_a_path_has_its_last_tick_only() -> None:
 def test_going_forward_replays_only_the_ticks_between(
     flow: ps.IncrementalFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied: list[object] = []
+    applied: list[Event] = []
 
-    def noted(graph: Graph, event: Event, session: replay.OpenSession) -> None:
-        applied.append(event)
-        replay.apply(graph, event, session)
+    def noted(graph: Graph, events: Iterable[Event], apply: Callable[[Event], None]) -> None:
+        happened = list(events)
+        applied.extend(happened)
+        stretch.replay_all(graph, happened, apply)
 
-    monkeypatch.setattr(time_travel, "apply", noted)
+    monkeypatch.setattr(time_travel, "replay_all", noted)
     flow.snapshot("totals", at_tick=1)
     behind_tick_1 = len(applied)
     flow.snapshot("rows", at_tick=1)

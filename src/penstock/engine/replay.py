@@ -36,6 +36,7 @@ from penstock.engine.graph import Fed, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
+from penstock.engine.stretch import replay_all
 from penstock.engine.tick import NoJournal, maintain, newest, run_tick
 from penstock.errors import PenstockError
 from penstock.plan import node as plan
@@ -60,8 +61,7 @@ def opened(
         graph, name = rebuilt(saved, session, budget, make_kernel)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
-    for event in directory.events(first):
-        apply(graph, event, session)
+    replay_all(graph, directory.events(first), lambda event: apply(graph, event, session))
     return graph, name
 
 

@@ -170,6 +170,14 @@ def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
     return Staged(tick, Ticked(summary, views, suspended=failed), suspended, memory)
 
 
+def stage_change(graph: Graph, fed: Sequence[Fed], changes: Mapping[str, Delta], tick: Tick) -> Staged:
+    """Stage what batches have changed together, which may be of several ticks; all of them count, and no view may fail."""
+    started = perf_counter()
+    stepped = graph.kernel.step(changes, tick)
+    memory = _memory(graph, fed, _Admitted(list(fed)), (), stepped)
+    return Staged(tick, Ticked(summed_up(tick, {}, started), {}), graph.state.suspended, memory)
+
+
 def _finish(graph: Graph, staged: Staged) -> None:
     """Make the step final; after an interrupt it is called again."""
     graph.kernel.commit()
@@ -241,11 +249,12 @@ def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
     for batch in batches:
         if len(batch.delta):
             earlier = deltas.setdefault(batch.source, [])
-            earlier.append(_by_key(graph, batch, earlier) if batch.keys else batch.delta)
+            earlier.append(by_key(graph, batch, earlier) if batch.keys else batch.delta)
     return {name: concat(parts) for name, parts in deltas.items()}
 
 
-def _by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
+def by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
+    """The rows that a change by key retracts and inserts, behind earlier changes of the same tick."""
     entry = graph.sources[batch.source]
     lateness, mark = entry.spec.lateness, entry.state.mark
 

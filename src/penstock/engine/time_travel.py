@@ -6,16 +6,17 @@ reads of the live one go on; the files that are read are pinned meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import index
 from threading import Lock
 from typing import TypeVar
 
 from penstock.engine.directory import FlowDirectory
-from penstock.engine.event import DropSinkEvent, ResumeEvent, SinkEvent, TickEvent, decode
+from penstock.engine.event import DropSinkEvent, Event, ResumeEvent, SinkEvent, TickEvent, decode
 from penstock.engine.graph import Graph
 from penstock.engine.replay import OpenSession, apply, rebuilt
+from penstock.engine.stretch import replay_all
 from penstock.errors import PenstockError, StateError
 from penstock.state.log import RecordReader
 
@@ -77,13 +78,8 @@ class Past:
         past = self._start([moment for moment in moments if moment.ticks <= tick][-1], tick)
         # An error leaves it between two ticks.
         self._latest, self.bytes = None, 0
-        for record in past.events.read(end):
-            event = decode(record.header, record.batches)
-            if isinstance(event, TickEvent | ResumeEvent) and past.graph.state.ticks == tick:
-                break
-            # Nobody takes changes from the past, so they must not wait for sinks there.
-            if not isinstance(event, SinkEvent | DropSinkEvent):
-                apply(past.graph, event, self._session)
+        graph = past.graph
+        replay_all(graph, _until(tick, past, end), lambda event: apply(graph, event, self._session))
         if past.graph.state.ticks != tick:
             raise StateError(
                 f"tick {tick} is gone: the flow was restored while it was read", code="FLOW_TICK", hint=HINT
@@ -120,6 +116,20 @@ class Past:
             if flow.get("begins"):
                 break
         return moments or [BEGINNING]
+
+
+def _until(tick: int, past: _Rebuilt, end: int) -> Iterator[Event]:
+    """The events of a flow of the past before the one that begins the tick behind `tick`."""
+    ticks = past.graph.state.ticks
+    for record in past.events.read(end):
+        event = decode(record.header, record.batches)
+        if isinstance(event, TickEvent | ResumeEvent):
+            if ticks == tick:
+                return
+            ticks += 1
+        # Nobody takes changes from the past, so they must not wait for sinks there.
+        if not isinstance(event, SinkEvent | DropSinkEvent):
+            yield event
 
 
 def read_at(past: Past | None, tick: int, read: Callable[[Graph], T], *, now: int, end: int) -> T:

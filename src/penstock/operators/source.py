@@ -198,10 +198,10 @@ class Source(Operator):
         ]
 
     def _plain_change(self, delta: Delta) -> Delta | None:
-        """Stage a change of different rows whose retractions are all there, the usual one; None when it is another."""
+        """Stage a change of different rows, or of many, whose retractions are all there, the usual one; None when it is another."""
         stored = self._stored(delta)
         run = self.arrangement.sorted(stored)
-        if len(run) < len(delta):
+        if len(run) < len(delta) and len(run) < _MANY:
             return None
         retracted = (run.weights < 0).nonzero()[0]
         if len(retracted):
@@ -212,7 +212,9 @@ class Source(Operator):
         # Many rows go on in the order of the index, which keeps equal keys together; a few as they came.
         if len(run) < _MANY:
             return stored
-        return Delta(run.columns, stored.weights) if all_one(stored.weights) else run.delta()
+        if len(run) == len(delta) and all_one(stored.weights):
+            return Delta(run.columns, stored.weights)
+        return run.delta()
 
     def _rows_change(self, delta: Delta) -> tuple[Delta, Delta]:
         delta = consolidate(delta)
