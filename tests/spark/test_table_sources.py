@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from lake_history import History, bag, create_table, mount
 from penstock.engine.directory import local_directory
+from penstock.spark import data_file
 from penstock.spark.iceberg import IcebergTable
 from seed import SEED
 
@@ -179,3 +181,111 @@ def test_a_history_that_is_gone_a_rollback_and_columns_that_change(
         with pytest.raises(ps.StateError) as lost:
             flow.refresh("n")
         assert lost.value.code == "FLOW_NOT_RETAINED"
+
+
+KINDS = {
+    "id": ("BIGINT", "id"),
+    "flag": ("BOOLEAN", "id % 2 = 0"),
+    "small": ("INT", "CAST(id AS INT)"),
+    "real": ("FLOAT", "CAST(IF(id = 2, 'NaN', id / 3) AS FLOAT)"),
+    "wide": ("DOUBLE", "CAST(id / 7 AS DOUBLE)"),
+    "short_money": ("DECIMAL(7,2)", "CAST(id / 4 AS DECIMAL(7,2))"),
+    "money": ("DECIMAL(15,3)", "CAST(-id / 8 AS DECIMAL(15,3))"),
+    "long_money": ("DECIMAL(38,10)", "CAST(id * 1e20 AS DECIMAL(38,10))"),
+    "note with spaces": ("STRING", "IF(id % 3 = 0, NULL, concat('ü', id))"),
+    "bytes": ("BINARY", "CAST(concat('b', id) AS BINARY)"),
+    "day": ("DATE", "date_add(DATE '1960-02-28', CAST(id AS INT) * 9000)"),
+    "at": ("TIMESTAMP", "timestamp_micros(id * 123456789012345 - 99999999999999)"),
+    "wall": ("TIMESTAMP_NTZ", "CAST(timestamp_micros(id * 1234567890123) AS TIMESTAMP_NTZ)"),
+    "many": ("ARRAY<INT>", "array(CAST(id AS INT), NULL)"),
+    "pair": ("STRUCT<a: INT, b: STRING>", "named_struct('a', CAST(id AS INT), 'b', 'x')"),
+}
+
+
+def _by_arrow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows Arrow has read of each file from now on; -1 of a file that it left to Spark."""
+    read: list[int] = []
+    read_columns = data_file.read_columns
+
+    def counted(*arguments: Any) -> Any:
+        rows = read_columns(*arguments)
+        read.append(-1 if rows is None else rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(data_file, "read_columns", counted)
+    return read
+
+
+@pytest.mark.parametrize("columns", ["plain", "nested"])
+def test_files_that_arrow_reads_have_the_rows_that_spark_reads(
+    columns: str, session: ps.Session, spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{lake}.db.t"
+    nested = ("many", "pair")
+    chosen = {name: kind for name, kind in KINDS.items() if columns == "nested" or name not in nested}
+    ddl = ", ".join(f"`{name}` {kind}" for name, (kind, _) in chosen.items())
+    values = ", ".join(f"{value} AS `{name}`" for name, (_, value) in chosen.items())
+    create_table(spark, table, "copy-on-write", ddl, partitions="PARTITIONED BY (flag, bucket(2, id))")
+    read = _by_arrow(monkeypatch)
+
+    def compare(flow: ps.IncrementalFlow) -> None:
+        mine = flow.snapshot("t").sort_by("id").to_pylist()
+        theirs = spark.table(table).orderBy("id").toArrow().select(list(mine[0])).to_pylist()
+        assert list(map(repr, mine)) == list(map(repr, theirs))
+
+    with ps.IncrementalFlow(session) as flow:
+        spark.sql(f"INSERT INTO {table} SELECT {values} FROM range(1, 6)")
+        flow.register_source("t", table=table)
+        compare(flow)
+        spark.sql(f"DELETE FROM {table} WHERE id = 4")
+        spark.sql(f"INSERT INTO {table} SELECT {values} FROM range(7, 9)")
+        flow.refresh()
+        compare(flow)
+        assert read
+        assert all(rows < 0 for rows in read) if columns == "nested" else min(read) > 0
+
+
+def test_files_that_need_more_than_their_columns_are_left_to_spark(
+    session: ps.Session, spark: SparkSession, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{lake}.db.t"
+    create_table(spark, table, "merge-on-read", "k BIGINT, old STRING, n INT", version=3)
+    spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 'a', 1), (2, 'b', 2)")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN old TO name")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN old INT")
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"INSERT INTO {table} (k, name, n, old) VALUES (3, 'c', 3, 33)")
+    read = _by_arrow(monkeypatch)
+    with ps.IncrementalFlow(session) as flow:
+        flow.register_source("t", table=table)
+
+        def compare() -> None:
+            mine = bag(row.values() for row in flow.snapshot("t").to_pylist())
+            assert mine == bag(spark.table(table).collect())
+
+        compare()
+        assert sorted(read) == [-1, 1]
+        read.clear()
+        spark.sql(f"DELETE FROM {table} WHERE k = 2")  # a file with deletes is not offered to Arrow
+        flow.refresh()
+        compare()
+        assert read == [-1]  # that which went, in its old columns
+        read.clear()
+        # Files of others, whose columns have no ids, and a partition that is in the name of the folder only.
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = 'orc')")
+        spark.sql(f"INSERT INTO {table} (k, name, n, old) VALUES (4, 'd', 4, 44)")
+        flow.refresh()
+        compare()
+        assert read == []
+    other = f"{lake}.db.u"
+    create_table(spark, other, "copy-on-write", "k BIGINT, g INT", partitions="PARTITIONED BY (g)")
+    for folder in (1, 2):
+        spark.range(folder, folder + 2).selectExpr("id AS k").write.parquet(f"{tmp_path}/files/g={folder}")
+    spark.sql(
+        f"CALL {lake}.system.add_files(table => 'db.u', source_table => '`parquet`.`{tmp_path}/files`')"
+    )
+    with ps.IncrementalFlow(session) as flow:
+        flow.register_source("u", table=other)
+        rows = bag(row.values() for row in flow.snapshot("u").to_pylist())
+        assert rows == bag([(1, 1), (2, 1), (2, 2), (3, 2)])
+        assert max(read) == -1

@@ -7,6 +7,8 @@ import random
 import shutil
 import uuid
 from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from penstock.engine.directory import local_directory
 from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
 from penstock.sinks.retry import RetryPolicy
-from penstock.spark import catalogs
+from penstock.spark import catalogs, data_file
 from seed import SEED
 from twin.durable import add_view, declare, random_change, tick
 
@@ -212,3 +214,112 @@ def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_comm
     assert ticks == sorted(set(ticks))
     for snapshot in snapshots:
         assert _rows(spark, f"{table} VERSION AS OF {snapshot.snapshot_id}") == history[snapshot.tick]
+
+
+KINDS = {
+    "k BIGINT": [1, 2, 3],
+    "flag BOOLEAN": [True, None, False],
+    "x DOUBLE": [0.5, float("nan"), -0.0],
+    "small DECIMAL(7,2)": [Decimal("1.25"), None, Decimal("-3.00")],
+    "money DECIMAL(15,3)": [Decimal("12345.678"), Decimal("0.001"), None],
+    "large DECIMAL(38,10)": [Decimal("1e20"), Decimal("-1e20"), None],
+    "note STRING": ["ü" * 40, "", None],
+    "bytes BINARY": [b"\x00\xff", b"", None],
+    "day DATE": [date(1960, 2, 29), None, date(2038, 1, 19)],
+    "at TIMESTAMP": [datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), None, None],
+    "wall TIMESTAMP_NTZ": [datetime(2026, 1, 2, 3, 4, 5, 6), None, None],
+}
+
+
+@pytest.mark.parametrize("settings", ["", "'write.parquet.compression-codec' = 'gzip'"])
+def test_rows_that_arrow_writes_are_those_that_spark_writes(
+    settings: str, session: ps.Session, spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [column.partition(" ")[0] for column in KINDS]
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*KINDS.values(), strict=True)]
+    spark.sql(f"CREATE NAMESPACE {table.rpartition('.')[0]}")
+    spark.sql(
+        f"CREATE TABLE {table} ({', '.join(KINDS)}) USING iceberg TBLPROPERTIES ({settings or 'a = 1'})"
+    )
+    frames: list[int] = []
+    monkeypatch.setattr(IcebergViewSink, "_frame", lambda _, rows: frames.append(rows.num_rows))
+    with _opened(session) as flow:
+        flow.register_source("r", ", ".join(KINDS))
+        flow.register_view("v", "SELECT * FROM r")
+        flow.tick("r", rows)
+        flow.sink("v", "iceberg", table=table)
+        assert not frames
+        stored = spark.table(table).orderBy("k").toArrow().to_pylist()
+        wanted = flow.snapshot("v").sort_by("k").to_pylist()
+        assert list(map(repr, stored)) == list(map(repr, wanted))
+        # The least and greatest values that the file says leave no row out.
+        for condition, keys in (
+            ("k >= 3", [3]),
+            ("note > 'ü'", [1]),
+            ("small < 0", [3]),
+            ("large <= -1e20", [2]),
+            ("day < DATE '1970-01-01'", [1]),
+            ("at < TIMESTAMP '1970-01-01 00:00:00 UTC'", [1]),
+            ("isnan(x)", [2]),
+            ("flag IS NULL", [2]),
+        ):
+            found = spark.sql(f"SELECT k FROM {table} WHERE {condition} ORDER BY k").collect()
+            assert (condition, [row.k for row in found]) == (condition, keys)
+        [file] = spark.sql(f"SELECT record_count, lower_bounds FROM {table}.files").collect()
+        assert file.record_count == 3
+        assert len(file.lower_bounds) > 5
+        flow.tick("r", ps.DeltaBatch.deletes(rows))
+        assert flow.flush_sinks(120)
+        assert spark.table(table).isEmpty()
+
+
+@pytest.mark.parametrize(
+    ("columns", "rest"),
+    [
+        ("k BIGINT NOT NULL, s STRING", ""),
+        ("k BIGINT, s STRING", "PARTITIONED BY (bucket(2, k))"),
+        ("k DECIMAL(20,0), s STRING", ""),
+        ("k BIGINT, s STRING", "TBLPROPERTIES ('write.format.default' = 'avro')"),
+        ("k BIGINT, s STRING", "TBLPROPERTIES ('write.parquet.bloom-filter-enabled.column.k' = 'true')"),
+    ],
+)
+def test_a_table_that_says_how_it_is_written_is_left_to_spark(
+    columns: str,
+    rest: str,
+    session: ps.Session,
+    spark: SparkSession,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark.sql(f"CREATE NAMESPACE {table.rpartition('.')[0]}")
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg {rest}")
+    monkeypatch.setattr(data_file, "write_columns", lambda *_, **__: pytest.fail("Arrow has written it"))
+    with _opened(session) as flow:
+        flow.register_source("r", "k BIGINT, s STRING")
+        flow.register_view("v", "SELECT * FROM r")
+        flow.tick("r", [{"k": 1, "s": "a"}, {"k": 2, "s": None}])
+        flow.sink("v", "iceberg", table=table)
+    assert _rows(spark, table) == [(1, "a"), (2, None)]
+
+
+def test_a_snapshot_of_another_between_the_look_and_the_commit_is_not_written_over(
+    session: ps.Session, spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _opened(session) as flow:
+        _fill(flow)
+        flow.sink("totals", "iceberg", table=table, key=["k"])
+        write, folder = data_file.write_columns, {Path(): 0}
+
+        def overtaken(path: Path, *arguments: Any, **options: Any) -> None:
+            folder[path] = 1
+            spark.sql(f"INSERT INTO {table} VALUES (9, 9)")
+            write(path, *arguments, **options)
+
+        monkeypatch.setattr(data_file, "write_columns", overtaken)
+        tick(flow, [(1, 5, 0, False)])
+        with pytest.raises(ps.DataError) as changed:
+            flow.flush_sinks(120)
+        assert changed.value.code == "SINK_TABLE_CHANGED"
+        assert _rows(spark, table) == [(1, 2), (2, 3), (9, 9)]
+        assert not any(path.exists() for path in folder if path.name)
+        flow.drop_sink("totals_iceberg")

@@ -50,6 +50,7 @@ TRANSIENT_WORDS = (
     "Connection refused",
     "Connection reset",
     "Found conflicting files",
+    "Found conflicting deleted files",
     "Found new conflicting",
 )
 

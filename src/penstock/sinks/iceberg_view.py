@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.data.conform import conform_to
 from penstock.errors import DataError, PenstockError
 from penstock.sinks.base import Guarantee
 from penstock.sinks.column import quoted
@@ -189,10 +190,25 @@ class IcebergViewSink(ViewSink):
     def _overwrite(self, rows: pa.Table, tick: int) -> None:
         from pyspark.sql import functions as F  # as PySpark's users have it
 
+        if rows.num_rows < FEW and self._overwrite_by_arrow(rows, tick):
+            return
         writer = self._frame(rows).drop(ROW).writeTo(self.options.table)
         for name, value in self._properties(tick).items():
             writer = writer.option(f"{IN_OPTIONS}{name}", value)
         writer.overwrite(F.lit(True))
+
+    def _overwrite_by_arrow(self, rows: pa.Table, tick: int) -> bool:
+        """Write the rows without a job of Spark; False, and nothing is done, when the table takes more than that."""
+        assert self._table is not None
+        fields = self.target.fields
+        kinds = spark_kinds(self._session(self.target), fields)
+        columns = conform_to(
+            rows,
+            [(field.name, kind, True) for field, kind in zip(fields, kinds, strict=True)],
+            where=self.target.name,
+        )
+        named = dict(zip(self.target.names, kinds, strict=True))
+        return self._table.overwrite(named, columns, self._properties(tick))
 
     def _merge(self, goes: pa.Table, comes: pa.Table, tick: int) -> None:
         import pyarrow as pa

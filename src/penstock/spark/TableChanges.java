@@ -3,11 +3,15 @@ package penstock;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.iceberg.ContentScanTask;
+import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
@@ -24,15 +28,11 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
  */
 public class TableChanges {
 
-  /** Whether rows can be read as they were in a snapshot. */
-  public boolean has(Table table, long snapshot) {
-    return table.snapshot(snapshot) != null;
-  }
+  private List came = new ArrayList();
+  private List went = new ArrayList();
 
-  /**
-   * Stage the files that came under the name `set` and "+", and those that went under `set` and "-"; returns how many they are. Without `from` all files came.
-   */
-  public List stage(Table table, Long from, long to, String set) throws java.io.IOException {
+  /** Find the files that came between two snapshots and those that went. Without `from` all files came. */
+  public void compare(Table table, Long from, long to) throws java.io.IOException {
     Map counts = new HashMap();
     Map tasks = new HashMap();
     for (Iterator pairs = steps(table, from, to).iterator(); pairs.hasNext(); ) {
@@ -40,20 +40,37 @@ public class TableChanges {
       if (pair[0] != null) count(table, pair[0].longValue(), -1, counts, tasks);
       count(table, pair[1].longValue(), 1, counts, tasks);
     }
-    List came = new ArrayList();
-    List went = new ArrayList();
     for (Iterator entries = counts.entrySet().iterator(); entries.hasNext(); ) {
       Map.Entry entry = (Map.Entry) entries.next();
       int times = ((Integer) entry.getValue()).intValue();
       for (int i = 0; i < times; i++) came.add(tasks.get(entry.getKey()));
       for (int i = 0; i < -times; i++) went.add(tasks.get(entry.getKey()));
     }
-    if (!came.isEmpty()) ScanTaskSetManager.get().stageTasks(table, set + "+", came);
-    if (!went.isEmpty()) ScanTaskSetManager.get().stageTasks(table, set + "-", went);
-    List sizes = new ArrayList();
-    sizes.add(Integer.valueOf(came.size()));
-    sizes.add(Integer.valueOf(went.size()));
-    return sizes;
+  }
+
+  /** Where the files lie that came, or went, a line each: an empty one for a file that is not Parquet, is encrypted, or has deletes. */
+  public String plain(boolean isComing) {
+    StringBuilder lines = new StringBuilder();
+    for (Iterator each = (isComing ? came : went).iterator(); each.hasNext(); ) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) ((ContentScanTask) task).file();
+      String location = file.location();
+      boolean isPlain = file.format() == FileFormat.PARQUET && file.keyMetadata() == null
+          && task.deletes().isEmpty() && location.indexOf('\n') < 0;
+      if (isPlain) lines.append(location);
+      lines.append('\n');
+    }
+    return lines.toString();
+  }
+
+  /** Stage the files that came, or went, but for those at some positions, under the name `set`; returns how many they are. */
+  public int stage(Table table, boolean isComing, List without, String set) {
+    List files = isComing ? came : went;
+    Set others = new HashSet(without);
+    List staged = new ArrayList();
+    for (int i = 0; i < files.size(); i++) if (!others.contains(Integer.valueOf(i))) staged.add(files.get(i));
+    if (!staged.isEmpty()) ScanTaskSetManager.get().stageTasks(table, set, staged);
+    return staged.size();
   }
 
   /** The pairs of snapshots whose differences make up that of two: snapshots that only rewrote files lie between the pairs. */
@@ -102,7 +119,7 @@ public class TableChanges {
       deletes.add(file.location() + "@" + file.contentOffset());
     }
     Collections.sort(deletes);
-    return ((org.apache.iceberg.DataFile) ((ContentScanTask) task).file()).location() + deletes;
+    return ((DataFile) ((ContentScanTask) task).file()).location() + deletes;
   }
 
   /** The rows of staged files, in the columns that the table has now. */
@@ -114,7 +131,6 @@ public class TableChanges {
 
   /** Forget what was staged. */
   public void forget(Table table, String set) {
-    ScanTaskSetManager.get().removeTasks(table, set + "+");
-    ScanTaskSetManager.get().removeTasks(table, set + "-");
+    ScanTaskSetManager.get().removeTasks(table, set);
   }
 }
