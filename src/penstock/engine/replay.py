@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from penstock.circuit.in_process import InProcess
@@ -60,8 +61,10 @@ def opened(
         graph, name = rebuilt(saved, session, budget, make_kernel)
         directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
-    for event in directory.events(first):
-        apply(graph, event, session)
+    for are_ticks, events in groupby(directory.events(first), lambda event: isinstance(event, TickEvent)):
+        with graph.kernel.together() if are_ticks else nullcontext():
+            for event in events:
+                apply(graph, event, session)
     return graph, name
 
 
