@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.circuit.sharded import ShardedKernel
+from penstock.engine import replay
 from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
@@ -196,6 +200,57 @@ def test_an_opened_directory_has_one_job_for_the_ticks_of_its_log(tmp_path: Path
     assert executors[-1].jobs == 4
     assert (answers(again), remembered(again)) == before
     again.close()
+
+
+def test_nothing_is_left_when_a_directory_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder with the states of shards goes, whatever fails, and so do those of processes that were killed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    killed = f"import os, pathlib; from penstock.spark.boot import scratch; scratch.make(pathlib.Path({str(temporary)!r}), prefix='penstock-shards-'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", killed], check=True)
+    (left,) = temporary.iterdir()
+
+    def opened(checkpoint_every: int = 10**9) -> ps.IncrementalFlow:
+        flow = ps.IncrementalFlow(clock=lambda: 0)
+        flow._make_kernel = lambda: ShardedKernel(Threads(2, random.Random(1), 0.0))
+        flow._open(local_directory(tmp_path / "flow", checkpoint_every=checkpoint_every))
+        return flow
+
+    flow = opened(checkpoint_every=1)
+    declare(flow)
+    add_view(flow, "totals")
+    tick(flow, [(1, 2, 0, False)])
+    # The tick was followed by a checkpoint.
+    assert len(list(temporary.iterdir())) == 1
+    assert not left.exists()
+    flow.close()
+    assert not list(temporary.iterdir())
+    flow = opened()
+    tick(flow, [(2, 3, 0, False)])
+    flow.checkpoint(tmp_path / "saved")
+    flow.close()
+
+    def failing(*_: Any) -> None:
+        raise OSError("no room")
+
+    # In the checkpoint, and in the log behind it.
+    for name in ("_install", "apply"):
+        with monkeypatch.context() as patched:
+            patched.setattr(replay, name, failing)
+            with pytest.raises(OSError, match="no room"):
+                opened()
+        assert not list(temporary.iterdir())
+    flow = opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(replay, "_install", failing)
+        with pytest.raises(OSError, match="no room"):
+            flow.restore(tmp_path / "saved")
+    assert answers(flow)["totals"] == Counter(["{'k': 1, 'v': 2}", "{'k': 2, 'v': 3}"])
+    flow.close()
+    assert not list(temporary.iterdir())
 
 
 def test_a_job_that_is_lost_between_ticks() -> None:

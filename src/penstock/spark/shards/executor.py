@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,8 @@ from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Q
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.errors import StateError
+from penstock.spark.boot import scratch
+from penstock.spark.boot.scratch import Scratch
 from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
@@ -39,6 +40,7 @@ LOG = logging.getLogger("penstock.flow")
 _IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
 _STALLED_SECONDS = 120.0  # without a task of each group, there are fewer cores than there were
 _ATTEMPTS = 3  # for a job, beside those that Spark has for its tasks
+_PREFIX = "penstock-shards-"  # of the folder with saved states
 _HISTORY = 2**30  # bytes of changes, behind which the states are saved anew
 
 
@@ -51,7 +53,7 @@ class SparkShards(Executor):
         self._spark = spark
         self._remote = remote
         self._kernel = uuid.uuid4().hex
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-shards-"))
+        self._scratch: Scratch | None = None
         self._closing = threading.Event()
         self._history = History(shards)
         self._driver = Shard(shards, shards)
@@ -269,7 +271,9 @@ class SparkShards(Executor):
             self._history.begin_from([str(folder) for folder in folders], declared=False)
 
     def _new_folder(self) -> Path:
-        return self._folder / uuid.uuid4().hex
+        if self._scratch is None:
+            self._scratch = scratch.make(prefix=_PREFIX)
+        return self._scratch.path / uuid.uuid4().hex
 
     # Jobs
 
@@ -386,7 +390,8 @@ class SparkShards(Executor):
             self._jobs.shutdown()
             self._writer.shutdown()
             self._history.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._scratch is not None:
+                self._scratch.remove()
 
 
 def _lost(error: BaseException | None) -> StateError:

@@ -49,8 +49,10 @@ def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
     for _ in rows:
         # A worker that has not read everything is not used again.
         pass
-    for key in [key for key in _HELD if key[0] != group.kernel]:
-        del _HELD[key]
+    # Another task of this process may come and go meanwhile.
+    for key in list(_HELD):
+        if key[0] != group.kernel:
+            _HELD.pop(key, None)
     connections = _Connections()
     if len(group.numbers) == 1:
         _run(group, group.numbers[0], connections)
