@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.circuit.sharded import ShardedKernel
+from penstock.engine import replay
+from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared, install
 from penstock.plan import node as plan
 from penstock.spark.shards import executor as executor_module
 from penstock.spark.shards import wire, worker
 from penstock.spark.shards.executor import SparkShards
-from penstock.spark.shards.hub import Work
 from penstock.spark.shards.worker import Group
 from seed import SEED
 from twin.durable import add_view, answers, declare, random_change, tick
@@ -37,7 +42,7 @@ class Threads(SparkShards):
 
     def __init__(self, shards: int, chance: random.Random, deaths: float, *, remote: bool = False) -> None:
         super().__init__(lambda: Context(), shards, remote=remote)  # type: ignore[arg-type, return-value]
-        self.chance, self.deaths, self.died = chance, deaths, 0
+        self.chance, self.deaths, self.died, self.jobs = chance, deaths, 0, 0
 
     def _built(self, hub: Any) -> Any:
         address = (self._host, hub.port)
@@ -46,17 +51,19 @@ class Threads(SparkShards):
             for at in range(min(2, self.shards))
         ]
 
-    def _run_job(self, work: Work) -> None:
+    def _run_job(self) -> None:
+        self.jobs += 1
         threads = [threading.Thread(target=self._task, args=(group,)) for group in self._job]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def run_one(self, work: Work) -> None:
+    def run_one(self) -> None:
         """The first task alone."""
         self._task(self._job[0])
-        assert work.abandoned
+        assert self._work is not None
+        assert self._work.abandoned
 
     def _task(self, group: Group) -> None:
         while True:
@@ -135,6 +142,143 @@ def test_tasks_that_die_anywhere(shards: int, remote: bool, deaths: random.Rando
         assert answers(flow) == answers(plain)
     executor.close()
     assert executor.died > 0
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_ticks_in_one_job(shards: int, deaths: random.Random) -> None:
+    """Ticks of which some fail, tasks that die, and the states saved between."""
+    executor = Threads(shards, deaths, 0.1)
+    plain, flow = ps.IncrementalFlow(clock=lambda: 0), ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    rng = random.Random(SEED + shards)
+    for one in (plain, flow):
+        declare(one)
+        for name in ("totals", "named", "top", "inverse", "inverse_count", "huge"):
+            add(one, name)
+    for _ in range(2):
+        before = executor.jobs
+        with flow._graph.kernel.together():
+            for at in range(6):
+                change = random_change(rng)
+                for one in (plain, flow):
+                    tick(one, change)
+                    if at == 4:
+                        resume(one)
+                if at == 3:
+                    assert len(flow._graph.kernel.save()) > shards
+            assert (answers(flow), remembered(flow)) == (answers(plain), remembered(plain))
+        assert executor.jobs == before + 1
+        # And in a job for each.
+        change = random_change(rng)
+        for one in (plain, flow):
+            tick(one, change)
+        assert (answers(flow), remembered(flow)) == (answers(plain), remembered(plain))
+    executor.close()
+    assert executor.died > 0
+
+
+def test_an_opened_directory_has_one_job_for_the_ticks_of_its_log(tmp_path: Path) -> None:
+    executors: list[Threads] = []
+
+    def opened() -> ps.IncrementalFlow:
+        flow = ps.IncrementalFlow(clock=lambda: 0)
+        executors.append(Threads(2, random.Random(1), 0.0))
+        flow._make_kernel = lambda: ShardedKernel(executors[-1])
+        flow._open(local_directory(tmp_path / "flow", checkpoint_every=10**9))
+        return flow
+
+    flow, rng = opened(), random.Random(SEED)
+    declare(flow)
+    for name in ("totals", "by_v", "top"):
+        add_view(flow, name)
+    for _ in range(20):
+        tick(flow, random_change(rng))
+    before = answers(flow), remembered(flow)
+    flow.close()
+    again = opened()
+    # One for each view, and one for all ticks.
+    assert executors[-1].jobs == 4
+    assert (answers(again), remembered(again)) == before
+    again.close()
+
+
+def test_nothing_is_left_when_a_directory_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder with the states of shards goes, whatever fails, and so do those of processes that were killed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    killed = f"import os, pathlib; from penstock.spark.boot import scratch; scratch.make(pathlib.Path({str(temporary)!r}), prefix='penstock-shards-'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", killed], check=True)
+    (left,) = temporary.iterdir()
+
+    def opened(checkpoint_every: int = 10**9) -> ps.IncrementalFlow:
+        flow = ps.IncrementalFlow(clock=lambda: 0)
+        flow._make_kernel = lambda: ShardedKernel(Threads(2, random.Random(1), 0.0))
+        flow._open(local_directory(tmp_path / "flow", checkpoint_every=checkpoint_every))
+        return flow
+
+    flow = opened(checkpoint_every=1)
+    declare(flow)
+    add_view(flow, "totals")
+    tick(flow, [(1, 2, 0, False)])
+    # The tick was followed by a checkpoint.
+    assert len(list(temporary.iterdir())) == 1
+    assert not left.exists()
+    flow.close()
+    assert not list(temporary.iterdir())
+    flow = opened()
+    tick(flow, [(2, 3, 0, False)])
+    flow.checkpoint(tmp_path / "saved")
+    flow.close()
+
+    def failing(*_: Any) -> None:
+        raise OSError("no room")
+
+    # In the checkpoint, and in the log behind it.
+    for name in ("_install", "apply"):
+        with monkeypatch.context() as patched:
+            patched.setattr(replay, name, failing)
+            with pytest.raises(OSError, match="no room"):
+                opened()
+        assert not list(temporary.iterdir())
+    flow = opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(replay, "_install", failing)
+        with pytest.raises(OSError, match="no room"):
+            flow.restore(tmp_path / "saved")
+    assert answers(flow)["totals"] == Counter(["{'k': 1, 'v': 2}", "{'k': 2, 'v': 3}"])
+    flow.close()
+    assert not list(temporary.iterdir())
+
+
+def test_a_job_that_is_lost_between_ticks() -> None:
+    """Tasks stay for the next tick, and the job ends with an error in between, or while a tick runs."""
+    executor = Threads(2, random.Random(1), 0.0)
+    flow = ps.IncrementalFlow(clock=lambda: 0)
+    flow._graph.kernel = ShardedKernel(executor)
+    flow.register_source("rows", "k BIGINT, v BIGINT, w BIGINT")
+    add_view(flow, "totals")
+    run = executor._run_job
+
+    def failing() -> None:
+        run()
+        raise OSError("the executor is gone")
+
+    executor._run_job = failing  # type: ignore[method-assign]
+    with flow._graph.kernel.together():
+        for k in range(6):
+            flow.tick("rows", [{"k": k, "v": 1, "w": 0}])
+            if k % 2:
+                hub, running = executor._begin(), executor._running
+                hub.let_go()
+                assert running is not None
+                assert isinstance(running.exception(), OSError)
+    # One for the view, and one for every two ticks.
+    assert executor.jobs == 1 + 3
+    assert flow.snapshot("totals").num_rows == 6
+    executor.close()
 
 
 @pytest.mark.parametrize("remote", [False, True])

@@ -198,6 +198,26 @@ def test_a_directory_is_opened_again_on_other_shards(session: ps.Session, tmp_pa
         assert local.snapshot("totals", at_tick=local.ticks()[-2]).num_rows > 0
 
 
+def test_an_opened_directory_makes_the_ticks_of_its_log_in_one_job(
+    session: ps.Session, tmp_path: Path
+) -> None:
+    kept = ("totals", "spoken")
+    with ps.PartitionedIncrementalFlow(session, shards=2, path=tmp_path / "flow", clock=lambda: 0) as flow:
+        declare(flow)
+        for name in kept:
+            flow.register_view(name, VIEWS[name])
+        for source, change in TICKS:
+            flow.tick(source, change)
+        before = answers(flow)
+    with ps.PartitionedIncrementalFlow(session, shards=2, path=tmp_path / "flow", clock=lambda: 0) as flow:
+        assert jobs(session, flow) == len(kept) + 1
+        assert answers(flow) == before
+        for pid in workers(flow):
+            os.kill(pid, signal.SIGKILL)
+        flow.tick("orders", [order(1000, 2, 1)])
+        assert flow.snapshot("orders").num_rows == sum(before["orders"].values()) + 1
+
+
 def test_checkpoints_go_from_a_plain_flow_to_shards_and_back(session: ps.Session, tmp_path: Path) -> None:
     plain = ps.IncrementalFlow(session, clock=lambda: 0)
     declare(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from penstock.circuit.compile import Fragment
@@ -37,6 +38,10 @@ class Executor(Protocol):
 
     def settle(self, *, final: bool) -> None:
         """Make the last change final, or take it back. Called once behind each `change` that did not raise; it cannot fail."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Let all changes of the body run in one job, where changes have jobs."""
+        return nullcontext()
 
     def ask(self, question: Question) -> Sequence[Any]:
         """The answers of all shards."""

@@ -9,6 +9,7 @@ A tick is `step`, then `commit` or `rollback`, then `maintain`. Everything that 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -101,6 +102,10 @@ class Kernel(Protocol):
 
     def drop(self, name: str) -> None:
         """Take out a source, a static table or a view that no view reads, and all state that nobody else needs."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Let the ticks of the body follow each other without what only the first one needs; nobody else uses Spark in it."""
+        return nullcontext()
 
     def recompute_always(self) -> None:
         """From now on compute every dirty view from all rows and take the difference."""

@@ -7,6 +7,7 @@ travel between shards inside the change. A change that fails on one shard is mad
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,6 +164,9 @@ class ShardedKernel(Kernel):
         )
 
     # Ticks
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._executor.together()
 
     def step(
         self, changes: Mapping[str, Delta], tick: Tick, *, optional: frozenset[str] = frozenset()

@@ -84,7 +84,11 @@ class PartitionedIncrementalFlow(IncrementalFlow):
     ) -> Self:
         """Return the flow of the newest checkpoint, or of the full one, in a folder or at a prefix of an object store, on so many shards."""
         flow = cls(session, shards=shards, clock=clock, memory=memory)
-        flow.restore(path)
+        try:
+            flow.restore(path)
+        except BaseException:
+            flow.close()
+            raise
         return flow
 
     @classmethod

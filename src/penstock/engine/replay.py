@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from penstock.circuit.in_process import InProcess
@@ -59,10 +60,24 @@ def opened(
         graph, name, first = Graph(kernel, budget=budget), None, 1
     else:
         graph, name = rebuilt(saved, session, budget, make_kernel)
-        directory.checkpoints.continue_from(saved, graph.kernel)
         first = saved.flow["log"]
-    replay_all(graph, directory.events(first), lambda event: apply(graph, event, session))
+    with _closed_on_error(graph.kernel):
+        if saved is not None:
+            directory.checkpoints.continue_from(saved, graph.kernel)
+        for are_ticks, events in groupby(directory.events(first), lambda event: isinstance(event, TickEvent)):
+            with graph.kernel.together() if are_ticks else nullcontext():
+                replay_all(graph, events, lambda event: apply(graph, event, session))
     return graph, name
+
+
+@contextmanager
+def _closed_on_error(kernel: Kernel) -> Iterator[None]:
+    """Let a kernel leave nothing behind when the body fails."""
+    try:
+        yield
+    except BaseException:
+        kernel.close()
+        raise
 
 
 def reading(
@@ -95,7 +110,8 @@ def restored(
     saved = checkpoints.require()
     graph, name = rebuilt(saved, session, budget, make_kernel)
     graph.state.sinks.clear()
-    checkpoints.continue_from(saved, graph.kernel)
+    with _closed_on_error(graph.kernel):
+        checkpoints.continue_from(saved, graph.kernel)
     return graph, name
 
 
@@ -111,6 +127,12 @@ def rebuilt_full(
     """
     graph = Graph(make_kernel(), state=saved.state, budget=budget)
     graph.state.sinks.clear()
+    with _closed_on_error(graph.kernel):
+        _fill(graph, saved, session)
+    return graph, saved.name
+
+
+def _fill(graph: Graph, saved: SavedFull, session: OpenSession) -> None:
     if graph.state.recomputing:
         graph.kernel.recompute_always()
     for spec in saved.sources:
@@ -129,7 +151,6 @@ def rebuilt_full(
         if view.name in graph.state.suspended:
             graph.kernel.put(view.name, saved.last_rows(graph.views[view.name].view))
         maintain(graph)
-    return graph, saved.name
 
 
 def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
@@ -152,17 +173,18 @@ def rebuilt(
     flow = definition.loads(saved.flow["definition"])
     kernel = _kernel_of(saved) if make_kernel is None else make_kernel()
     graph = Graph(kernel, state=FlowState.from_dict(saved.flow["state"]), budget=budget)
-    graph.kernel.load(saved.images)
-    if graph.state.recomputing:
-        graph.kernel.recompute_always()
-    with nullcontext() if budget is None else using(budget.scratch):
-        for spec in flow.sources:
-            registration.add_source(graph, spec)
-        for view in flow.views:
-            _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
-    graph.kernel.load({})
-    if budget is not None:
-        budget.relieve(graph.kernel)
+    with _closed_on_error(kernel):
+        kernel.load(saved.images)
+        if graph.state.recomputing:
+            kernel.recompute_always()
+        with nullcontext() if budget is None else using(budget.scratch):
+            for spec in flow.sources:
+                registration.add_source(graph, spec)
+            for view in flow.views:
+                _install(graph, view, flow.on_error.get(view.name, "reject"), graph.state.micros, session)
+        kernel.load({})
+        if budget is not None:
+            budget.relieve(kernel)
     return graph, flow.name
 
 

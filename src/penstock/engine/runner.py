@@ -56,7 +56,11 @@ class Runner:
     def replace(self, graph: Graph, name: str | None) -> Sequence[Changelog]:
         """Be another flow, for which nothing waits; returns the changelogs of this one."""
         if self.directory is not None:
-            self.directory.replace(graph, name)
+            try:
+                self.directory.replace(graph, name)
+            except BaseException:
+                graph.kernel.close()
+                raise
         changelogs, kernel = tuple(self.changelogs.values()), self.graph.kernel
         self.graph, self.name, self.pending, self.changelogs = graph, name, [], {}
         kernel.close()

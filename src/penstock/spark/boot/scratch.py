@@ -1,4 +1,4 @@
-"""The temporary folder of one JVM: shuffle files, unpacked native libraries, sockets; gone when both processes are."""
+"""Temporary folders that are gone when their processes are: that of a JVM (shuffle files, unpacked native libraries, sockets), and those of flows in shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK = "penstock.lock"
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """A folder and the descriptor of its lock, which the JVM inherits: the lock is held while either process lives."""
+    """A folder and the descriptor of its lock, which a JVM inherits: the lock is held while either process lives."""
 
     path: Path
     lock: int
@@ -28,12 +28,12 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def make(parent: Path | None = None) -> Scratch:
-    """Make a folder that only this user can read, and delete those that dead processes left."""
+def make(parent: Path | None = None, *, prefix: str = PREFIX) -> Scratch:
+    """Make a folder that only this user can read, and delete those of this kind that dead processes left."""
     where = parent or Path(tempfile.gettempdir())
-    sweep(where)
+    sweep(where, prefix=prefix)
     while True:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=where))
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
@@ -41,9 +41,9 @@ def make(parent: Path | None = None) -> Scratch:
         os.close(lock)  # another process's sweep was between our two steps
 
 
-def sweep(parent: Path) -> None:
+def sweep(parent: Path, *, prefix: str = PREFIX) -> None:
     """Delete scratch folders whose lock nobody holds."""
-    for path in parent.glob(f"{PREFIX}*/{LOCK}"):
+    for path in parent.glob(f"{prefix}*/{LOCK}"):
         try:
             if path.stat().st_uid != os.getuid():
                 continue

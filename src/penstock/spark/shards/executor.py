@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -27,6 +26,8 @@ from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Q
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.errors import StateError
+from penstock.spark.boot import scratch
+from penstock.spark.boot.scratch import Scratch
 from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
@@ -39,6 +40,7 @@ LOG = logging.getLogger("penstock.flow")
 _IDLE_SECONDS = 20.0  # Spark ends workers that have had no task for a minute
 _STALLED_SECONDS = 120.0  # without a task of each group, there are fewer cores than there were
 _ATTEMPTS = 3  # for a job, beside those that Spark has for its tasks
+_PREFIX = "penstock-shards-"  # of the folder with saved states
 _HISTORY = 2**30  # bytes of changes, behind which the states are saved anew
 
 
@@ -51,7 +53,7 @@ class SparkShards(Executor):
         self._spark = spark
         self._remote = remote
         self._kernel = uuid.uuid4().hex
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-shards-"))
+        self._scratch: Scratch | None = None
         self._closing = threading.Event()
         self._history = History(shards)
         self._driver = Shard(shards, shards)
@@ -60,6 +62,9 @@ class SparkShards(Executor):
         self._hub: Hub | None = None
         self._job: Any = None
         self._is_named = False
+        self._stays = False  # whether tasks wait for the next change
+        self._is_served = False  # whether a job does what is begun
+        self._handing_over = threading.Lock()
         self._running: Future[None] | None = None
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="penstock-shards")
         self._appending: Future[None] | None = None
@@ -139,6 +144,27 @@ class SparkShards(Executor):
             self._pending = None
         finally:
             self._alone.release()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """The tasks stay from one change to the next: a change in between costs no job."""
+        with self._alone:
+            self._await_job()
+            self._stays = True
+        try:
+            yield
+        finally:
+            if self._pending is not None:
+                self.settle(final=False)
+            with self._alone:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Let tasks that stay end."""
+        self._stays = False
+        if self._hub is not None:
+            self._hub.let_go()
+        self._await_job()
 
     def _append(self, change: Change, work: Work) -> None:
         if self._history.version == work.version:
@@ -245,7 +271,9 @@ class SparkShards(Executor):
             self._history.begin_from([str(folder) for folder in folders], declared=False)
 
     def _new_folder(self) -> Path:
-        return self._folder / uuid.uuid4().hex
+        if self._scratch is None:
+            self._scratch = scratch.make(prefix=_PREFIX)
+        return self._scratch.path / uuid.uuid4().hex
 
     # Jobs
 
@@ -253,27 +281,48 @@ class SparkShards(Executor):
         hub = self._begin()
         if self._job is None:
             self._job = self._built(hub)
-        hub.begin(work)
-        self._work, self._started = work, monotonic()
-        self._running = self._jobs.submit(self._run_job, work)
-        self._running.add_done_callback(lambda _: work.end())
+        with self._handing_over:
+            self._work, self._started = work, monotonic()
+            is_served, self._is_served = self._is_served, True
+        hub.begin(work, stays=self._stays)
+        if not is_served or self._running is None:
+            self._running = self._jobs.submit(self._serve)
         return self._running
 
-    def _run_job(self, work: Work) -> None:
+    def _serve(self) -> None:
+        """Run a job; when it ends, nobody does the work of then."""
+        try:
+            self._run_job()
+        finally:
+            with self._handing_over:
+                self._is_served, work = False, self._work
+            if work is not None:
+                work.end()
+
+    def _run_job(self) -> None:
         if not self._is_named:
             # The properties of a job belong to its thread.
             self._context.setJobGroup(self._kernel, "a tick of a flow in shards", interruptOnCancel=True)
             self._is_named = True
-        for attempt in range(_ATTEMPTS):
+        failed: Work | None = None
+        attempts = 0
+        while True:
             try:
                 # Counting brings nothing back: results come through the hub.
                 self._job.count()
                 return
             except Exception as error:
-                if work.is_settled or self._closing.is_set() or attempt + 1 == _ATTEMPTS:
+                work = self._work
+                attempts = attempts + 1 if work is failed else 1
+                failed = work
+                if self._closing.is_set() or attempts == _ATTEMPTS or self._is_needless(work):
                     raise
                 # Without attempts for tasks, as with `local[2]`, the job fails with its first task.
                 LOG.info("the job of a change is run again: %s", error)
+
+    def _is_needless(self, work: Work | None) -> bool:
+        """Whether nobody waits for a job that has failed: its work is settled, and no other one comes for it."""
+        return work is None or work.abandoned or (work.is_settled and not self._stays)
 
     def _built(self, hub: Hub) -> Any:
         """A task per group of shards, each with Python workers of its own."""
@@ -304,6 +353,8 @@ class SparkShards(Executor):
             appending.result()
         if self._running is None:
             return
+        if self._stays and not self._running.done() and not (self._work and self._work.abandoned):
+            return
         running, self._running = self._running, None
         error = running.exception()
         assert self._hub is not None
@@ -333,13 +384,14 @@ class SparkShards(Executor):
         self._closing.set()
         with self._alone:
             with suppress(Exception):
-                self._await_job()
+                self._let_go()
             if self._hub is not None:
                 self._hub.close()
             self._jobs.shutdown()
             self._writer.shutdown()
             self._history.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._scratch is not None:
+                self._scratch.remove()
 
 
 def _lost(error: BaseException | None) -> StateError:

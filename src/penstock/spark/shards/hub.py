@@ -139,16 +139,23 @@ class Hub:
         self._socket = socket.create_server((host, 0), backlog=128)
         self.port: int = self._socket.getsockname()[1]
         self._work: Work | None = None
+        self._stays = False
         self._has_work = threading.Condition()
         self.connected: set[int] = set()
         self._thread = threading.Thread(target=self._accept, name="penstock-shards", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Work) -> None:
-        """Give this work to all that connect from now on."""
+    def begin(self, work: Work, *, stays: bool = False) -> None:
+        """Give this work to all that connect from now on, and to those that wait; tasks stay behind it, or end."""
         with self._has_work:
-            self._work = work
+            self._work, self._stays = work, stays
             self.connected = set()
+            self._has_work.notify_all()
+
+    def let_go(self) -> None:
+        """No work comes any more for tasks that stay."""
+        with self._has_work:
+            self._stays = False
             self._has_work.notify_all()
 
     def end(self) -> None:
@@ -182,14 +189,30 @@ class Hub:
                 LOG.info("the task of a shard is gone", exc_info=True)
 
     def _talk(self, connection: socket.socket) -> None:
-        shard, version = wire.receive(connection)
+        """Give a task its work, or one after the other while tasks stay."""
+        work: Work | None = None
+        stays = True
+        while stays:
+            shard, version = wire.receive(connection)
+            work, stays = self._next(work)
+            if work is None:
+                wire.send(connection, None)
+                return
+            self.connected.add(shard)
+            wire.send(connection, (stays, *self._begun(shard, version, work)))
+            self._serve_work(connection, shard, work)
+
+    def _next(self, last: Work | None) -> tuple[Work | None, bool]:
+        """The work of now, or behind the `last` one the next, when one comes; and whether there may be others behind it."""
         with self._has_work:
-            work = self._work
-        if work is None:
-            wire.send(connection, None)
-            return
-        self.connected.add(shard)
-        wire.send(connection, self._begun(shard, version, work))
+            if last is None:
+                return self._work, self._stays
+            # A task of a job that was given up ends.
+            self._has_work.wait_for(lambda: last.ended or not self._stays or self._work is not last)
+            is_over = last.ended or self._work is last
+            return None if is_over else self._work, self._stays
+
+    def _serve_work(self, connection: socket.socket, shard: int, work: Work) -> None:
         if work.question is not None:
             kind, answer = wire.receive(connection)
             work.answer(shard, answer) if kind == "answer" else work.fail(shard, answer)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps, loads, piece
-from penstock.circuit.operation import Change, Changed, Images
+from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
 from penstock.errors import InternalError
@@ -49,8 +49,10 @@ def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
     for _ in rows:
         # A worker that has not read everything is not used again.
         pass
-    for key in [key for key in _HELD if key[0] != group.kernel]:
-        del _HELD[key]
+    # Another task of this process may come and go meanwhile.
+    for key in list(_HELD):
+        if key[0] != group.kernel:
+            _HELD.pop(key, None)
     connections = _Connections()
     if len(group.numbers) == 1:
         _run(group, group.numbers[0], connections)
@@ -102,30 +104,33 @@ def _run(group: Group, number: int, connections: _Connections) -> None:
     held = _HELD.pop(key, None) or _Held(-1, Shard(number, group.shards))
     with wire.connect(group.address, group.secret) as connection:
         connections.add(connection)
-        wire.send(connection, (number, held.version))
-        begun = wire.receive(connection)
-        if begun is None:
-            if held.version >= 0:
-                _HELD[key] = held
-            return
-        anew, folder, changes, entries, version, change, rows, question = begun
-        if anew:
-            held = _Held(version, _from_base(number, group.shards, folder, loads(changes)))
-        for entry in entries:
-            _replay(held.shard, entry)
-        held.version = version
-        if question is not None:
-            try:
-                answer = ("answer", held.shard.answer(loads(question)))
-            except Exception as error:
-                answer = ("failed", portable(error))
-            wire.send(connection, answer)
-            wire.receive(connection)
-            _HELD[key] = held
-            return
-        if _make(connection, held.shard, loads(change), loads(rows)):
-            held.version += 1
+        stays = True
+        while stays:
+            wire.send(connection, (number, held.version))
+            begun = wire.receive(connection)
+            if begun is None:
+                break
+            stays, anew, folder, changes, entries, version, change, rows, question = begun
+            if anew:
+                held = _Held(version, _from_base(number, group.shards, folder, loads(changes)))
+            for entry in entries:
+                _replay(held.shard, entry)
+            held.version = version
+            if question is not None:
+                _answer(connection, held.shard, loads(question))
+            elif _make(connection, held.shard, loads(change), loads(rows)):
+                held.version += 1
+    if held.version >= 0:
         _HELD[key] = held
+
+
+def _answer(connection: Any, shard: Shard, question: Question) -> None:
+    try:
+        answer = ("answer", shard.answer(question))
+    except Exception as error:
+        answer = ("failed", portable(error))
+    wire.send(connection, answer)
+    wire.receive(connection)
 
 
 def _from_base(number: int, shards: int, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
