@@ -9,17 +9,26 @@ import argparse
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 import penstock as ps
 from flows import Rig
 from harness import Times, machine, publish, shown, table, times
+from penstock.state.slot_array import Version
+from penstock.state.state import Image
 from workload import CASES
 
 ROWS = 1_000  # of a tick
 BETWEEN = 100  # ticks between two checkpoints
+TOGETHER = 10  # checkpoints, one behind the other
 NEVER = 1 << 60
 
 
@@ -70,19 +79,71 @@ def ticks(session: ps.Session, folder: Path, rows: int, count: int) -> list[list
     ]
 
 
+@dataclass(frozen=True)
+class StateBytes:
+    """The state of a flow at a moment: the content of its slots, and what a row of each state that consists of runs takes."""
+
+    slots: dict[str, npt.NDArray[Any]]
+    of_row: dict[str, float]
+
+    @classmethod
+    def of(cls, flow: ps.IncrementalFlow) -> Self:
+        slots: dict[str, npt.NDArray[Any]] = {}
+        bytes_of, rows_of = Counter[str](), Counter[str]()
+        for key, image in flow._graph.kernel.save().items():
+            for path, name, array, fixed in _arrays(str(key), image):
+                if isinstance(array, Version):
+                    slots[f"{path}/{name}"] = np.array(array.rows(0, array.size))
+                elif fixed:
+                    bytes_of[str(key)] += array.nbytes
+                    rows_of[str(key)] += len(array) if name == "key 0" else 0
+        return cls(slots, {key: bytes_of[key] / rows for key, rows in rows_of.items() if rows})
+
+    def changed_since(self, before: Self, rows: int) -> float:
+        """Bytes of the slots that differ, and of so many rows in each state that has one for every row that is fed."""
+        changed = sum(self.of_row.values()) * rows
+        for path, array in self.slots.items():
+            earlier = before.slots.get(path, array[:0])[: len(array)]
+            differs = array[: len(earlier)] != earlier
+            slots = differs.any(axis=tuple(range(1, differs.ndim))) if differs.ndim > 1 else differs
+            changed += (int(slots.sum()) + len(array) - len(earlier)) * array[:1].nbytes
+        return changed
+
+
+def _arrays(path: str, image: Image) -> Iterator[tuple[str, str, Any, bool]]:
+    for name, array in image.arrays.items():
+        yield path, name, array, image.fixed
+    for role, part in image.parts.items():
+        yield from _arrays(f"{path}/{role}", part)
+
+
+class Checkpoints:
+    """Checkpoints in one folder: what each has written, and what has changed since the one before."""
+
+    def __init__(self, rig: Rig, folder: Path) -> None:
+        self._rig, self._folder = rig, folder
+        self._before = StateBytes.of(rig.flow)
+
+    def take(self) -> tuple[float, int, float]:
+        """The seconds and bytes of the checkpoint after some ticks, and the bytes that they have changed."""
+        self._rig.ticks(ROWS, BETWEEN, warm=0)
+        state = StateBytes.of(self._rig.flow)
+        changed = state.changed_since(self._before, ROWS * BETWEEN)
+        self._before = state
+        present = set(self._folder.iterdir())
+        taken = seconds(lambda: self._rig.flow.checkpoint(self._folder, keep=2))
+        written = sum(file.stat().st_size for file in set(self._folder.iterdir()) - present)
+        return taken, written, changed
+
+
 def checkpoints(session: ps.Session, folder: Path, rows: int) -> list[list[str]]:
     """A checkpoint of what 100 ticks have changed, one of everything, and ticks beside one."""
     rig = Rig(session, [CASES["aggregate"]], rows)
     target = folder / "checkpoints"
     first = seconds(lambda: rig.flow.checkpoint(target))
     whole = folder_bytes(target)
-    rig.ticks(ROWS, BETWEEN, warm=0)
-    changed = sum(
-        table.change(ROWS).nbytes * BETWEEN
-        for table in (type(one)(one.name, rows) for one in rig.tables.values())
-    )
-    second = seconds(lambda: rig.flow.checkpoint(target, keep=2))
-    written = folder_bytes(target) - whole
+    behind = Checkpoints(rig, target)
+    taken = [behind.take() for _ in range(TOGETHER)]
     full = seconds(lambda: rig.flow.checkpoint_full(folder / "full"))
     alone = times(rig.ticks(ROWS, BETWEEN, warm=0))
     writing = threading.Thread(target=lambda: rig.flow.checkpoint(folder / "beside"))
@@ -96,11 +157,8 @@ def checkpoints(session: ps.Session, folder: Path, rows: int) -> list[list[str]]
     ran = times(beside or [0.0])
     return [
         [f"first checkpoint ({state / 1e6:,.0f} MB of state)", shown(first * 1000), f"{whole / 1e6:,.0f} MB"],
-        [
-            f"checkpoint after {BETWEEN} ticks",
-            shown(second * 1000),
-            f"{written / 1e6:,.1f} MB, {written / changed:.1f} times the rows that were fed",
-        ],
+        _checkpoint_line(f"checkpoint after {BETWEEN} ticks", taken[:1]),
+        _checkpoint_line(f"{TOGETHER} checkpoints, each after {BETWEEN} ticks", taken),
         ["full checkpoint", shown(full * 1000), f"{folder_bytes(folder / 'full') / 1e6:,.0f} MB of Parquet"],
         ["tick, without a checkpoint beside it", str(alone), ""],
         [
@@ -109,6 +167,12 @@ def checkpoints(session: ps.Session, folder: Path, rows: int) -> list[list[str]]
             f"p99 {ran.p99 / alone.p99:.1f} times",
         ],
     ]
+
+
+def _checkpoint_line(name: str, taken: Sequence[tuple[float, int, float]]) -> list[str]:
+    spent, written, changed = (sum(column) for column in zip(*taken, strict=True))
+    ratio = f"{written / changed:.1f} times the {changed / 1e6:,.1f} MB of state that have changed"
+    return [name, shown(spent * 1000), f"{written / 1e6:,.1f} MB, {ratio}"]
 
 
 def restores(session: ps.Session, folder: Path, rows: int, count: int) -> list[list[str]]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.errors import DataError
+from penstock.operators import source as module
 from penstock.operators.source import Source
 from twin.collisions import weakened
 from twin.rows import (
@@ -174,12 +175,16 @@ def test_only_used_columns_are_kept() -> None:
     }
 
 
+@pytest.mark.parametrize("many", [1, module._MANY])
 @pytest.mark.parametrize("used", [None, (1, 0)])
 @examples(30)
 @given(data=st.data(), mask=st.sampled_from(MASKS))
-def test_a_source_is_its_multiset(data: st.DataObject, mask: int, used: tuple[int, ...] | None) -> None:
+def test_a_source_is_its_multiset(
+    data: st.DataObject, mask: int, used: tuple[int, ...] | None, many: int
+) -> None:
     names = ("bigint", "double")
-    with weakened(mask), small_state():
+    with weakened(mask), small_state(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MANY", many)
         source = Source("s", ("a", "b"), types_of(names), retained=used)
         total: Multiset = {}
         for delta in data.draw(st.lists(deltas(names), max_size=6)):
