@@ -15,6 +15,7 @@ import penstock as ps
 from lake_history import History, bag, create_table, mount, stands_for
 from penstock.backend import JobState, open_backend
 from penstock.engine import follow
+from penstock.engine.lake_view import LakeViews
 from penstock.engine.session_flow import SessionFlow
 from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
@@ -283,3 +284,97 @@ def test_a_view_that_is_refreshed_again_and_again_is_a_job(
         backend.jobs.request(view, "restart")
         wait_for(lambda: backend.jobs.get(view).state is JobState.FAILED)
         assert "column 'k' is gone" in (backend.jobs.get(view).message or "")
+
+
+def test_of_two_sessions_that_create_a_view_one_is_refused_and_leaves_that_of_the_other(
+    sql: ps.Session, spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    sql.sql(f"INSERT INTO {table} VALUES (1)")
+    other = SessionFlow(sql)
+    create = LakeViews._create_table
+
+    def overtaken(self: LakeViews, name: str) -> None:
+        monkeypatch.setattr(LakeViews, "_create_table", create)
+        other.register_view(view, f"SELECT max(k) AS k FROM {table}")
+        create(self, name)
+
+    monkeypatch.setattr(LakeViews, "_create_table", overtaken)
+    try:
+        with pytest.raises(ps.ConfigError) as refused:
+            sql.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k, k AS other FROM {table}")
+        assert refused.value.code == "FLOW_NAME_TAKEN"
+        assert (sql.flow.views(), sql.flow.sources()) == ([], [])
+        sql.sql(f"INSERT INTO {table} VALUES (2)")
+        other.refresh_view(view)
+        assert _rows(sql, f"SELECT * FROM {view}") == [(2,)]
+        # A fill that fails, and a table that somebody else owns by then.
+        for owner, is_left in (("", False), ("another", True)):
+
+            def failing(self: LakeViews, name: str, owner: str = owner, **_: Any) -> None:
+                IcebergTable(spark, name).set_properties({iceberg_view.SINK: owner})
+                raise Away
+
+            with monkeypatch.context() as patched:
+                patched.setattr(LakeViews, "_follow", failing)
+                with pytest.raises(ps.PenstockError):
+                    sql.sql(f"CREATE INCREMENTAL VIEW {view}2 AS SELECT k FROM {table}")
+            assert spark.catalog.tableExists(f"{view}2") == is_left
+            assert sql.flow.views() == []
+        sql.sql(f"REFRESH INCREMENTAL VIEW {view}2")
+        assert _rows(sql, f"SELECT * FROM {view}2") == [(1,), (2,)]
+    finally:
+        other.close()
+
+
+def test_a_view_that_another_session_has_dropped_does_not_come_back(
+    sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    sql.sql(f"INSERT INTO {table} VALUES (1)")
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k FROM {table}")
+    other = SessionFlow(sql)
+    try:
+        other.drop_view(view)
+        for _ in range(2):
+            sql.sql(f"INSERT INTO {table} VALUES (2)")
+            with pytest.raises(ps.DataError) as gone:
+                sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+            assert gone.value.code == "SINK_TABLE_CHANGED"
+            assert not spark.catalog.tableExists(view)
+        sql.sql(f"DROP INCREMENTAL VIEW {view}")
+        assert (sql.flow.views(), sql.flow.sources()) == ([], [])
+    finally:
+        other.close()
+
+
+def test_the_table_of_a_suspended_view_stands_for_what_it_stood_for(
+    reopen: Callable[[Path | None], ps.Session], sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT, s STRING")
+    sql.sql(f"INSERT INTO {table} VALUES (1, '1')")
+    query = "SELECT k, CAST(s AS INT) AS n FROM {a}"
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} WITH (on_error = 'suspend') AS {query.format(a=table)}")
+    sql.sql(f"CREATE INCREMENTAL VIEW {view}_all AS SELECT count(*) AS n FROM {table}")
+    sql.sql(f"INSERT INTO {table} VALUES (2, 'x')")
+    sql.sql(f"REFRESH INCREMENTAL VIEW {view}_all")
+    assert _rows(sql, f"SELECT * FROM {view}_all") == [(2,)]
+    assert sql.flow.flush_sinks(60)
+    _compare(spark, view, query, {"a": table})
+    sql.sql(f"INSERT INTO {table} VALUES (3, '3')")
+    with pytest.raises(ps.PenstockError):
+        sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert sql.flow.flush_sinks(60)
+    _compare(spark, view, query, {"a": table})
+    assert _rows(sql, f"SELECT * FROM {view}") == [(1, 1)]
+    sql.sql(f"DELETE FROM {table} WHERE k = 2")
+    sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(sql, f"SELECT * FROM {view}") == [(1, 1), (3, 3)]
+    assert stands_for(spark, view) == {table: str(IcebergTable(spark, table).snapshot)}
+    again = reopen(None)
+    again.sql(f"UPDATE {table} SET s = '4' WHERE k = 3")
+    again.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(again, f"SELECT * FROM {view}") == [(1, 1), (3, 4)]

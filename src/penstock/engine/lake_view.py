@@ -21,11 +21,12 @@ from penstock.engine.graph import Graph, OnError
 from penstock.engine.names import registered
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_source import Standing
-from penstock.errors import ConfigError, PenstockError, SqlError, StateError
+from penstock.errors import ConfigError, DataError, PenstockError, SqlError, StateError
 from penstock.plan.explain import Explanation
 from penstock.sinks.iceberg_view import SINK, SOURCES, TICK, last_change
 from penstock.spark import catalyst, errors, lake_table
 from penstock.spark.iceberg import IcebergTable
+from penstock.spark.schema import nullable_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,20 +100,37 @@ class LakeViews:
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:
         """Make a view and its table, which has all rows when this returns."""
         if self._spark.catalog.tableExists(name):
-            view = self.saved(name) is not None
-            raise ConfigError(
-                f"there is {'an incremental view' if view else 'a table'} '{name}' already",
-                code="FLOW_NAME_TAKEN",
-                hint=f"REFRESH INCREMENTAL VIEW {name} goes on with it; DROP INCREMENTAL VIEW {name} first to make another"
-                if view
-                else "choose another name, or drop it: DROP TABLE",
-            )
-        with self._undone(name, drops_table=True):
+            raise self._taken(name)
+        with self._undone(name) as made:
             self._refresh(self._add_sources(name, query))
             explanation = IncrementalFlow.register_view(self._flow, name, query, on_error=on_error)
-            self._follow(name, overwrite=False)
+            self._create_table(name)
+            made.append(name)
             self._note_query(name, query, on_error)
+            self._follow(name, overwrite=False)
             return explanation
+
+    def _taken(self, name: str) -> ConfigError:
+        view = self.saved(name) is not None
+        return ConfigError(
+            f"there is {'an incremental view' if view else 'a table'} '{name}' already",
+            code="FLOW_NAME_TAKEN",
+            hint=f"REFRESH INCREMENTAL VIEW {name} goes on with it; DROP INCREMENTAL VIEW {name} first to make another"
+            if view
+            else "choose another name, or drop it: DROP TABLE",
+        )
+
+    def _create_table(self, name: str) -> None:
+        """Make the table of a view, without rows; ConfigError when another session was quicker."""
+        spark = self._spark
+        columns = nullable_ddl(spark, self._flow._graph.views[name].fields)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.rpartition('.')[0]}")
+        try:
+            spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg")
+        except Exception:
+            if spark.catalog.tableExists(name):
+                raise self._taken(name) from None
+            raise
 
     def open(self, name: str) -> bool:
         """Make a view that this flow does not know as its table says; False when no table says so.
@@ -123,7 +141,7 @@ class LakeViews:
         saved = self.saved(name)
         if saved is None:
             return False
-        with self._undone(name, drops_table=False):
+        with self._undone(name):
             added = self._add_sources(name, saved.query)
             begun = self._begin(added, saved)
             IncrementalFlow.register_view(self._flow, name, saved.query, on_error=saved.on_error)
@@ -157,6 +175,12 @@ class LakeViews:
             self._store(name)
 
     def _store(self, name: str) -> None:
+        if not self._spark.catalog.tableExists(name):
+            raise DataError(
+                f"the table of view '{name}' is gone",
+                code="SINK_TABLE_CHANGED",
+                hint=f"DROP INCREMENTAL VIEW {name}, and create it again if it is still wanted",
+            )
         try:
             self._follow(name, overwrite=False)  # one that has ended begins again
             self._flow._followers.flush_one(name)
@@ -216,7 +240,7 @@ class LakeViews:
             for table in names
             if is_in_lake(spark, table)
             and spark.catalog.tableExists(table)
-            and lake_table.format_of(spark, table) == "iceberg"
+            and lake_table.is_iceberg(spark, table)
         ]
 
     def _begin(self, added: list[str], saved: Saved) -> bool:
@@ -263,20 +287,25 @@ class LakeViews:
                 IncrementalFlow.drop_source(self._flow, source)
 
     @contextmanager
-    def _undone(self, name: str, *, drops_table: bool) -> Iterator[None]:
-        """Take out again what an attempt has made that fails."""
+    def _undone(self, name: str) -> Iterator[list[str]]:
+        """Take out again what an attempt has made that fails; the body is given a list for the tables that it has made."""
         flow = self._flow
         before = set(flow._graph.sources)
+        made: list[str] = []
         try:
-            yield
+            yield made
         except BaseException as error:
             if name in flow._graph.state.sinks:
                 flow._followers.drop(name)
             if registered(name, flow._graph.views):
                 IncrementalFlow.drop_view(flow, name)
             self._drop_sources([source for source in flow._graph.sources if source not in before])
-            if drops_table:
-                self._spark.sql(f"DROP TABLE IF EXISTS {name}")
+            for table in made:
+                # Its property is empty now, unless another session has taken it over.
+                if self._spark.catalog.tableExists(table) and not IcebergTable(self._spark, table).property(
+                    SINK
+                ):
+                    self._spark.sql(f"DROP TABLE {table}")
             if isinstance(error, PenstockError) or not isinstance(error, Exception):
                 raise
             raise _translated(error, name) from None

@@ -22,6 +22,8 @@ from penstock.spark import errors, lake_table
 from penstock.spark.lake_table import LakeTable
 
 LOG = logging.getLogger("penstock.flow")
+NO_VERSION = ""
+"""The version of a table without any, as one has that was replaced by an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,8 @@ def _change(
     try:
         lake_table.require_same(session.spark, table.name, spec.fields, table.ids, source=spec.name)
         opened = lake_table.opened(session.spark, table.name, table.format)
-        version = opened.version()
-        until = version if at is None else at
-        if until is None or until == source.position:
+        until = (opened.version() or NO_VERSION) if at is None else at
+        if until == (source.position or NO_VERSION):
             return None
         if at is not None and not opened.has(at):
             raise StateError(
@@ -112,22 +113,22 @@ def _change(
 
 
 def _delta(opened: LakeTable, source: Standing, until: str, held: Callable[[SourceSpec], Delta]) -> Delta:
-    spec, since = source.spec, source.position
+    spec, since = source.spec, source.position or None
     columns = [field.name for field in spec.fields]
     if since is None or opened.has(since):
-        return _consolidated(spec, opened, since, until, columns)
+        return _consolidated(spec, opened, since, until or None, columns)
     LOG.warning(
         "the history of the table %s does not reach back to version %s: all its rows are compared with those of source '%s'",
         source.table.name,
         since,
         spec.name,
     )
-    wanted = _consolidated(spec, opened, None, until, columns)
+    wanted = _consolidated(spec, opened, None, until or None, columns)
     return consolidate(concat([wanted, -held(spec)]))
 
 
 def _consolidated(
-    spec: SourceSpec, opened: LakeTable, since: str | None, until: str, columns: list[str]
+    spec: SourceSpec, opened: LakeTable, since: str | None, until: str | None, columns: list[str]
 ) -> Delta:
     delta = to_delta(spec, DeltaBatch.weighted(opened.rows(since, until, columns)))
     # Rows that only come need not cancel out.
