@@ -26,6 +26,7 @@ from penstock.plan.explain import Explanation
 from penstock.sinks.iceberg_view import SINK, SOURCES, TICK, last_change
 from penstock.spark import catalyst, errors, lake_table
 from penstock.spark.iceberg import IcebergTable
+from penstock.spark.lake_name import full_name, is_in_lake, is_plain, with_full_names
 from penstock.spark.schema import nullable_ddl
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ LOG = logging.getLogger("penstock.flow")
 VIEW = "penstock.view"
 """The property of a table that says the query of its view, and what a tick does when it fails there."""
 TAKEN_OVER = ("SINK_FENCED", "FLOW_SINK_NOT_EMPTY")
-CATALOGS = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,6 @@ class Saved:
     query: str
     on_error: OnError
     sources: Mapping[str, str] | None
-
-
-def is_in_lake(spark: SparkSession, name: str) -> bool:
-    """Whether a name is one of an Iceberg catalog."""
-    catalog, _, rest = name.partition(".")
-    return "." in rest and spark.conf.get(f"spark.sql.catalog.{catalog}", None) in CATALOGS
 
 
 def own_tables(flow: IncrementalFlow) -> set[str]:
@@ -82,10 +76,14 @@ class LakeViews:
         """Whether a view of the flow is a lake view."""
         return is_lake_view(self._flow._graph, name)
 
+    def full_name(self, name: str) -> str:
+        """The name of a lake view in full, of a name that `USE` makes one of an Iceberg catalog."""
+        return full_name(self._spark, name)
+
     def saved(self, name: str) -> Saved | None:
         """What the table of a view says, which this flow need not know; None when there is no such table."""
-        spark = self._spark
-        if not is_in_lake(spark, name) or not spark.catalog.tableExists(name):
+        spark, name = self._spark, self.full_name(name)
+        if not is_in_lake(spark, name) or not is_plain(name) or not spark.catalog.tableExists(name):
             return None
         if lake_table.format_of(spark, name) != "iceberg":
             return None
@@ -99,8 +97,13 @@ class LakeViews:
 
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:
         """Make a view and its table, which has all rows when this returns."""
+        if not is_plain(name):
+            raise _quoted_name(name, f"view '{name}'")
         if self._spark.catalog.tableExists(name):
             raise self._taken(name)
+        with self._flow._lock:
+            own = list(registration.relations(self._flow._graph))
+        query = with_full_names(self._spark, query, own)
         with self._undone(name) as made:
             self._refresh(self._add_sources(name, query))
             explanation = IncrementalFlow.register_view(self._flow, name, query, on_error=on_error)
@@ -138,7 +141,7 @@ class LakeViews:
         The view begins with the snapshots of the sources that the table stands for. When these are not kept any more, or the
         view depends on the time, it begins with those of now and the table gets all rows anew.
         """
-        saved = self.saved(name)
+        name, saved = self.full_name(name), self.saved(name)
         if saved is None:
             return False
         with self._undone(name):
@@ -213,6 +216,8 @@ class LakeViews:
         """Make the tables of a query sources, unless they are."""
         added = []
         for table in self._tables(name, query):
+            if not is_plain(table):
+                raise _quoted_name(table, f"view '{name}'")
             spec = table_source.declare_table(self._flow.session, table, table, retain="all")
             with self._flow._lock:
                 self._flow._graph.refuse_taken(table)
@@ -224,7 +229,7 @@ class LakeViews:
                 f"the table {left[0]} is not named in full",
                 code="SQL_LAKE_NAME",
                 where=f"view '{name}'",
-                hint=f"write {left[0]} in the query, so that other sessions find it, too",
+                hint=f"write {left[0]} in the query, without a version, so that other sessions find it, too",
             )
         return added
 
@@ -309,6 +314,15 @@ class LakeViews:
             if isinstance(error, PenstockError) or not isinstance(error, Exception):
                 raise
             raise _translated(error, name) from None
+
+
+def _quoted_name(name: str, where: str) -> SqlError:
+    return SqlError(
+        f"{name} needs quotes, which names of lake views and of the tables that they read cannot have",
+        code="SQL_LAKE_NAME",
+        where=where,
+        hint="use letters, digits and underscores",
+    )
 
 
 def _translated(error: Any, name: str) -> PenstockError:

@@ -19,6 +19,7 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec, SourceTable, to_delta
 from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.spark import errors, lake_table
+from penstock.spark.lake_name import full_name
 from penstock.spark.lake_table import LakeTable
 
 LOG = logging.getLogger("penstock.flow")
@@ -43,6 +44,7 @@ class Standing:
 def declare_table(session: Session, name: str, table: str, *, retain: str) -> SourceSpec:
     """The source of a table; ConfigError when its changes cannot be read."""
     one_of("retain", retain, ("all", "used"))
+    table = full_name(session.spark, table)
     info = lake_table.describe(session.spark, table)
     if any(field.name == "_weight" for field in info.fields):
         raise ConfigError(
