@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from lake_history import History, bag, create_table, mount, stands_for
+from lake_history import History, bag, create_table, mount, standing, stands_for
 from penstock.backend import JobState, open_backend
 from penstock.engine import follow
 from penstock.engine.lake_view import LakeViews
@@ -63,14 +63,15 @@ def _rows(session: ps.Session, query: str) -> list[tuple[Any, ...]]:
 
 def _compare(spark: SparkSession, view: str, query: str, tables: dict[str, str]) -> None:
     """The table of a view has the rows of its query over the snapshots that it says."""
-    sources = stands_for(spark, view)
+    snapshot, sources = standing(spark, view)
     at = {
         name: f"(SELECT * FROM {table} VERSION AS OF {sources[table]})"
         if table in sources
         else f"(SELECT * FROM {table} WHERE false)"
         for name, table in tables.items()
     }
-    assert bag(spark.table(view).collect()) == bag(spark.sql(query.format(**at)).collect())
+    stored = spark.sql(f"SELECT * FROM {view} VERSION AS OF {snapshot}")
+    assert bag(stored.collect()) == bag(spark.sql(query.format(**at)).collect())
 
 
 @pytest.mark.parametrize("kind", list(QUERIES))
