@@ -48,17 +48,21 @@ def bag(rows: Iterable[Any]) -> Counter[str]:
     return Counter(str(tuple(row)) for row in rows)
 
 
-def stands_for(spark: SparkSession, table: str) -> dict[str, str]:
-    """The snapshots of sources that the table of a view says it stands for."""
+def standing(spark: SparkSession, table: str) -> tuple[int, dict[str, str]]:
+    """The last snapshot of the table of a view, and the snapshots of sources that it says it stands for: others may come meanwhile."""
     spark.catalog.refreshTable(table)
     row = spark.sql(
-        f"SELECT s.summary['penstock.sources'] AS sources FROM {table}.snapshots AS s JOIN {table}.history AS h "
-        "ON h.snapshot_id = s.snapshot_id WHERE s.operation <> 'replace' AND h.is_current_ancestor "
-        "ORDER BY s.committed_at DESC LIMIT 1"
+        f"SELECT s.snapshot_id, s.summary['penstock.sources'] AS sources FROM {table}.snapshots AS s "
+        f"JOIN {table}.history AS h ON h.snapshot_id = s.snapshot_id "
+        "WHERE s.operation <> 'replace' AND h.is_current_ancestor ORDER BY s.committed_at DESC LIMIT 1"
     ).first()
     assert row is not None
-    sources: dict[str, str] = json.loads(row.sources)
-    return sources
+    return row.snapshot_id, json.loads(row.sources)
+
+
+def stands_for(spark: SparkSession, table: str) -> dict[str, str]:
+    """The snapshots of sources that the table of a view says it stands for."""
+    return standing(spark, table)[1]
 
 
 def delete_by_equality(spark: SparkSession, name: str, column: str, text: str) -> None:

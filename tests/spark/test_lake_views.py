@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from lake_history import History, bag, create_table, mount, stands_for
+from lake_history import History, bag, create_table, mount, standing, stands_for
 from penstock.backend import JobState, open_backend
 from penstock.engine import follow
+from penstock.engine.lake_view import LakeViews
 from penstock.engine.session_flow import SessionFlow
 from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
@@ -62,14 +63,15 @@ def _rows(session: ps.Session, query: str) -> list[tuple[Any, ...]]:
 
 def _compare(spark: SparkSession, view: str, query: str, tables: dict[str, str]) -> None:
     """The table of a view has the rows of its query over the snapshots that it says."""
-    sources = stands_for(spark, view)
+    snapshot, sources = standing(spark, view)
     at = {
         name: f"(SELECT * FROM {table} VERSION AS OF {sources[table]})"
         if table in sources
         else f"(SELECT * FROM {table} WHERE false)"
         for name, table in tables.items()
     }
-    assert bag(spark.table(view).collect()) == bag(spark.sql(query.format(**at)).collect())
+    stored = spark.sql(f"SELECT * FROM {view} VERSION AS OF {snapshot}")
+    assert bag(stored.collect()) == bag(spark.sql(query.format(**at)).collect())
 
 
 @pytest.mark.parametrize("kind", list(QUERIES))
@@ -283,3 +285,193 @@ def test_a_view_that_is_refreshed_again_and_again_is_a_job(
         backend.jobs.request(view, "restart")
         wait_for(lambda: backend.jobs.get(view).state is JobState.FAILED)
         assert "column 'k' is gone" in (backend.jobs.get(view).message or "")
+
+
+def test_of_two_sessions_that_create_a_view_one_is_refused_and_leaves_that_of_the_other(
+    sql: ps.Session, spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    sql.sql(f"INSERT INTO {table} VALUES (1)")
+    other = SessionFlow(sql)
+    create = LakeViews._create_table
+
+    def overtaken(self: LakeViews, name: str) -> None:
+        monkeypatch.setattr(LakeViews, "_create_table", create)
+        other.register_view(view, f"SELECT max(k) AS k FROM {table}")
+        create(self, name)
+
+    monkeypatch.setattr(LakeViews, "_create_table", overtaken)
+    try:
+        with pytest.raises(ps.ConfigError) as refused:
+            sql.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k, k AS other FROM {table}")
+        assert refused.value.code == "FLOW_NAME_TAKEN"
+        assert (sql.flow.views(), sql.flow.sources()) == ([], [])
+        sql.sql(f"INSERT INTO {table} VALUES (2)")
+        other.refresh_view(view)
+        assert _rows(sql, f"SELECT * FROM {view}") == [(2,)]
+        # A fill that fails, and a table that somebody else owns by then.
+        for owner, is_left in (("", False), ("another", True)):
+
+            def failing(self: LakeViews, name: str, owner: str = owner, **_: Any) -> None:
+                IcebergTable(spark, name).set_properties({iceberg_view.SINK: owner})
+                raise Away
+
+            with monkeypatch.context() as patched:
+                patched.setattr(LakeViews, "_follow", failing)
+                with pytest.raises(ps.PenstockError):
+                    sql.sql(f"CREATE INCREMENTAL VIEW {view}2 AS SELECT k FROM {table}")
+            assert spark.catalog.tableExists(f"{view}2") == is_left
+            assert sql.flow.views() == []
+        sql.sql(f"REFRESH INCREMENTAL VIEW {view}2")
+        assert _rows(sql, f"SELECT * FROM {view}2") == [(1,), (2,)]
+    finally:
+        other.close()
+
+
+def test_a_view_that_another_session_has_dropped_does_not_come_back(
+    sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    sql.sql(f"INSERT INTO {table} VALUES (1)")
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k FROM {table}")
+    other = SessionFlow(sql)
+    try:
+        other.drop_view(view)
+        for _ in range(2):
+            sql.sql(f"INSERT INTO {table} VALUES (2)")
+            with pytest.raises(ps.DataError) as gone:
+                sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+            assert gone.value.code == "SINK_TABLE_CHANGED"
+            assert not spark.catalog.tableExists(view)
+        sql.sql(f"DROP INCREMENTAL VIEW {view}")
+        assert (sql.flow.views(), sql.flow.sources()) == ([], [])
+    finally:
+        other.close()
+
+
+def test_the_table_of_a_suspended_view_stands_for_what_it_stood_for(
+    reopen: Callable[[Path | None], ps.Session], sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    create_table(spark, table, "copy-on-write", "k BIGINT, s STRING")
+    sql.sql(f"INSERT INTO {table} VALUES (1, '1')")
+    query = "SELECT k, CAST(s AS INT) AS n FROM {a}"
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} WITH (on_error = 'suspend') AS {query.format(a=table)}")
+    sql.sql(f"CREATE INCREMENTAL VIEW {view}_all AS SELECT count(*) AS n FROM {table}")
+    sql.sql(f"INSERT INTO {table} VALUES (2, 'x')")
+    sql.sql(f"REFRESH INCREMENTAL VIEW {view}_all")
+    assert _rows(sql, f"SELECT * FROM {view}_all") == [(2,)]
+    assert sql.flow.flush_sinks(60)
+    _compare(spark, view, query, {"a": table})
+    sql.sql(f"INSERT INTO {table} VALUES (3, '3')")
+    with pytest.raises(ps.PenstockError):
+        sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert sql.flow.flush_sinks(60)
+    _compare(spark, view, query, {"a": table})
+    assert _rows(sql, f"SELECT * FROM {view}") == [(1, 1)]
+    sql.sql(f"DELETE FROM {table} WHERE k = 2")
+    sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(sql, f"SELECT * FROM {view}") == [(1, 1), (3, 3)]
+    assert stands_for(spark, view) == {table: str(IcebergTable(spark, table).snapshot)}
+    again = reopen(None)
+    again.sql(f"UPDATE {table} SET s = '4' WHERE k = 3")
+    again.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(again, f"SELECT * FROM {view}") == [(1, 1), (3, 4)]
+
+
+@pytest.fixture
+def use(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """USE, until the end of the test."""
+    before = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}"
+
+    def chosen(schema: str) -> None:
+        spark.sql(f"USE {schema}")
+
+    yield chosen
+    spark.sql(f"USE {before}")
+
+
+def test_names_after_use_are_those_that_they_were_when_the_view_was_made(
+    reopen: Callable[[Path | None], ps.Session],
+    sql: ps.Session,
+    spark: SparkSession,
+    lake: str,
+    use: Callable[[str], None],
+) -> None:
+    for schema, amount in (("db", 1), ("other", 7)):
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake}.{schema}")
+        create_table(spark, f"{lake}.{schema}.t", "copy-on-write", "k BIGINT, v BIGINT")
+        spark.sql(f"INSERT INTO {lake}.{schema}.t VALUES (1, {amount})")
+    spark.sql("CREATE OR REPLACE TEMP VIEW shadow AS SELECT 1 AS k, 100 AS v")
+    use(f"{lake}.db")
+    create_table(spark, f"{lake}.db.shadow", "copy-on-write", "k BIGINT, v BIGINT")
+    view = f"{lake}.db.v"
+    query = """
+        /* 𝒕 and t */ WITH u AS (SELECT k, v FROM `t`), w AS (SELECT * FROM other . t)
+        SELECT t.k, t.v + u.v + w.v + s.v AS total, (SELECT max(v) FROM t) AS most
+        FROM t JOIN u ON t.k = u.k JOIN w ON w.k = t.k JOIN shadow AS s ON s.k = t.k
+        WHERE t.k IN (SELECT k FROM u) AND '𝒕' <> 'FROM t'"""
+    sql.sql(f"CREATE INCREMENTAL VIEW {view} AS {query}")
+    sql.sql("CREATE SOURCE mine FROM TABLE t")
+    assert sorted(source.name for source in sql.flow.sources()) == [f"{lake}.db.t", f"{lake}.other.t", "mine"]
+    assert _rows(sql, "SELECT * FROM v") == [(1, 109, 1)]
+    use(f"{lake}.other")
+    sql.sql(f"INSERT INTO {lake}.db.t VALUES (2, 5)")
+    sql.sql("REFRESH SOURCE mine")
+    assert _rows(sql, "SELECT * FROM mine") == [(1, 1), (2, 5)]
+    sql.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(sql, f"SELECT * FROM {view}") == [(1, 109, 5)]
+    with pytest.raises(ps.ConfigError):
+        sql.sql("REFRESH INCREMENTAL VIEW v")
+    use(f"{lake}.db")
+    sql.sql(f"UPDATE {lake}.other.t SET v = 8")
+    sql.sql("REFRESH INCREMENTAL VIEW v")
+    assert _rows(sql, "SELECT * FROM v") == [(1, 110, 5)]
+    assert _rows(sql, "DESCRIBE INCREMENTAL VIEW v")
+    sql.sql("CREATE INCREMENTAL VIEW IF NOT EXISTS v AS SELECT 1 AS one FROM t")
+    for statement, code in (
+        ("INSERT INTO v VALUES (1, 1, 1)", "FLOW_UNKNOWN_SOURCE"),
+        ("DROP TABLE v", "SQL_WRONG_KIND"),
+        ("CREATE INCREMENTAL VIEW v AS SELECT k FROM t", "FLOW_NAME_TAKEN"),
+    ):
+        with pytest.raises(ps.PenstockError) as refused:
+            sql.sql(statement)
+        assert (statement, refused.value.code) == (statement, code)
+    # A session that has chosen nothing finds the same tables.
+    use("spark_catalog.default")
+    spark.sql(f"INSERT INTO {lake}.db.t VALUES (3, 6)")
+    other = reopen(None)
+    other.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert _rows(other, f"SELECT * FROM {view}") == [(1, 110, 6)]
+    use(f"{lake}.db")
+    other.sql("CREATE OR REPLACE INCREMENTAL VIEW v AS SELECT count(*) AS n FROM db.t")
+    assert _rows(other, f"SELECT * FROM {view}") == [(3,)]
+    again = reopen(None)
+    again.sql("REFRESH INCREMENTAL VIEW v")
+    assert [found.name for found in again.flow.views()] == [view]
+    again.sql("DROP INCREMENTAL VIEW v")
+    assert not spark.catalog.tableExists(view)
+    spark.catalog.dropTempView("shadow")
+
+
+def test_names_that_need_quotes_and_versions_are_refused(
+    sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    create_table(spark, f"{lake}.db.t", "copy-on-write", "k BIGINT")
+    create_table(spark, f"{lake}.db.`my-t`", "copy-on-write", "k BIGINT")
+    spark.sql(f"INSERT INTO {lake}.db.t VALUES (1)")
+    snapshot = IcebergTable(spark, f"{lake}.db.t").snapshot
+    for view, query in (
+        ("`my-v`", f"SELECT k FROM {lake}.db.t"),
+        ("v", f"SELECT k FROM {lake}.db.`my-t`"),
+        ("v", f"SELECT k FROM {lake}.db.t VERSION AS OF {snapshot}"),
+    ):
+        with pytest.raises(ps.SqlError) as refused:
+            sql.sql(f"CREATE INCREMENTAL VIEW {lake}.db.{view} AS {query}")
+        assert (query, refused.value.code) == (query, "SQL_LAKE_NAME")
+    with pytest.raises(ps.ConfigError, match="not known"):
+        sql.sql(f"REFRESH INCREMENTAL VIEW {lake}.db.`my-v`")
+    sql.sql(f"DROP INCREMENTAL VIEW IF EXISTS {lake}.db.`my-v`")
+    assert (sql.flow.views(), sql.flow.sources()) == ([], [])

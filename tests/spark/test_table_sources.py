@@ -289,3 +289,63 @@ def test_files_that_need_more_than_their_columns_are_left_to_spark(
         rows = bag(row.values() for row in flow.snapshot("u").to_pylist())
         assert rows == bag([(1, 1), (2, 1), (2, 2), (3, 2)])
         assert max(read) == -1
+
+
+@pytest.mark.parametrize("retain", ["all", "used"])
+def test_a_table_that_was_made_again_has_its_own_rows(
+    retain: str, session: ps.Session, spark: SparkSession, lake: str, tmp_path: Path
+) -> None:
+    table = f"{lake}.db.t"
+    columns = "(k BIGINT, v INT) USING iceberg"
+    flow = ps.IncrementalFlow(session, path=tmp_path / "flow")
+    spark.sql(f"CREATE TABLE {table} {columns}")
+    flow.register_source("t", table=table, retain=retain)
+    flow.register_view("v", "SELECT k, v FROM t")
+    changes = [
+        f"INSERT INTO {table} VALUES (1, 1), (2, 2)",
+        f"CREATE OR REPLACE TABLE {table} {columns}",
+        f"INSERT INTO {table} VALUES (3, 3)",
+        f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT 4L AS k, 4 AS v",
+    ]
+    if retain == "all":  # the rows of a table that is gone are known to the source alone
+        changes += [
+            f"DROP TABLE {table}; CREATE TABLE {table} {columns}",
+            f"INSERT INTO {table} VALUES (5, 5)",
+            f"DROP TABLE {table}; CREATE TABLE {table} {columns}; INSERT INTO {table} VALUES (5, 5), (6, 6)",
+        ]
+    for change in changes:
+        for statement in change.split("; "):
+            spark.sql(statement)
+        flow.refresh()
+        mine = bag(row.values() for row in flow.snapshot("v").to_pylist())
+        assert (change, mine) == (change, bag(spark.table(table).collect()))
+        assert flow.refresh() is None
+        flow.close()
+        flow = ps.IncrementalFlow(session, path=tmp_path / "flow")
+    flow.close()
+
+
+def test_branches_versions_and_descriptions_of_a_table_are_no_tables(
+    sql: ps.Session, spark: SparkSession, lake: str
+) -> None:
+    table = f"{lake}.db.t"
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    first = IcebergTable(spark, table).snapshot
+    spark.sql(f"ALTER TABLE {table} CREATE BRANCH old")
+    spark.sql(f"ALTER TABLE {table} CREATE TAG first")
+    spark.sql(f"INSERT INTO {table} VALUES (2)")
+    for part in ("branch_old", "tag_first", f"snapshot_id_{first}", "snapshots", "files", "`all_entries`"):
+        with pytest.raises(ps.ConfigError) as refused:
+            sql.sql(f"CREATE SOURCE s FROM TABLE {table}.{part}")
+        assert (part, refused.value.code) == (part, "FLOW_TABLE_FORMAT")
+    # In the query of a view they are tables of Spark.
+    view = f"{lake}.db.v"
+    sql.sql(
+        f"CREATE INCREMENTAL VIEW {view} AS SELECT t.k FROM {table} AS t LEFT ANTI JOIN {table}.branch_old AS o ON t.k = o.k"
+    )
+    assert [tuple(row) for row in spark.table(view).collect()] == [(2,)]
+    assert [source.name for source in sql.flow.sources()] == [table]
+    named = f"{lake}.db.branch_office"
+    create_table(spark, named, "copy-on-write", "k BIGINT")
+    sql.sql(f"CREATE SOURCE office FROM TABLE {named}")

@@ -52,7 +52,7 @@ def pass_tick(graph: Graph, changes: Mapping[str, Delta]) -> None:
     """Note what the last tick did for the sinks that follow a view; doing it twice does no harm."""
     for sink in graph.state.sinks.values():
         spec, tick = sink.spec, graph.state.ticks
-        moved = sink.note_sources(tick, graph.positions(spec.view)) and spec.notes_sources
+        moved = _note_sources(graph, sink) and spec.notes_sources
         change = changes.get(spec.view)
         if moved and change is None:
             change = empty([kernel_type(field.type) for field in graph.views[spec.view].fields])
@@ -62,9 +62,17 @@ def pass_tick(graph: Graph, changes: Mapping[str, Delta]) -> None:
 def add_sink(graph: Graph, spec: SinkSpec) -> SinkState:
     """Have a sink, which lacks everything."""
     state = SinkState(spec, Backlog(graph.state.ticks, replaceable=spec.replaces))
-    state.note_sources(graph.state.ticks, graph.positions(spec.view))
+    _note_sources(graph, state)
     graph.state.sinks[spec.name] = state
     return state
+
+
+def _note_sources(graph: Graph, sink: SinkState) -> bool:
+    """Remember what the view of a sink stands for now; False when that is what it was before. One that is suspended stands for what it stood for."""
+    view = sink.spec.view
+    if view in graph.state.suspended:
+        return False
+    return sink.note_sources(graph.state.ticks, graph.positions(view))
 
 
 def refuse_followed(graph: Graph, view: str | None = None) -> None:

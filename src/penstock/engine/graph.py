@@ -113,7 +113,7 @@ class Graph:
         return {
             entry.spec.table.name: entry.state.position
             for entry in entries
-            if entry.spec.table is not None and entry.state.position is not None
+            if entry.spec.table is not None and entry.state.position
         }
 
     def distributions(self) -> dict[str, Distribution]:

@@ -21,11 +21,13 @@ from penstock.engine.graph import Graph, OnError
 from penstock.engine.names import registered
 from penstock.engine.summary import StepSummary
 from penstock.engine.table_source import Standing
-from penstock.errors import ConfigError, PenstockError, SqlError, StateError
+from penstock.errors import ConfigError, DataError, PenstockError, SqlError, StateError
 from penstock.plan.explain import Explanation
 from penstock.sinks.iceberg_view import SINK, SOURCES, TICK, last_change
 from penstock.spark import catalyst, errors, lake_table
 from penstock.spark.iceberg import IcebergTable
+from penstock.spark.lake_name import full_name, is_in_lake, is_plain, with_full_names
+from penstock.spark.schema import nullable_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +36,6 @@ LOG = logging.getLogger("penstock.flow")
 VIEW = "penstock.view"
 """The property of a table that says the query of its view, and what a tick does when it fails there."""
 TAKEN_OVER = ("SINK_FENCED", "FLOW_SINK_NOT_EMPTY")
-CATALOGS = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,6 @@ class Saved:
     query: str
     on_error: OnError
     sources: Mapping[str, str] | None
-
-
-def is_in_lake(spark: SparkSession, name: str) -> bool:
-    """Whether a name is one of an Iceberg catalog."""
-    catalog, _, rest = name.partition(".")
-    return "." in rest and spark.conf.get(f"spark.sql.catalog.{catalog}", None) in CATALOGS
 
 
 def own_tables(flow: IncrementalFlow) -> set[str]:
@@ -81,10 +76,14 @@ class LakeViews:
         """Whether a view of the flow is a lake view."""
         return is_lake_view(self._flow._graph, name)
 
+    def full_name(self, name: str) -> str:
+        """The name of a lake view in full, of a name that `USE` makes one of an Iceberg catalog."""
+        return full_name(self._spark, name)
+
     def saved(self, name: str) -> Saved | None:
         """What the table of a view says, which this flow need not know; None when there is no such table."""
-        spark = self._spark
-        if not is_in_lake(spark, name) or not spark.catalog.tableExists(name):
+        spark, name = self._spark, self.full_name(name)
+        if not is_in_lake(spark, name) or not is_plain(name) or not spark.catalog.tableExists(name):
             return None
         if lake_table.format_of(spark, name) != "iceberg":
             return None
@@ -98,21 +97,43 @@ class LakeViews:
 
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:
         """Make a view and its table, which has all rows when this returns."""
+        if not is_plain(name):
+            raise _quoted_name(name, f"view '{name}'")
         if self._spark.catalog.tableExists(name):
-            view = self.saved(name) is not None
-            raise ConfigError(
-                f"there is {'an incremental view' if view else 'a table'} '{name}' already",
-                code="FLOW_NAME_TAKEN",
-                hint=f"REFRESH INCREMENTAL VIEW {name} goes on with it; DROP INCREMENTAL VIEW {name} first to make another"
-                if view
-                else "choose another name, or drop it: DROP TABLE",
-            )
-        with self._undone(name, drops_table=True):
+            raise self._taken(name)
+        with self._flow._lock:
+            own = list(registration.relations(self._flow._graph))
+        query = with_full_names(self._spark, query, own)
+        with self._undone(name) as made:
             self._refresh(self._add_sources(name, query))
             explanation = IncrementalFlow.register_view(self._flow, name, query, on_error=on_error)
-            self._follow(name, overwrite=False)
+            self._create_table(name)
+            made.append(name)
             self._note_query(name, query, on_error)
+            self._follow(name, overwrite=False)
             return explanation
+
+    def _taken(self, name: str) -> ConfigError:
+        view = self.saved(name) is not None
+        return ConfigError(
+            f"there is {'an incremental view' if view else 'a table'} '{name}' already",
+            code="FLOW_NAME_TAKEN",
+            hint=f"REFRESH INCREMENTAL VIEW {name} goes on with it; DROP INCREMENTAL VIEW {name} first to make another"
+            if view
+            else "choose another name, or drop it: DROP TABLE",
+        )
+
+    def _create_table(self, name: str) -> None:
+        """Make the table of a view, without rows; ConfigError when another session was quicker."""
+        spark = self._spark
+        columns = nullable_ddl(spark, self._flow._graph.views[name].fields)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.rpartition('.')[0]}")
+        try:
+            spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg")
+        except Exception:
+            if spark.catalog.tableExists(name):
+                raise self._taken(name) from None
+            raise
 
     def open(self, name: str) -> bool:
         """Make a view that this flow does not know as its table says; False when no table says so.
@@ -120,10 +141,10 @@ class LakeViews:
         The view begins with the snapshots of the sources that the table stands for. When these are not kept any more, or the
         view depends on the time, it begins with those of now and the table gets all rows anew.
         """
-        saved = self.saved(name)
+        name, saved = self.full_name(name), self.saved(name)
         if saved is None:
             return False
-        with self._undone(name, drops_table=False):
+        with self._undone(name):
             added = self._add_sources(name, saved.query)
             begun = self._begin(added, saved)
             IncrementalFlow.register_view(self._flow, name, saved.query, on_error=saved.on_error)
@@ -157,6 +178,12 @@ class LakeViews:
             self._store(name)
 
     def _store(self, name: str) -> None:
+        if not self._spark.catalog.tableExists(name):
+            raise DataError(
+                f"the table of view '{name}' is gone",
+                code="SINK_TABLE_CHANGED",
+                hint=f"DROP INCREMENTAL VIEW {name}, and create it again if it is still wanted",
+            )
         try:
             self._follow(name, overwrite=False)  # one that has ended begins again
             self._flow._followers.flush_one(name)
@@ -189,6 +216,8 @@ class LakeViews:
         """Make the tables of a query sources, unless they are."""
         added = []
         for table in self._tables(name, query):
+            if not is_plain(table):
+                raise _quoted_name(table, f"view '{name}'")
             spec = table_source.declare_table(self._flow.session, table, table, retain="all")
             with self._flow._lock:
                 self._flow._graph.refuse_taken(table)
@@ -200,7 +229,7 @@ class LakeViews:
                 f"the table {left[0]} is not named in full",
                 code="SQL_LAKE_NAME",
                 where=f"view '{name}'",
-                hint=f"write {left[0]} in the query, so that other sessions find it, too",
+                hint=f"write {left[0]} in the query, without a version, so that other sessions find it, too",
             )
         return added
 
@@ -216,7 +245,7 @@ class LakeViews:
             for table in names
             if is_in_lake(spark, table)
             and spark.catalog.tableExists(table)
-            and lake_table.format_of(spark, table) == "iceberg"
+            and lake_table.is_iceberg(spark, table)
         ]
 
     def _begin(self, added: list[str], saved: Saved) -> bool:
@@ -263,23 +292,37 @@ class LakeViews:
                 IncrementalFlow.drop_source(self._flow, source)
 
     @contextmanager
-    def _undone(self, name: str, *, drops_table: bool) -> Iterator[None]:
-        """Take out again what an attempt has made that fails."""
+    def _undone(self, name: str) -> Iterator[list[str]]:
+        """Take out again what an attempt has made that fails; the body is given a list for the tables that it has made."""
         flow = self._flow
         before = set(flow._graph.sources)
+        made: list[str] = []
         try:
-            yield
+            yield made
         except BaseException as error:
             if name in flow._graph.state.sinks:
                 flow._followers.drop(name)
             if registered(name, flow._graph.views):
                 IncrementalFlow.drop_view(flow, name)
             self._drop_sources([source for source in flow._graph.sources if source not in before])
-            if drops_table:
-                self._spark.sql(f"DROP TABLE IF EXISTS {name}")
+            for table in made:
+                # Its property is empty now, unless another session has taken it over.
+                if self._spark.catalog.tableExists(table) and not IcebergTable(self._spark, table).property(
+                    SINK
+                ):
+                    self._spark.sql(f"DROP TABLE {table}")
             if isinstance(error, PenstockError) or not isinstance(error, Exception):
                 raise
             raise _translated(error, name) from None
+
+
+def _quoted_name(name: str, where: str) -> SqlError:
+    return SqlError(
+        f"{name} needs quotes, which names of lake views and of the tables that they read cannot have",
+        code="SQL_LAKE_NAME",
+        where=where,
+        hint="use letters, digits and underscores",
+    )
 
 
 def _translated(error: Any, name: str) -> PenstockError:

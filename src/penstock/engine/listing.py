@@ -66,7 +66,7 @@ def _source(graph: Graph, entry: SourceEntry) -> SourceListing:
     options: dict[str, object] = {}
     if spec.table is not None:
         options["table"] = spec.table.name
-        options["version"] = entry.state.position
+        options["version"] = entry.state.position or None
     if spec.dedup:
         options["dedup"] = True
     if spec.retain != "all":

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.engine import listing, read, registration
 from penstock.engine.flow import IncrementalFlow
 from penstock.engine.graph import ON_ERROR, OnError
-from penstock.engine.lake_view import LakeViews, is_in_lake, own_tables
+from penstock.engine.lake_view import LakeViews, own_tables
 from penstock.engine.names import one_of, registered
 from penstock.engine.refresh_job import RefreshJob
 from penstock.engine.session import Session
@@ -24,6 +24,7 @@ from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.plan.explain import Explanation
 from penstock.plan.node import Fields
 from penstock.spark.flow_table import FlowTables
+from penstock.spark.lake_name import is_in_lake
 
 
 class SessionFlow(IncrementalFlow):
@@ -73,7 +74,11 @@ class SessionFlow(IncrementalFlow):
             sources = [source for source in self._graph.sources if source not in own]
             names: dict[str, Iterable[str]] = {"source": sources, "view": self._graph.views}
             kinds = (kind,) if kind else tuple(names)
-            return next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
+            found = next((one for kind in kinds if (one := registered(name, names[kind])) is not None), None)
+            if found is None and kind != "source":
+                one = registered(self.lake.full_name(name), self._graph.views)
+                found = one if one is not None and self.lake.is_one(one) else None
+            return found
 
     def refuse_spark_name(self, name: str) -> None:
         """ConfigError when Spark has a table or view of this name."""
@@ -143,6 +148,7 @@ class SessionFlow(IncrementalFlow):
         with self._registering:
             spelled = self.spelled(name, "view")
             if (spelled and self.lake.is_one(spelled)) or self.lake.saved(name) is not None:
+                name = self.lake.full_name(name)
                 # A wrong one must not cost the old one.
                 self.explain_query(query)
                 self.drop_view(name)
@@ -173,7 +179,7 @@ class SessionFlow(IncrementalFlow):
         with self._registering:
             spelled = self.spelled(name, "view")
             if self.lake.is_one(spelled or name) or (spelled is None and self.lake.saved(name) is not None):
-                self.lake.drop(spelled or name)
+                self.lake.drop(spelled or self.lake.full_name(name))
             else:
                 super().drop_view(name)
             self._show()
@@ -238,9 +244,10 @@ class SessionFlow(IncrementalFlow):
     def find_or_open(self, name: str) -> str:
         """The name of a view of this flow, also of a lake view that the flow does not know yet."""
         with self._registering:
-            if self.spelled(name, "view") is None:
-                self.lake.open(name)
-            return self._graph.find_view(name).name
+            spelled = self.spelled(name, "view")
+            if spelled is None and self.lake.open(name):
+                spelled = self.lake.full_name(name)
+            return self._graph.find_view(spelled or name).name
 
     def _statics_below(self, view: str) -> set[str]:
         entry = self._graph.views[view]

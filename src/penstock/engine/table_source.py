@@ -19,9 +19,12 @@ from penstock.engine.session import Session
 from penstock.engine.source import SourceSpec, SourceTable, to_delta
 from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.spark import errors, lake_table
+from penstock.spark.lake_name import full_name
 from penstock.spark.lake_table import LakeTable
 
 LOG = logging.getLogger("penstock.flow")
+NO_VERSION = ""
+"""The version of a table without any, as one has that was replaced by an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Standing:
 def declare_table(session: Session, name: str, table: str, *, retain: str) -> SourceSpec:
     """The source of a table; ConfigError when its changes cannot be read."""
     one_of("retain", retain, ("all", "used"))
+    table = full_name(session.spark, table)
     info = lake_table.describe(session.spark, table)
     if any(field.name == "_weight" for field in info.fields):
         raise ConfigError(
@@ -95,9 +99,8 @@ def _change(
     try:
         lake_table.require_same(session.spark, table.name, spec.fields, table.ids, source=spec.name)
         opened = lake_table.opened(session.spark, table.name, table.format)
-        version = opened.version()
-        until = version if at is None else at
-        if until is None or until == source.position:
+        until = (opened.version() or NO_VERSION) if at is None else at
+        if until == (source.position or NO_VERSION):
             return None
         if at is not None and not opened.has(at):
             raise StateError(
@@ -112,22 +115,22 @@ def _change(
 
 
 def _delta(opened: LakeTable, source: Standing, until: str, held: Callable[[SourceSpec], Delta]) -> Delta:
-    spec, since = source.spec, source.position
+    spec, since = source.spec, source.position or None
     columns = [field.name for field in spec.fields]
     if since is None or opened.has(since):
-        return _consolidated(spec, opened, since, until, columns)
+        return _consolidated(spec, opened, since, until or None, columns)
     LOG.warning(
         "the history of the table %s does not reach back to version %s: all its rows are compared with those of source '%s'",
         source.table.name,
         since,
         spec.name,
     )
-    wanted = _consolidated(spec, opened, None, until, columns)
+    wanted = _consolidated(spec, opened, None, until or None, columns)
     return consolidate(concat([wanted, -held(spec)]))
 
 
 def _consolidated(
-    spec: SourceSpec, opened: LakeTable, since: str | None, until: str, columns: list[str]
+    spec: SourceSpec, opened: LakeTable, since: str | None, until: str | None, columns: list[str]
 ) -> Delta:
     delta = to_delta(spec, DeltaBatch.weighted(opened.rows(since, until, columns)))
     # Rows that only come need not cancel out.

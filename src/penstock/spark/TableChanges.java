@@ -31,14 +31,14 @@ public class TableChanges {
   private List came = new ArrayList();
   private List went = new ArrayList();
 
-  /** Find the files that came between two snapshots and those that went. Without `from` all files came. */
-  public void compare(Table table, Long from, long to) throws java.io.IOException {
+  /** Find the files that came between two snapshots and those that went. Without `from` all files came, without `to` all went. */
+  public void compare(Table table, Long from, Long to) throws java.io.IOException {
     Map counts = new HashMap();
     Map tasks = new HashMap();
     for (Iterator pairs = steps(table, from, to).iterator(); pairs.hasNext(); ) {
       Long[] pair = (Long[]) pairs.next();
       if (pair[0] != null) count(table, pair[0].longValue(), -1, counts, tasks);
-      count(table, pair[1].longValue(), 1, counts, tasks);
+      if (pair[1] != null) count(table, pair[1].longValue(), 1, counts, tasks);
     }
     for (Iterator entries = counts.entrySet().iterator(); entries.hasNext(); ) {
       Map.Entry entry = (Map.Entry) entries.next();
@@ -74,13 +74,13 @@ public class TableChanges {
   }
 
   /** The pairs of snapshots whose differences make up that of two: snapshots that only rewrote files lie between the pairs. */
-  private static List steps(Table table, Long from, long to) {
+  private static List steps(Table table, Long from, Long to) {
     List direct = new ArrayList();
-    direct.add(new Long[] {from, Long.valueOf(to)});
-    if (from == null) return direct;
+    direct.add(new Long[] {from, to});
+    if (from == null || to == null) return direct;
     List pairs = new ArrayList();
-    long end = to;
-    Snapshot at = table.snapshot(to);
+    long end = to.longValue();
+    Snapshot at = table.snapshot(end);
     while (at != null && at.snapshotId() != from.longValue()) {
       Long parent = at.parentId();
       if (parent == null) return direct;

@@ -43,9 +43,10 @@ class DeltaTable:
         # Files that VACUUM took away are noticed when they are read.
         return int(version) in self._history
 
-    def rows(self, since: str | None, until: str, columns: Sequence[str]) -> pa.Table:
+    def rows(self, since: str | None, until: str | None, columns: Sequence[str]) -> pa.Table:
         from pyspark.sql import functions as F  # as PySpark's users have it
 
+        assert until is not None, "a Delta table always has a version"
         names = [F.col(f"`{name.replace('`', '``')}`") for name in columns]
         one = F.lit(1).cast("bigint")
         if since is None:

@@ -23,6 +23,8 @@ WEIGHT = "_weight"
 CODEC = "write.parquet.compression-codec"
 FILE_SETTINGS = ("write.parquet.", "encryption.")
 """Properties of a table that say how its files are written."""
+SELECTORS = ("branch_", "tag_", "at_timestamp_", "snapshot_id_")
+"""What a part of a name begins with that chooses other rows than those of now."""
 NOT_COMMITTED = ("ValidationException", "CommitFailedException")
 """The errors after which it is sure that nothing was committed."""
 
@@ -50,6 +52,18 @@ class IcebergTable:
         self._spark = spark
         self._table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         self.refresh()
+
+    @property
+    def part(self) -> str | None:
+        """What a name stands for that is not the table itself: a branch, a tag or a version, or a table that says something of it."""
+        kind = self._table.getClass()
+        while kind is not None:
+            if str(kind.getSimpleName()) == "BaseMetadataTable":
+                return "a description"
+            kind = kind.getSuperclass()
+        last = self.name.replace("`", "").rpartition(".")[2].lower()
+        is_selected = last.startswith(SELECTORS) and not str(self._table.name()).lower().endswith(f".{last}")
+        return "a branch, a tag or a version" if is_selected else None
 
     def refresh(self) -> None:
         """Look at what others have committed."""
@@ -178,10 +192,10 @@ class IcebergTable:
         """Whether rows can be read as they were in a snapshot."""
         return self._table.snapshot(snapshot) is not None
 
-    def changes(self, since: int | None, until: int, columns: Sequence[str]) -> pa.Table:
+    def changes(self, since: int | None, until: int | None, columns: Sequence[str]) -> pa.Table:
         """The rows that came between two snapshots and those that went, with `_weight`; some may come and go.
 
-        Both snapshots must be kept. Without the first one all rows came. Only files that are not in both snapshots are read.
+        Both snapshots must be kept. Without the first one all rows came, without the second all went. Only files that are not in both snapshots are read.
         """
         java = janino.instance(self._spark, __package__, "TableChanges")
         java.compare(self._table, since, until)

@@ -36,8 +36,8 @@ class LakeTable(Protocol):
     def has(self, version: str) -> bool:
         """Whether the changes behind a version can be read."""
 
-    def rows(self, since: str | None, until: str, columns: Sequence[str]) -> pa.Table:
-        """What came and went between two versions, with `_weight`; all rows without the first one."""
+    def rows(self, since: str | None, until: str | None, columns: Sequence[str]) -> pa.Table:
+        """What came and went between two versions, with `_weight`; None stands for a table without rows."""
 
 
 def describe(spark: SparkSession, name: str) -> TableInfo:
@@ -64,7 +64,14 @@ def describe(spark: SparkSession, name: str) -> TableInfo:
 
 
 def _iceberg_info(spark: SparkSession, name: str) -> TableInfo:
-    columns = IcebergTable(spark, name).columns()
+    table = IcebergTable(spark, name)
+    if table.part is not None:
+        raise ConfigError(
+            f"'{name}' is {table.part} of an Iceberg table, and no table whose changes can be read",
+            code="FLOW_TABLE_FORMAT",
+            hint="name the table itself",
+        )
+    columns = table.columns()
     fields = tuple(Field(column, kind, True) for column, kind, _ in columns)
     return TableInfo("iceberg", fields, tuple(number for _, _, number in columns))
 
@@ -74,6 +81,11 @@ def format_of(spark: SparkSession, name: str) -> str | None:
     spark.catalog.refreshTable(name)
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     return next((str(row.data_type).lower() for row in rows if row.col_name == "Provider"), None)
+
+
+def is_iceberg(spark: SparkSession, name: str) -> bool:
+    """Whether a name is that of an Iceberg table, and not of a branch or of what a table says of itself."""
+    return format_of(spark, name) == "iceberg" and IcebergTable(spark, name).part is None
 
 
 def opened(spark: SparkSession, name: str, kind: str) -> LakeTable:
@@ -114,5 +126,6 @@ class _Iceberg:
     def has(self, version: str) -> bool:
         return self._table.has(int(version))
 
-    def rows(self, since: str | None, until: str, columns: Sequence[str]) -> pa.Table:
-        return self._table.changes(None if since is None else int(since), int(until), columns)
+    def rows(self, since: str | None, until: str | None, columns: Sequence[str]) -> pa.Table:
+        first, last = (None if version is None else int(version) for version in (since, until))
+        return self._table.changes(first, last, columns)

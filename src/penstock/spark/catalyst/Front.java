@@ -208,6 +208,40 @@ public class Front {
     });
   }
 
+  /**
+   * The tables that a query names and does not define itself, with the place in its text where each begins: [name, place, name, place, ...]. The parts of
+   * a name have line feeds between them.
+   */
+  public List tableNames(org.apache.spark.sql.classic.SparkSession session, String query) throws Exception {
+    List names = new ArrayList();
+    java.util.Set defined = new java.util.HashSet();
+    tableNames(session.sessionState().sqlParser().parsePlan(query), names, defined);
+    List others = new ArrayList();
+    for (int i = 0; i < names.size(); i += 2) {
+      if (defined.contains(((String) names.get(i)).toLowerCase(java.util.Locale.ROOT))) continue;
+      others.add(names.get(i));
+      others.add(names.get(i + 1));
+    }
+    return others;
+  }
+
+  private static void tableNames(LogicalPlan plan, List names, java.util.Set defined) {
+    if (plan instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedRelation && plan.origin().startIndex().isDefined()) {
+      names.add(String.join("\n",
+          list(((org.apache.spark.sql.catalyst.analysis.UnresolvedRelation) plan).multipartIdentifier())));
+      names.add(plan.origin().startIndex().get());
+    }
+    if (plan instanceof UnresolvedWith) {
+      for (Object each : list(((UnresolvedWith) plan).cteRelations())) {
+        scala.Tuple3 definition = (scala.Tuple3) each;
+        defined.add(((String) definition._1()).toLowerCase(java.util.Locale.ROOT));
+        tableNames((LogicalPlan) definition._2(), names, defined);
+      }
+    }
+    for (Object child : list(plan.children())) tableNames((LogicalPlan) child, names, defined);
+    for (Object child : list(plan.subqueries())) tableNames((LogicalPlan) child, names, defined);
+  }
+
   /** Give a session the variables of another one (DECLARE), with the values that they have now. */
   public void copyVariables(
       org.apache.spark.sql.classic.SparkSession from, org.apache.spark.sql.classic.SparkSession to) throws Exception {

@@ -71,6 +71,9 @@ def planning_session(spark: SparkSession) -> Any:
     current = spark.catalog.currentCatalog()
     if session.catalog().currentCatalog() != current:
         session.catalog().setCurrentCatalog(current)
+        schema = spark.catalog.currentDatabase()
+        if schema and session.catalog().databaseExists(schema):
+            session.catalog().setCurrentDatabase(schema)
     return session
 
 
