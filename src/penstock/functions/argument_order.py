@@ -88,7 +88,7 @@ def may_raise(expression: Expression) -> bool:
 
 
 def _raises(call: Call) -> bool:
-    if call.name == "Like":
+    if call.name in ("Like", "RLike"):
         # A constant pattern was looked at when the view was planned.
         return not isinstance(call.args[1], Literal)
     if call.name == "Cast":
