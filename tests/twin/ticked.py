@@ -24,7 +24,10 @@ def differences(
     ddl = ", ".join(["id int", *(f"{name} {kind}" for name, (kind, _) in table.items())])
     pair = Pair(session, query, {"t": ddl})
     found = []
-    for number, changes in enumerate(_changes(rows, chance, ticks)):
+    for number, planned in enumerate(_changes(rows, chance, ticks)):
+        # Rows of a tick that both have refused are not there.
+        held = set(map(repr, pair.held["t"]))
+        changes = tuple(change for change in planned if change[0] > 0 or repr(change[1]) in held)
         expected, answer = pair.step({"t": changes})
         if expected != answer:
             found.append((number, expected, answer))

@@ -29,6 +29,7 @@ from penstock.functions.scalars import (
     maps,
     math,
     moments,
+    number_format,
     patterned,
     powers,
     regexes,
@@ -61,6 +62,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **encodings.FUNCTIONS,
     **regexes.FUNCTIONS,
     **text_functions.FUNCTIONS,
+    **number_format.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 
