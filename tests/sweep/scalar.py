@@ -224,7 +224,11 @@ class _Chunk:
         for subject, item in zip(subjects, described["a"]["projectList"][1:], strict=True):
             hoisted: list[Any] = []
             placed._unknown(item["e"], scope, None, hoisted)
-            hoisted = placed._with_bytes_as_text(item["e"], hoisted)
+            hoisted = [
+                entry
+                for entry in placed._with_bytes_as_text(item["e"], hoisted)
+                if not placed._is_by_row(entry[0], scope)
+            ]
             subject.tier = "spark" if hoisted else "kernel"
             subject.reason = hoisted[0][1] if hoisted else ""
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ from penstock.data.types import kernel_type
 from penstock.errors import PenstockError
 from penstock.functions import evaluate
 from penstock.plan import node
+from penstock.plan.expression import Call, Column, Expression
 from penstock.spark.arrow import spark_type
 from penstock.spark.catalyst import Relation, bridge, plan_view
 from penstock.spark.catalyst.expressions import walk
@@ -98,11 +99,14 @@ class Judge:
     def kernel(self, index: int, start: int, count: int) -> list[Any]:
         """The kernel's values for some rows; raises PenstockError."""
         assert isinstance(self.root, node.Project), self.root
-        assert isinstance(self.root.input, node.Scan), self.root.input
-        scan = self.root.input
+        scan, expression = self.root.input, self.root.expressions[index]
+        if isinstance(scan, node.KernelFirst):
+            expression = _in_place(expression, scan)
+            (scan,) = scan.inputs
+        assert isinstance(scan, node.Scan), scan
         columns = [self.arrays[position].slice(start, count) for position in scan.columns]
         if index not in self.compiled:
-            self.compiled[index] = evaluate.compile(self.root.expressions[index])
+            self.compiled[index] = evaluate.compile(expression)
         found = self.compiled[index](columns, count, Tick())
         assert found.type == kernel_type(self.root.fields[index].type)
         return [exact(value) for value in listed(found)]
@@ -157,6 +161,16 @@ class Judge:
 
     def _row(self, row: int) -> str:
         return f"({', '.join(repr(listed(array.slice(row, 1))[0]) for array in self.arrays)})"
+
+
+def _in_place(expression: Expression, source: node.KernelFirst) -> Expression:
+    """An expression with those of its input in place of their columns."""
+    width = len(source.inputs[0].fields)
+    if isinstance(expression, Column):
+        return expression if expression.index < width else source.expressions[expression.index - width]
+    if isinstance(expression, Call):
+        return replace(expression, args=tuple(_in_place(item, source) for item in expression.args))
+    return expression
 
 
 def listed(column: pa.Array) -> list[Any]:

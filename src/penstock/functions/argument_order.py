@@ -31,7 +31,7 @@ NULL_INTOLERANT = frozenset(
     SortArray GetArrayStructFields Exp Pow Log Log10 Log2 Logarithm Factorial BitwiseCount BitwiseGet WidthBucket
     ToDegrees ToRadians
     JsonToStructs Md5 Sha1 Sha2 Crc32 Unhex UnBase64 Bin Conv StringSplit RegExpReplace RegExpExtract RegExpExtractAll RegExpInStr
-    LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber
+    LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber ToNumber TryToNumber ToCharacter
     StructsToJsonEvaluator.evaluate JsonExpressionUtils.lengthOfJsonArray JsonExpressionUtils.jsonObjectKeys Base64.encode
     StringDecode.decode Encode.encode ExpressionImplUtils.isLuhnNumber UrlCodec.encode UrlCodec.decode InitCap
     """.split()  # noqa: SIM905  # a line for every name says no more
@@ -88,7 +88,7 @@ def may_raise(expression: Expression) -> bool:
 
 
 def _raises(call: Call) -> bool:
-    if call.name == "Like":
+    if call.name in ("Like", "RLike"):
         # A constant pattern was looked at when the view was planned.
         return not isinstance(call.args[1], Literal)
     if call.name == "Cast":

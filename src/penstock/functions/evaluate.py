@@ -29,6 +29,7 @@ from penstock.functions.scalars import (
     maps,
     math,
     moments,
+    number_format,
     patterned,
     powers,
     regexes,
@@ -37,7 +38,7 @@ from penstock.functions.scalars import (
     text_functions,
     vectors,
 )
-from penstock.functions.scalars.base import Columns, Compiled, Datum, Scalar, TickLike, array, typed
+from penstock.functions.scalars.base import ByRow, Columns, Compiled, Datum, Scalar, TickLike, array, typed
 from penstock.functions.scalars.elements import parameter_place
 from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter, walk
 
@@ -61,6 +62,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **encodings.FUNCTIONS,
     **regexes.FUNCTIONS,
     **text_functions.FUNCTIONS,
+    **number_format.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 
@@ -116,6 +118,15 @@ def unsupported(expression: Expression) -> str | None:
         if why is not None:
             return why
     return None
+
+
+def only_by_row(expression: Expression) -> bool:
+    """Whether the kernel evaluates an expression for all but some rows, for which it raises `BeyondKernel`."""
+    reasons = (
+        reason(item) if isinstance(item, Call) else _type_reason(item.type, collated=True)
+        for item in walk(expression)
+    )
+    return all(why is None or isinstance(why, ByRow) for why in reasons)
 
 
 def compile(expression: Expression) -> Evaluator:

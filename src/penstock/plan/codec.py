@@ -46,6 +46,7 @@ _CLASSES: dict[str, type] = {
         node.Single,
         node.Recursive,
         node.Spark,
+        node.KernelFirst,
         node.Exchange,
         node.Variable,
         node.View,

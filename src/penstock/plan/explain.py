@@ -20,6 +20,7 @@ from penstock.plan.node import (
     Filter,
     Generate,
     Join,
+    KernelFirst,
     Node,
     Project,
     Recursive,
@@ -137,7 +138,9 @@ def _lines(
     tier: Tier = "kernel"
     reason = ""
     detail, price = _describe(node, static, cost)
-    if isinstance(node, Spark):
+    if isinstance(node, KernelFirst):
+        reason = f"Spark, for a delta with {node.reason}"
+    elif isinstance(node, Spark):
         tier = "spark" if node.stateless else "recompute"
         reason = node.reason
     elif _timed(node):

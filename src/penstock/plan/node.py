@@ -303,6 +303,16 @@ class Spark:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelFirst(Spark):
+    """Expressions of the kernel's own that some rows are beyond, as those with a regular expression of Java's alone: Spark is asked for a delta with such rows.
+
+    `expressions` has, per expression of Spark's, the same one over the columns of the input.
+    """
+
+    expressions: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """The input's rows in another place, when the kernel runs in shards: `penstock.plan.exchange` puts it between operators.
 

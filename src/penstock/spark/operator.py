@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,8 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.tick import Tick
 from penstock.data.types import kernel_type
 from penstock.errors import DataError, SqlError
+from penstock.functions import evaluate
+from penstock.functions.scalars.base import BeyondKernel
 from penstock.operators.base import Operator
 from penstock.operators.output import expanded
 from penstock.operators.sample import with_sample
@@ -56,11 +57,16 @@ def operator_maker(view: plan.View, fragments: Callable[[], Fragments]) -> Maker
 
 
 class Mapped(Operator):
-    """Expressions or a generator that only Spark knows, row by row. Rule: d(out) = f(dA). Cost: delta, and a call to Spark."""
+    """Expressions or a generator that only Spark knows, row by row. Rule: d(out) = f(dA). Cost: delta, and a call to Spark.
+
+    Spark is asked for expressions that are the kernel's but for some rows when the delta has such rows.
+    """
 
     def __init__(self, fragments: Callable[[], Fragments], node: plan.Spark) -> None:
         self._fragments = fragments
         self._node = node
+        own = node.expressions if isinstance(node, plan.KernelFirst) else ()
+        self._own = [evaluate.compile(expression) for expression in own]
 
     def step(self, inputs: Sequence[Delta], tick: Tick) -> Delta:
         (delta,) = inputs
@@ -73,6 +79,14 @@ class Mapped(Operator):
 
     def _values(self, delta: Delta, tick: Tick) -> Sequence[pa.Array]:
         """One column per expression; one that raises is asked again on the rows on which it counts."""
+        if self._own:
+            try:
+                return [run(delta.columns, len(delta), tick) for run in self._own]
+            except BeyondKernel:
+                pass
+            except DataError:
+                if not self._node.where:
+                    raise
         try:
             return self._fragments().expressions(self._node, delta.columns, len(delta), tick.micros)
         except (DataError, SqlError):
@@ -87,12 +101,15 @@ class Mapped(Operator):
         rows = delta.take(np.flatnonzero(reached))
         if not len(rows):
             return pa.nulls(len(delta), kernel_type(field.type))
-        single = replace(
-            node,
+        single = plan.Spark(
+            inputs=node.inputs,
+            operator=node.operator,
+            stateless=True,
+            reason=node.reason,
+            meaning=node.meaning,
             fields=(*node.fields[:width], field),
             path=(node.path[index],),
             bindings=(node.bindings[index],),
-            where=(),
         )
         (column,) = self._fragments().expressions(single, rows.columns, len(rows), tick.micros)
         return column.take(pa.array(np.cumsum(reached) - 1, mask=~reached))

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.functions.json import convert, path, tree
 from penstock.functions.json.reader import Leniency
+from penstock.functions.scalars.base import BeyondKernel
 from penstock.functions.scalars.hashes import MURMUR, XXHASH, Algorithm, hashed
 from seed import SEED
 from twin import json_text
@@ -63,3 +64,15 @@ def test_hashes_of_slices_and_of_nothing(algorithm: Algorithm) -> None:
     assert hashed(algorithm, [texts.slice(1, 3), lists.slice(1, 3)], 42, 3).tolist() == whole[1:4]
     assert hashed(algorithm, [texts.slice(0, 0), lists.slice(0, 0)], 42, 0).tolist() == []
     assert whole[1] == 42
+
+
+def test_moments_are_read_by_a_format_or_are_seconds() -> None:
+    moments = {"2024": 7, "old": None}
+    rules = convert.Rules(Leniency(), partial=True, java=17, date=lambda text: None, moment=moments.get)
+    converted = convert.converter("struct<a:timestamp,b:int>", rules)
+    assert converted('{"a": "2024", "b": 1}') == convert.Record({"a": 7, "b": 1})
+    assert converted('{"a": -3}') == convert.Record({"a": -3_000_000, "b": None})
+    assert converted('{"a": "old", "b": 1}').value == {"a": None, "b": 1}
+    assert converted('{"a": 1.5}').bad is not None
+    with pytest.raises(BeyondKernel):
+        converted('{"a": 99999999999999}')

@@ -39,7 +39,17 @@ def _view(*expressions: Expression) -> node.View:
     fragment = node.Spark(
         fields, (filtered,), (4, 2), "Project", True, "the function Exp", (((4, 0), (5, -1)), ())
     )
-    recursive = node.Recursive(fields, "loop", fragment, scan, max_depth=100, max_rows=-1, limit=3)
+    shared = node.KernelFirst(
+        fields,
+        (fragment,),
+        (4,),
+        "Project",
+        True,
+        "patterns",
+        (((4, 0),),),
+        expressions=(Column(0, "bigint"),),
+    )
+    recursive = node.Recursive(fields, "loop", shared, scan, max_depth=100, max_rows=-1, limit=3)
     values = node.Values(fields, ((1, 2.5), (None, math.inf)))
     return node.View(
         "v",

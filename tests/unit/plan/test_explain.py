@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.plan import node as plan
 from penstock.plan.distribution import by
 from penstock.plan.explain import Explanation, explain
-from penstock.plan.expression import Column, Literal
+from penstock.plan.expression import Call, Column, Literal
 
 ORDERS = plan.Scan(
     (plan.Field("id", "bigint"), plan.Field("customer", "bigint"), plan.Field("amount", "double")),
@@ -69,6 +69,18 @@ def test_tier_and_reason_of_what_spark_computes() -> None:
     assert [line.distribution for line in explanation.operators] == ["one place", "one place", "by id"]
     assert explanation.operators[2].exchange == "exchange to the driver"
     assert "(the function is unknown)" in str(explanation)
+
+
+def test_what_is_the_kernels_but_for_some_rows_says_so() -> None:
+    split = Call("StringSplit", (Column(0, "string"), Column(1, "string")), "array<string>")
+    fields = (*ORDERS.fields, plan.Field("spark_1", "array<string>"))
+    shared = plan.KernelFirst(
+        fields, (ORDERS,), (1,), "Project", True, "odd patterns", (((1, 0),),), expressions=(split,)
+    )
+    explanation = explained(shared)
+    assert explanation.tier == "kernel"
+    assert explanation.operators[0].operator == "Project"
+    assert "(Spark, for a delta with odd patterns)" in str(explanation)
 
 
 def test_operators_of_a_recursion_come_in_the_order_of_the_plan() -> None:

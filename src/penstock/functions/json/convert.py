@@ -17,6 +17,7 @@ from penstock.functions.java_double import nearest_float
 from penstock.functions.json import reader, tree
 from penstock.functions.json.reader import JsonError, Leniency, Reader, deeper, java_text
 from penstock.functions.json.writer import FloatText, Writer, scalar_text
+from penstock.functions.scalars.base import BeyondKernel
 
 _RANGES = {
     # Jackson takes a byte without its sign too.
@@ -35,6 +36,7 @@ _WORDS = {
 }
 # Java's BigDecimal takes the digits of every script.
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_MOST_DIGITS = 12  # of seconds whose microseconds are a long
 _EXACT = Context(prec=1100, rounding=ROUND_HALF_UP, Emin=-(10**9), Emax=10**9)
 SIMPLE = frozenset({*_RANGES, "boolean", "float", "double", "string", "date"})
 
@@ -73,12 +75,13 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to read: what is allowed, whether nested values survive in part, how dates are read, and which Java writes numbers."""
+    """How to read: what is allowed, whether nested values survive in part, how dates and moments are read, and which Java writes numbers."""
 
     leniency: Leniency
     partial: bool
     java: int
     date: Callable[[str], int | None]
+    moment: Callable[[str], int | None] | None = None
 
 
 FromTree = Callable[[Any], Any]
@@ -225,6 +228,9 @@ def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
         return _to_floating(kind, rules.leniency.not_a_number)
     if kind == "date":
         return _to_date(rules.date)
+    if kind == "timestamp":
+        assert rules.moment is not None
+        return _to_moment(rules.moment)
     parts = decimal_parts(kind)
     assert parts is not None, kind
     return _to_decimal(*parts)
@@ -277,6 +283,24 @@ def _to_date(date: Callable[[str], int | None]) -> Callable[[str, str], Any]:
         if days is None:
             raise Bad("DATA_CAST")
         return days
+
+    return convert
+
+
+def _to_moment(moment: Callable[[str], int | None]) -> Callable[[str, str], Any]:
+    """Text by a pattern, or a whole number of seconds."""
+
+    def convert(token: str, text: str) -> int:
+        if token == reader.INT:
+            if len(text) > _MOST_DIGITS:
+                raise BeyondKernel(f"{text} seconds are out of range")
+            return int(text) * 1_000_000
+        if token != reader.STRING or text == "":
+            raise _misfit(text if token == reader.STRING else None)
+        micros = moment(text)
+        if micros is None:
+            raise Bad("DATA_CANNOT_PARSE_TIMESTAMP")
+        return micros
 
     return convert
 

@@ -14,22 +14,27 @@ import pyarrow.compute as pc
 from penstock.data.types import decimal_parts, parse
 from penstock.functions.java_double import double_text, float_text
 from penstock.functions.json.writer import quoted
-from penstock.functions.scalars import zones
+from penstock.functions.scalars import datetime_format, zones
+from penstock.functions.scalars.base import BeyondKernel
+from penstock.functions.scalars.datetime_pattern import Part
 
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _SIMPLE = _WHOLE | {"boolean", "float", "double", "string", "binary", "date", "timestamp_ntz", "void"}
 _DAY = 86_400_000_000
+_MOST_DAYS = 100_000_000  # whose microseconds are a long
 
 Write = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Whether fields that are NULL are left out, which Java writes doubles, and the zone of timestamps."""
+    """Whether fields that are NULL are left out, which Java writes doubles, the zone of timestamps, and patterns of dates and timestamps."""
 
     skip_nulls: bool
     java: int
     zone: str | None
+    date: tuple[Part, ...] | None = None
+    moment: tuple[Part, ...] | None = None
 
 
 def reason(kind: str, zone: str | None) -> str | None:
@@ -87,6 +92,12 @@ def writer(kind: str, style: Style) -> Write:
             return lambda value: _number(double_text(value, style.java))
         case "float":
             return lambda value: _number(float_text(value, style.java))
+        case "date" if style.date is not None:
+            date_parts = style.date
+            return lambda days: _day_by(date_parts, days, style)
+        case "timestamp" if style.moment is not None:
+            parts = style.moment
+            return lambda micros: _moment_by(parts, micros, style.zone, style)
         case "date":
             return lambda days: f'"{_date(days)}"'
         case "timestamp_ntz":
@@ -130,6 +141,17 @@ def _map(key: str, inner: Write) -> Write:
     return write
 
 
+def _moment_by(parts: tuple[Part, ...], micros: int, zone: str | None, style: Style) -> str:
+    text = datetime_format.written(parts, np.array([micros], np.int64), zone, style.java)[0].as_py()
+    return quoted(text, wide_escapes=False)
+
+
+def _day_by(parts: tuple[Part, ...], days: int, style: Style) -> str:
+    if abs(days) > _MOST_DAYS:
+        raise BeyondKernel(f"the day {days} is far away")
+    return _moment_by(parts, days * _DAY, "UTC", style)
+
+
 def _date(days: int) -> str:
     year, month, day = zones.civil_from_days(days)
     sign = "+" if year > 9999 else "-" if year < 0 else ""
@@ -145,7 +167,9 @@ def _moment(micros: int) -> str:
 
 def _instant(micros: int, zone: str | None) -> str:
     offset = int(zones.offsets_at(np.array([micros], np.int64), zone)[0])
-    minutes = abs(offset) // 60_000_000
+    minutes, seconds = divmod(abs(offset) // 1_000_000, 60)
     sign = "-" if offset < 0 else "+"
     behind = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if offset else "Z"
+    if seconds:
+        behind += f":{seconds:02d}"
     return f'"{_moment(micros + offset)}{behind}"'

@@ -202,6 +202,16 @@ def _apply(call: Call, twin: Callable[..., Any], rows: Iterable[tuple[Any, ...]]
     return results
 
 
+class ByRow(str):
+    """Why some rows of a call are left to Spark: `BeyondKernel` is raised for a delta that has one."""
+
+    __slots__ = ()
+
+
+class BeyondKernel(DataError):
+    """A row that the kernel leaves to Spark; nobody sees it but the operator that asks Spark then."""
+
+
 class AnsiError(ValueError):
     """A row that Spark's ANSI mode refuses; carries the stable code, and Spark's error class where the call does not tell it."""
 

@@ -20,6 +20,7 @@ from penstock.functions.scalars.base import (
     INTEGRAL_RANGE,
     OVERFLOW,
     AnsiError,
+    ByRow,
     Columns,
     Compiled,
     Datum,
@@ -394,7 +395,11 @@ def _conversion(call: Call) -> Convert | str:
 
 def _check(call: Call) -> str | None:
     conversion = _conversion(call)
-    return conversion if isinstance(conversion, str) else None
+    if isinstance(conversion, str):
+        return conversion
+    if (call.args[0].type, call.type) == ("string", "interval"):
+        return ByRow("a text that is not plainly an interval")
+    return None
 
 
 def _build(call: Call, args: tuple[Compiled, ...]) -> Compiled:

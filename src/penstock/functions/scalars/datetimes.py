@@ -15,7 +15,9 @@ from penstock.functions.scalars.base import (
     DATETIME,
     OVERFLOW,
     AnsiError,
+    BeyondKernel,
     Build,
+    ByRow,
     Check,
     Columns,
     Compiled,
@@ -23,6 +25,7 @@ from penstock.functions.scalars.base import (
     Scalar,
     TickLike,
     ansi_error,
+    array,
     both,
     from_numbers,
     numbers,
@@ -31,7 +34,7 @@ from penstock.functions.scalars.base import (
     valid_mask,
 )
 from penstock.functions.scalars.moments import add_months
-from penstock.plan.expression import Call
+from penstock.plan.expression import Call, Literal
 
 _DAY = 86_400_000_000
 _MOST_DAYS = 2**63 // _DAY - 2  # with any time of day and any offset, its microseconds are a long
@@ -240,6 +243,8 @@ def _micros(value: Datum) -> Datum:
 
 def _add_duration(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """A timestamp and a day-time interval: whole days in local time, the rest in exact time."""
+    if call.args[1].type == "interval":
+        return _add_calendar(call, args)
     one_of, two_of = args
     kind = kernel_type(call.type)
     zone = call.option("timeZoneId") if call.type == "timestamp" else None
@@ -261,6 +266,34 @@ def _add_duration(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         valid = valid_mask(one, count) & valid_mask(two, count)
         result = pc.cast(from_numbers(moved, valid, pa.int64()), kind)
         return result[0] if isinstance(total, pa.Scalar) else result
+
+    return run
+
+
+_MOST_CALENDAR = 2**61  # microseconds, so that no sum of three leaves 64 bits
+
+
+def _add_calendar(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    """A timestamp and a calendar interval without months: its days in local time, the rest in exact time."""
+    one_of, two_of = args
+    kind = kernel_type(call.type)
+    zone = call.option("timeZoneId") if call.type == "timestamp" else None
+
+    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
+        one = array(_micros(one_of(columns, length, tick)), length)
+        two = array(two_of(columns, length, tick), length)
+        valid = valid_mask(one, length) & valid_mask(two, length)
+        parts = [(0, 0, 0) if item is None else item for item in two.to_pylist()]
+        intervals = np.array(parts, np.int64).reshape(length, 3)
+        months, days, micros = intervals[:, 0], intervals[:, 1], intervals[:, 2] // 1000
+        start = numbers(one, length)
+        far = (months != 0) | (np.abs(start) > _MOST_CALENDAR) | (np.abs(days) > _MOST_CALENDAR // _DAY)
+        if (far & valid).any():
+            raise BeyondKernel("an interval of months, or a moment far away")
+        start, days = np.where(valid, start, 0), np.where(valid, days, 0)
+        offset = zones.offsets_at(start, zone)
+        moved = zones.keeping(start + offset + days * _DAY, offset, zone) + np.where(valid, micros, 0)
+        return pc.cast(from_numbers(moved, valid, pa.int64()), kind)
 
     return run
 
@@ -388,6 +421,12 @@ def _interval_check(kind: str) -> Check:
         if len(call.args) != 2:
             return call.name
         other = call.args[1].type
+        if (
+            call.name == "TimestampAddInterval"
+            and other == "interval"
+            and not isinstance(call.args[1], Literal)
+        ):
+            return _zone_check(call) or ByRow("an interval of months, or a moment far away")
         months = "year" in other or "month" in other
         if other == "interval" or months != (kind == "months"):
             return f"{call.name} with {other}"

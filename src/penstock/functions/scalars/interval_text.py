@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 _FIELDS = ("day", "hour", "minute", "second")
 _MICROS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
+
+
+_CALENDAR_MICROS = {
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
+_CALENDAR_DAYS = {"week": 7, "day": 1}
+_CALENDAR_MONTHS = {"year": 12, "month": 1}
+_TERM = r"([+-]?) *([0-9]{1,9})(?:\.([0-9]{1,9}))? +(year|month|week|day|hour|minute|second|millisecond|microsecond)s?"
+_CALENDAR = re.compile(rf" *(?:interval +)?{_TERM}(?: +{_TERM})* *", re.ASCII | re.IGNORECASE)
+_TERMS = re.compile(_TERM, re.ASCII | re.IGNORECASE)
+_MOST_MICROS = 2**63 // 1000 - 1  # Arrow has nanoseconds
+
+
+def calendar(text: str) -> tuple[int, int, int] | None:
+    """Months, days and microseconds of a text such as '1 day -2.5 seconds'; None for all that is not plainly one.
+
+    >>> calendar("interval 1 month 2 weeks"), calendar("5 Minutes"), calendar("soon"), calendar("1.5 days")
+    ((1, 14, 0), (0, 0, 300000000), None, None)
+    """
+    if _CALENDAR.fullmatch(text) is None:
+        return None
+    months = days = micros = 0
+    for sign, whole, fraction, unit in _TERMS.findall(text):
+        unit, by = unit.lower(), -1 if sign == "-" else 1
+        if fraction and unit != "second":
+            return None
+        months += by * int(whole) * _CALENDAR_MONTHS.get(unit, 0)
+        days += by * int(whole) * _CALENDAR_DAYS.get(unit, 0)
+        micros += by * (
+            int(whole) * _CALENDAR_MICROS.get(unit, 0)
+            + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)
+        )
+        if max(abs(months), abs(days)) >= 2**31 or abs(micros) > _MOST_MICROS:
+            return None
+    return months, days, micros
 
 
 def ends(kind: str) -> tuple[str, str]:

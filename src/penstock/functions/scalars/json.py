@@ -11,9 +11,11 @@ import pyarrow as pa
 from penstock.data.types import Parsed, decimal_parts, kernel_type, parse
 from penstock.functions.json import convert, path, structs
 from penstock.functions.json.reader import Leniency
-from penstock.functions.scalars import zones
+from penstock.functions.scalars import datetime_format, datetime_parse, zones
 from penstock.functions.scalars.base import (
     AnsiError,
+    BeyondKernel,
+    ByRow,
     Columns,
     Compiled,
     Datum,
@@ -23,6 +25,8 @@ from penstock.functions.scalars.base import (
     only,
     rows_of,
 )
+from penstock.functions.scalars.datetime_pattern import Part, PatternError, parts_of
+from penstock.functions.scalars.datetime_resolve import Unparsable
 from penstock.plan.expression import Call, Literal
 
 _LENIENT = {
@@ -50,12 +54,61 @@ _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].
 _BLANK = "".join(map(chr, (*range(0x21), 0x7F)))
 _WHOLE = re.compile(r"[+-]?\d+")
 _FIRST_GREGORIAN = -141_427  # 1582-10-15
+_DAY = 86_400_000_000  # microseconds
 
 
 def _given(call: Call) -> dict[str, str]:
     """The options of the function, by their names in lower case."""
     flat = call.option("options", ())
     return {name.lower(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+_MOMENTS, _DATES = "timestampformat", "dateformat"
+_DATE_LETTERS = frozenset("GyMLdDQq")
+
+
+def _format(call: Call, name: str, *, parsing: bool) -> tuple[Part, ...] | str | None:
+    """The parts of a format among the options, why it is left to Spark, or None when there is none."""
+    pattern = _given(call).get(name)
+    if pattern is None:
+        return None
+    policy = _setting(call, "timeParserPolicy")
+    if policy not in ("", "CORRECTED"):
+        return f"spark.sql.legacy.timeParserPolicy = {policy}"
+    try:
+        parts = parts_of(pattern, parsing=parsing)
+    except PatternError as error:
+        return f"a datetime pattern that Spark refuses: {error}"
+    letters = set(re.findall("[A-Za-z]", re.sub("'[^']*'", "", pattern)))
+    if "V" in letters or (name == _DATES and not letters <= _DATE_LETTERS):
+        return f"the option {name} = {pattern}"
+    zone = call.option("timeZoneId")
+    beyond = datetime_parse.beyond(parts) if parsing else datetime_format.beyond(parts, zone)
+    return zones.reason(zone) or beyond or parts
+
+
+def _format_reason(call: Call, *, parsing: bool) -> str | None:
+    formats = (_format(call, name, parsing=parsing) for name in (_MOMENTS, _DATES))
+    return next((why for why in formats if isinstance(why, str)), None)
+
+
+def _has_format(call: Call) -> bool:
+    return not {_MOMENTS, _DATES}.isdisjoint(_given(call))
+
+
+def _reader(parts: tuple[Part, ...], zone: str | None, unit: int) -> Callable[[str], int | None]:
+    """What reads moments of a zone, or days of local time, by a pattern; None for what does not fit."""
+    parser = datetime_parse.parser_of(parts)
+
+    def read(text: str) -> int | None:
+        try:
+            return parser.instant(text, zone) // unit
+        except Unparsable:
+            return None
+        except datetime_parse.Overflow:
+            raise BeyondKernel(f"the moment {text!r} is far away") from None
+
+    return read
 
 
 def _setting(call: Call, name: str) -> str:
@@ -65,15 +118,20 @@ def _setting(call: Call, name: str) -> str:
 # ------------------------------------------------------------------ from_json
 
 
-def _schema_reason(kind: str) -> str | None:
-    """Why from_json does not make values of a type."""
+def _schema_reason(kind: str, *, moments: bool) -> str | None:
+    """Why from_json does not make values of a type; of moments only by a format."""
     parsed = parse(kind)
+    if kind == "timestamp" and moments:
+        return None
     if parsed.kind == "struct":
         if len(set(parsed.names)) < len(parsed.names):
             return "two fields of one name"
-        return next((why for inner in parsed.inner if (why := _schema_reason(inner)) is not None), None)
+        return next(
+            (why for inner in parsed.inner if (why := _schema_reason(inner, moments=moments)) is not None),
+            None,
+        )
     if parsed.kind in ("array", "map"):
-        return _schema_reason(parsed.inner[-1])
+        return _schema_reason(parsed.inner[-1], moments=moments)
     return None if kind in convert.SIMPLE or decimal_parts(kind) is not None else kind
 
 
@@ -83,7 +141,7 @@ def _from_json_check(call: Call) -> str | None:
         if name in _LENIENT:
             if value.lower() not in ("true", "false"):
                 return f"from_json with the option {name} = {value}"
-        elif name not in ("mode", "columnnameofcorruptrecord") and name not in _WITHOUT_EFFECT:
+        elif name not in ("mode", "columnnameofcorruptrecord", _MOMENTS, _DATES, *_WITHOUT_EFFECT):
             return f"from_json with the option {name}"
     if given.get("mode", "permissive").lower() not in ("permissive", "failfast"):
         return "from_json in a mode that Spark refuses"
@@ -91,14 +149,16 @@ def _from_json_check(call: Call) -> str | None:
         return "from_json with settings of older versions"
     if _setting(call, "timeParserPolicy") == "LEGACY":
         return "from_json with the time parser of older versions"
-    why = _schema_reason(call.type)
+    if _has_format(call) and given.get("mode", "").lower() == "failfast":
+        return "from_json with a format in the mode FAILFAST"
+    why = _format_reason(call, parsing=True) or _schema_reason(call.type, moments=_MOMENTS in given)
     if why is not None:
         return f"from_json with {why}"
     parsed = parse(call.type)
     corrupt = _corrupt(call)
     if dict(zip(parsed.names, parsed.inner, strict=False)).get(corrupt, "string") != "string":
         return "from_json with a column for bad records that is no text"
-    return None
+    return ByRow("a moment that is far away") if _has_format(call) else None
 
 
 def _corrupt(call: Call) -> str:
@@ -145,7 +205,14 @@ def _rules(call: Call) -> convert.Rules:
         **{field: given[name].lower() == "true" for name, field in _LENIENT.items() if name in given}
     )
     partial = _setting(call, "enablePartialResults") != "false"
-    return convert.Rules(leniency, partial, int(call.option("java")), _date)
+    days, moments = (_format(call, name, parsing=True) for name in (_DATES, _MOMENTS))
+    return convert.Rules(
+        leniency,
+        partial,
+        int(call.option("java")),
+        _reader(days, None, _DAY) if isinstance(days, tuple) else _date,
+        _reader(moments, call.option("timeZoneId") or "UTC", 1) if isinstance(moments, tuple) else None,
+    )
 
 
 def _without(parsed: Parsed, name: str) -> str:
@@ -180,16 +247,28 @@ def _from_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _to_json_check(call: Call) -> str | None:
     for name, value in _given(call).items():
+        if name in (_MOMENTS, _DATES):
+            continue
         if name != "ignorenullfields" or value.lower() not in ("true", "false"):
             return f"to_json with the option {name}"
-    why = structs.reason(call.args[0].type, call.option("timeZoneId"))
-    return None if why is None else f"to_json with {why}"
+    why = _format_reason(call, parsing=False) or structs.reason(call.args[0].type, call.option("timeZoneId"))
+    if why is not None:
+        return f"to_json with {why}"
+    return ByRow("a day that is far away") if _DATES in _given(call) else None
 
 
 def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = call.args[0].type
     skip = _given(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
-    write = structs.writer(kind, structs.Style(skip, int(call.option("java")), call.option("timeZoneId")))
+    days, moments = (_format(call, name, parsing=False) for name in (_DATES, _MOMENTS))
+    style = structs.Style(
+        skip,
+        int(call.option("java")),
+        call.option("timeZoneId"),
+        days if isinstance(days, tuple) else None,
+        moments if isinstance(moments, tuple) else None,
+    )
+    write = structs.writer(kind, style)
     (one,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:

@@ -74,6 +74,13 @@ def python_regex(pattern: str) -> re.Pattern[str] | None:
     Both engines try alternatives in order. They differ in what is left in groups that have matched nothing again and again, so that a group
     which may be empty must not be repeated; and Java looks for empty matches inside of surrogate pairs.
     """
+    compiled = python_search(pattern)
+    return None if compiled is None or _empty_inside(compiled) else compiled
+
+
+@lru_cache(maxsize=1024)
+def python_search(pattern: str) -> re.Pattern[str] | None:
+    """The same, for the question whether there is a match."""
     flags = re.ASCII
     if pattern.startswith("(?i)"):
         pattern, flags = pattern[4:], flags | re.IGNORECASE
@@ -83,10 +90,9 @@ def python_regex(pattern: str) -> re.Pattern[str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            compiled = re.compile(translated, flags)
+            return re.compile(translated, flags)
     except (re.error, Warning, OverflowError, RecursionError):
         return None
-    return None if _empty_inside(compiled) else compiled
 
 
 def _empty_inside(pattern: re.Pattern[str]) -> bool:

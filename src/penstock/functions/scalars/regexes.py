@@ -1,4 +1,8 @@
-"""Patterns: LIKE with a pattern of the row, several LIKEs, and what splits, replaces and extracts by a constant regular expression."""
+"""Patterns: LIKE, several LIKEs, and what splits, replaces and extracts by a regular expression; the pattern is constant or comes with each row.
+
+A constant regular expression is looked at when the view is planned. One of a row may be beyond what Java's and the kernel's dialects share: `BeyondKernel` is raised
+then, and Spark is asked for that delta.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from penstock.data.types import kernel_type
 from penstock.functions.scalars import patterns
 from penstock.functions.scalars.base import (
     AnsiError,
+    BeyondKernel,
     Build,
+    ByRow,
     Check,
     Columns,
     Compiled,
@@ -24,8 +30,8 @@ from penstock.functions.scalars.base import (
     array,
     both,
     constant,
-    literal_args,
     only,
+    row_wise,
     rows_of,
 )
 from penstock.plan.expression import Call, Literal
@@ -133,7 +139,29 @@ def _regex(call: Call) -> re.Pattern[str]:
 
 
 def _regex_check(call: Call) -> str | None:
-    return None if patterns.python_regex(constant(call, 1)) is not None else _BEYOND
+    """Why a constant regular expression is left to Spark."""
+    pattern = call.args[1]
+    if not isinstance(pattern, Literal):
+        return None
+    if pattern.value is None:
+        return f"{call.name} with a regular expression that is NULL"
+    return None if patterns.python_regex(pattern.value) is not None else _BEYOND
+
+
+def _rows_check(call: Call) -> str | None:
+    """The reason for those rows that only Spark can compute, where an argument behind the text comes with each row."""
+    return None if _are_constant(call) else ByRow(_BEYOND)
+
+
+def _are_constant(call: Call) -> bool:
+    return all(isinstance(item, Literal) and item.value is not None for item in call.args[1:])
+
+
+def _row_regex(pattern: str) -> re.Pattern[str]:
+    compiled = patterns.python_regex(pattern)
+    if compiled is None:
+        raise BeyondKernel(f"the regular expression {pattern!r} is not of both dialects")
+    return compiled
 
 
 def matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -153,10 +181,15 @@ def _finder(pattern: re.Pattern[str]) -> Callable[[str], Iterator[re.Match[str]]
     return lambda text: matches(pattern, text)
 
 
-def _over_subject(make: Callable[[Call, re.Pattern[str]], Callable[[str], Any]]) -> Build:
-    """A function of a text whose other arguments are constants."""
+def _over_subject(
+    make: Callable[[Call, re.Pattern[str]], Callable[[str], Any]], of_row: Callable[..., Any]
+) -> Build:
+    """A function of a text whose other arguments are constants, or come with each row."""
+    by_row = row_wise(of_row)
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+        if not _are_constant(call):
+            return by_row(call, args)
         twin = make(call, _regex(call))
         kind = kernel_type(call.type)
         (one, *_) = args
@@ -166,15 +199,33 @@ def _over_subject(make: Callable[[Call, re.Pattern[str]], Callable[[str], Any]])
 
 
 def _rlike(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    if not _are_constant(call):
+        return row_wise(_matches_of_row)(call, args)
     pattern = patterns.java_regex(constant(call, 1))
     (one, *_) = args
     if pattern is None:
-        return _over_subject(lambda _, regex: lambda text: regex.search(text) is not None)(call, args)
+        regex = _regex(call)
+
+        def twin(text: str) -> bool:
+            return regex.search(text) is not None
+
+        return lambda columns, length, tick: rows_of(
+            call, twin, [one(columns, length, tick)], length, pa.bool_()
+        )
     return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
 
 
+def _matches_of_row(text: str, pattern: str) -> bool:
+    compiled = patterns.python_search(pattern)
+    if compiled is None:
+        raise BeyondKernel(f"the regular expression {pattern!r} is not of both dialects")
+    return compiled.search(text) is not None
+
+
 def _rlike_check(call: Call) -> str | None:
-    return None if patterns.java_regex(constant(call, 1)) is not None else _regex_check(call)
+    if _are_constant(call) and patterns.java_regex(constant(call, 1)) is not None:
+        return None
+    return _regex_check(call)
 
 
 def _extract(call: Call, pattern: re.Pattern[str]) -> Callable[[str], str]:
@@ -187,13 +238,30 @@ def _extract(call: Call, pattern: re.Pattern[str]) -> Callable[[str], str]:
     return twin
 
 
+def _extract_of_row(text: str, pattern: str, group: int) -> str:
+    match = _with_group(pattern, group).search(text)
+    return "" if match is None else match[group] or ""
+
+
 def _extract_all(call: Call, pattern: re.Pattern[str]) -> Callable[[str], list[str]]:
     group, find = constant(call, 2), _finder(pattern)
     return lambda text: [match[group] or "" for match in find(text)]
 
 
+def _extract_all_of_row(text: str, pattern: str, group: int) -> list[str]:
+    return [match[group] or "" for match in matches(_with_group(pattern, group), text)]
+
+
+def _with_group(pattern: str, group: int) -> re.Pattern[str]:
+    """A regular expression of a row; whether Spark refuses a group that it does not have depends on the text."""
+    compiled = _row_regex(pattern)
+    if not 0 <= group <= compiled.groups:
+        raise BeyondKernel(f"the regular expression {pattern!r} has no group {group}")
+    return compiled
+
+
 def _group_check(call: Call) -> str | None:
-    if not 0 <= constant(call, 2) <= _regex(call).groups:
+    if _are_constant(call) and not 0 <= constant(call, 2) <= _regex(call).groups:
         return f"{call.name} of a group that the regular expression does not have"
     return None
 
@@ -204,6 +272,11 @@ def _place(call: Call, pattern: re.Pattern[str]) -> Callable[[str], int]:
         return 0 if match is None else match.start() + 1
 
     return twin
+
+
+def _place_of_row(text: str, pattern: str, group: int) -> int:
+    match = _row_regex(pattern).search(text)
+    return 0 if match is None else match.start() + 1
 
 
 # ------------------------------------------------------------------ replacing
@@ -246,24 +319,37 @@ def _replace(call: Call, pattern: re.Pattern[str]) -> Callable[[str], str]:
     parts = replacement(constant(call, 2), pattern.groups)
     assert parts is not None
     find = _finder(pattern)
+    return lambda text: _replaced(text, find(text), parts)
 
-    def twin(text: str) -> str:
-        written: list[str] = []
-        at = 0
-        for match in find(text):
-            written.append(text[at : match.start()])
-            written.extend((match[part] or "") if isinstance(part, int) else part for part in parts)
-            at = match.end()
-        return text if not at and not written else "".join(written) + text[at:]
 
-    return twin
+def _replaced(text: str, found: Iterator[re.Match[str]], parts: tuple[str | int, ...]) -> str:
+    written: list[str] = []
+    at = 0
+    for match in found:
+        written.append(text[at : match.start()])
+        written.extend((match[part] or "") if isinstance(part, int) else part for part in parts)
+        at = match.end()
+    return text if not at and not written else "".join(written) + text[at:]
+
+
+_replacement_of_row = lru_cache(maxsize=4096)(replacement)
+
+
+def _replace_of_row(text: str, pattern: str, instead: str, position: int) -> str:
+    compiled = _row_regex(pattern)
+    parts = _replacement_of_row(instead, compiled.groups)
+    if parts is None or position != 1:
+        raise BeyondKernel("a replacement that Spark refuses, or from a later position")
+    return _replaced(text, matches(compiled, text), parts)
 
 
 def _replace_check(call: Call) -> str | None:
-    if constant(call, 3) != 1:
+    instead, position = call.args[2:]
+    if isinstance(position, Literal) and position.value != 1:
         return "regexp_replace from a later position"
-    if replacement(constant(call, 2), _regex(call).groups) is None:
-        return "regexp_replace with a replacement that Spark refuses"
+    if _are_constant(call) and isinstance(instead, Literal):
+        known = replacement(instead.value, _regex(call).groups)
+        return None if known is not None else "regexp_replace with a replacement that Spark refuses"
     return None
 
 
@@ -292,6 +378,8 @@ def _characters(text: str, limit: int) -> list[str]:
 
 
 def _split(call: Call, args: tuple[Compiled, ...]) -> Compiled:
+    if not isinstance(call.args[1], Literal):
+        return row_wise(_split_of_row)(call, args)
     kind = kernel_type(call.type)
     delimiter = constant(call, 1)
     one, _, limit_of = args
@@ -312,6 +400,10 @@ def _split(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     )
 
 
+def _split_of_row(text: str, pattern: str, limit: int) -> list[str]:
+    return _characters(text, limit) if pattern == "" else _split_at(_row_regex(pattern), text, limit)
+
+
 def _split_plainly(value: Datum, delimiter: str, length: int, kind: pa.DataType) -> Datum:
     constant_value = isinstance(value, pa.Scalar)
     parts = pc.split_pattern(array(value, 1 if constant_value else length), pattern=delimiter)
@@ -327,11 +419,13 @@ def plain_text(pattern: str) -> str | None:
 
 
 def _split_check(call: Call) -> str | None:
-    return None if constant(call, 1) == "" else _regex_check(call)
+    pattern = call.args[1]
+    if not isinstance(pattern, Literal):
+        return ByRow(_BEYOND)
+    return None if pattern.value == "" else _regex_check(call)
 
 
 _TEXT: Check = only("string", first=2)
-_CONSTANT: Check = both(_TEXT, literal_args(1), _regex_check)
 
 FUNCTIONS: dict[str, Scalar] = {
     "Like": Scalar(_like, both(_TEXT, _like_check)),
@@ -339,10 +433,16 @@ FUNCTIONS: dict[str, Scalar] = {
     "NotLikeAll": Scalar(_likes(every=True, negated=True), _likes_check),
     "LikeAny": Scalar(_likes(every=False, negated=False), _likes_check),
     "NotLikeAny": Scalar(_likes(every=False, negated=True), _likes_check),
-    "RLike": Scalar(_rlike, both(_TEXT, literal_args(1), _rlike_check)),
-    "RegExpExtract": Scalar(_over_subject(_extract), both(_CONSTANT, literal_args(2), _group_check)),
-    "RegExpExtractAll": Scalar(_over_subject(_extract_all), both(_CONSTANT, literal_args(2), _group_check)),
-    "RegExpInStr": Scalar(_over_subject(_place), both(_CONSTANT, literal_args(2))),
-    "RegExpReplace": Scalar(_over_subject(_replace), both(_CONSTANT, literal_args(2, 3), _replace_check)),
-    "StringSplit": Scalar(_split, both(_TEXT, literal_args(1), _split_check)),
+    "RLike": Scalar(_rlike, both(_TEXT, _rlike_check, _rows_check)),
+    "RegExpExtract": Scalar(
+        _over_subject(_extract, _extract_of_row), both(_TEXT, _regex_check, _group_check, _rows_check)
+    ),
+    "RegExpExtractAll": Scalar(
+        _over_subject(_extract_all, _extract_all_of_row), both(_TEXT, _regex_check, _group_check, _rows_check)
+    ),
+    "RegExpInStr": Scalar(_over_subject(_place, _place_of_row), both(_TEXT, _regex_check, _rows_check)),
+    "RegExpReplace": Scalar(
+        _over_subject(_replace, _replace_of_row), both(_TEXT, _regex_check, _replace_check, _rows_check)
+    ),
+    "StringSplit": Scalar(_split, both(_TEXT, _split_check)),
 }

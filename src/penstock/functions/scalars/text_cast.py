@@ -18,6 +18,7 @@ from penstock.functions.scalars.base import (
     INTEGRAL_RANGE,
     OVERFLOW,
     AnsiError,
+    BeyondKernel,
     Datum,
     TickLike,
     array,
@@ -262,6 +263,19 @@ def _from_interval(call: Call, value: Datum, length: int) -> Datum:
     return rows_of(call, lambda number: write(number, kind), [numbers_of], length, pa.large_string())
 
 
+def _to_calendar(call: Call, value: Datum, length: int) -> Datum:
+    """A calendar interval; Spark says of a text that is none of the common ones whether it is one."""
+
+    def twin(text: str) -> tuple[int, int, int]:
+        parts = interval_text.calendar(text)
+        if parts is None:
+            raise BeyondKernel(f"{text!r} is not plainly an interval")
+        months, days, micros = parts
+        return months, days, micros * 1000
+
+    return rows_of(call, twin, [value], length, pa.month_day_nano_interval())
+
+
 def _to_binary(call: Call, value: Datum, length: int) -> Datum:
     return pc.cast(value, pa.large_binary())
 
@@ -273,6 +287,7 @@ CONVERSIONS: dict[tuple[str, str], Convert] = {
     ("string", "boolean"): _text_rows(_boolean_of),
     ("string", "date"): _to_date,
     ("string", "binary"): _to_binary,
+    ("string", "interval"): _to_calendar,
     ("integral", "string"): _plain,
     ("boolean", "string"): _plain,
     ("decimal", "string"): _from_decimal,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.errors import SqlError
 from penstock.functions import evaluate
@@ -135,7 +136,25 @@ def prepare(
         _unknown(expression, placed.scope, None, hoisted)
         hoisted = _with_bytes_as_text(expression, hoisted)
         guards += [guard] * (len(hoisted) - len(guards))
-    return _with_spark(context, placed, hoisted, guards) if hoisted else placed
+    for part, part_guards in _by_row_first(placed, hoisted, guards):
+        placed = _with_spark(context, placed, part, part_guards)
+    return placed
+
+
+def _by_row_first(
+    placed: Placed, hoisted: list[tuple[Json, str]], guards: list[int | None]
+) -> Iterator[tuple[list[tuple[Json, str]], list[int | None]]]:
+    """The expressions that the kernel evaluates for all but some rows, then the others, with their guards."""
+    are_by_row = [_is_by_row(item, placed.scope) for item, _ in hoisted]
+    for wanted in (True, False):
+        chosen = [index for index, is_by_row in enumerate(are_by_row) if is_by_row is wanted]
+        if chosen:
+            yield [hoisted[index] for index in chosen], [guards[index] for index in chosen]
+
+
+def _is_by_row(item: Json, scope: Scope) -> bool:
+    reads_bytes = any(map(_is_bytes_as_text, walk(item)))
+    return not reads_bytes and evaluate.only_by_row(translate(item, scope))
 
 
 def single(context: Context, item: Json) -> plan.Single:
@@ -257,7 +276,12 @@ def _with_spark(
         bindings.append(_bindings(item, placed.scope))
         fields.append(plan.Field(f"spark_{item['at']}", item["t"], item.get("n", True)))
     reasons = dict.fromkeys(why for _, why in unique.values())
-    node = plan.Spark(
+    items = [item for item, _ in unique.values()]
+    is_by_row = all(_is_by_row(item, placed.scope) for item in items)
+    own: dict[str, Any] = (
+        {"expressions": tuple(translate(item, placed.scope) for item in items)} if is_by_row else {}
+    )
+    node = (plan.KernelFirst if is_by_row else plan.Spark)(
         tuple(fields),
         (placed.node,),
         tuple(unique),
@@ -266,9 +290,8 @@ def _with_spark(
         reason="; ".join(reasons),
         bindings=tuple(bindings),
         where=tuple(where.values()) if any(guard is not None for guard in guards) else (),
-        meaning=meaning.of_expressions(
-            [item for item, _ in unique.values()], bindings, code=context.has_code
-        ),
+        meaning=meaning.of_expressions(items, bindings, code=context.has_code),
+        **own,
     )
     return Placed(node, (*placed.keys, *(("x", place) for place in unique)))
 
