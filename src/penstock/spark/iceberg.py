@@ -236,7 +236,8 @@ class IcebergTable:
         found = {
             at: data_file.read_columns(path, wanted)
             for at, location in enumerate(locations)
-            if (path := local_path(location)) is not None and path.is_file()  # or on the disk of another machine
+            if (path := local_path(location)) is not None
+            and path.is_file()  # or on the disk of another machine
         }
         return {at: rows for at, rows in found.items() if rows is not None}
 
