@@ -43,6 +43,7 @@ def test_every_function_of_the_registry_is_right_or_refused_with_a_reason(sessio
     assert {name: answer for name, answer in answers.items() if not neither.match(answer)} == {}
 
 
+@pytest.mark.timeout(900)  # hundreds of queries, which a busy machine takes its time for
 def test_some_functions_answer_as_spark_and_as_the_page_says(session: ps.Session) -> None:
     names = Random(SEED).sample(sorted(probe.registry(session.spark)), SAMPLE)
     outcomes = list(run(session, QUICK, names))
