@@ -23,6 +23,7 @@ from penstock.functions.scalars import (
     datetimes,
     digests,
     encodings,
+    formatter,
     json,
     lambdas,
     logic,
@@ -63,6 +64,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **regexes.FUNCTIONS,
     **text_functions.FUNCTIONS,
     **number_format.FUNCTIONS,
+    **formatter.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 

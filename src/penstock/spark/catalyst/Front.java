@@ -1066,7 +1066,7 @@ public class Front {
   /** Adds what JSON depends on beside its options to the arguments that were written last: settings, and how this Java writes doubles. */
   private static void jsonSettings(StringBuilder out, Expression node) {
     boolean json = node instanceof JsonToStructs || node instanceof GetJsonObject || node instanceof JsonTuple || called(node) != null;
-    if (!json && !(node instanceof FormatNumber)) return;
+    if (!json && !(node instanceof FormatNumber) && !(node instanceof FormatString)) return;
     out.setLength(out.length() - 1);
     if (out.charAt(out.length() - 1) != '{') out.append(',');
     org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
