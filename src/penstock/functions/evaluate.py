@@ -37,6 +37,7 @@ from penstock.functions.scalars import (
     sequence,
     strings,
     text_functions,
+    urls,
     vectors,
 )
 from penstock.functions.scalars.base import ByRow, Columns, Compiled, Datum, Scalar, TickLike, array, typed
@@ -65,6 +66,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **text_functions.FUNCTIONS,
     **number_format.FUNCTIONS,
     **formatter.FUNCTIONS,
+    **urls.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 
