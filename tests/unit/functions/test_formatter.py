@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.functions import evaluate
@@ -91,6 +91,7 @@ def test_digits_of_a_later_java_are_left_to_spark() -> None:
     assert evaluate.unsupported(call) is not None
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 20))
 def test_digits_are_near_the_number(value: float, places: int) -> None:
     for conversion in "ef":

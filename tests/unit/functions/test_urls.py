@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.functions.scalars.base import BeyondKernel
@@ -49,6 +49,7 @@ def test_what_is_left_to_spark(text: str) -> None:
 _WORD = st.text("abcXYZ019-_.~", min_size=1)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["http", "ftp", "a+b"]), st.from_regex(r"\A[a-z]+(\.[a-z]+)*\Z"), _WORD, _WORD, _WORD)
 def test_parts_make_the_url(scheme: str, host: str, path: str, query: str, fragment: str) -> None:
     url = parse(f"{scheme}://{host}/{path}?{query}#{fragment}")
