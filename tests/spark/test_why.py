@@ -31,7 +31,7 @@ VIEWS = {
 REFUSED = {
     "reachable": """WITH RECURSIVE r(id) AS (SELECT id FROM orders WHERE id = 1 UNION ALL
         SELECT o.id FROM orders o JOIN r ON o.id = r.id + 1) SELECT * FROM r""",
-    "sketched": "SELECT customer, approx_count_distinct(id) AS n FROM orders GROUP BY customer",
+    "sketched": "SELECT customer, approx_count_distinct(CAST(id AS STRING) COLLATE UTF8_LCASE) AS n FROM orders GROUP BY customer",
 }
 
 
