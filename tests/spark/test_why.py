@@ -26,12 +26,12 @@ VIEWS = {
     "by_set": "SELECT customer, tags, SUM(amount) AS total FROM orders GROUP BY ROLLUP (customer, tags)",
     "several": "SELECT customer, COUNT(DISTINCT tags) AS tags FROM orders GROUP BY customer",
     "countries": "SELECT c.id, s.country FROM customers c JOIN why_cities s ON c.city = s.city",
-    "spelled": "SELECT id, parse_url(concat('http://h/', city), 'PATH') AS path FROM customers",
+    "spelled": "SELECT id, quote(city) AS quoted FROM customers",
 }
 REFUSED = {
     "reachable": """WITH RECURSIVE r(id) AS (SELECT id FROM orders WHERE id = 1 UNION ALL
         SELECT o.id FROM orders o JOIN r ON o.id = r.id + 1) SELECT * FROM r""",
-    "sketched": "SELECT customer, approx_count_distinct(id) AS n FROM orders GROUP BY customer",
+    "sketched": "SELECT customer, approx_count_distinct(CAST(id AS STRING) COLLATE UTF8_LCASE) AS n FROM orders GROUP BY customer",
 }
 
 

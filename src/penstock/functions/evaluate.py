@@ -23,6 +23,7 @@ from penstock.functions.scalars import (
     datetimes,
     digests,
     encodings,
+    formatter,
     json,
     lambdas,
     logic,
@@ -36,6 +37,7 @@ from penstock.functions.scalars import (
     sequence,
     strings,
     text_functions,
+    urls,
     vectors,
 )
 from penstock.functions.scalars.base import ByRow, Columns, Compiled, Datum, Scalar, TickLike, array, typed
@@ -63,6 +65,8 @@ FUNCTIONS: dict[str, Scalar] = {
     **regexes.FUNCTIONS,
     **text_functions.FUNCTIONS,
     **number_format.FUNCTIONS,
+    **formatter.FUNCTIONS,
+    **urls.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 

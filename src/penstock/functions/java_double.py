@@ -54,6 +54,15 @@ def float_text(value: float, java: int) -> str:
     return _written(value, digits, exponent)
 
 
+def formatted_digits(value: float) -> tuple[str, int]:
+    """The digits that the formats of Java before 19 begin with, and where the point is; the number is above zero and finite.
+
+    >>> formatted_digits(0.5), formatted_digits(2.0**-44)
+    (('5', 0), ('56843418860808015', -13))
+    """
+    return _older(*_double_bits(value), least_digits=2)
+
+
 def _special(value: float) -> str | None:
     if value != value:
         return "NaN"
@@ -103,14 +112,14 @@ def _single_bits(value: float) -> tuple[int, int, int]:
     return fraction << (missing + wider), 1 - missing - 127, fraction.bit_length()
 
 
-def _older(bits: int, binary: int, significant: int) -> tuple[str, int]:
-    """The digits that Java before 19 gives, and where the point is."""
+def _older(bits: int, binary: int, significant: int, *, least_digits: int = 1) -> tuple[str, int]:
+    """The digits that Java before 19 gives, and where the point is; numbers that are written with an exponent have two at least."""
     zeros = (bits & -bits).bit_length() - 1
     width = _MANTISSA + 1 - zeros
     tiny = max(0, width - binary - 1)
     if -21 <= binary <= 62 and tiny == 0 and width < 64:
         return _whole_digits(bits, binary, significant)
-    return _generated_digits(bits >> zeros, width, binary, tiny, significant, bits)
+    return _generated_digits(bits >> zeros, width, binary, tiny, significant, bits, least_digits)
 
 
 def _whole_digits(bits: int, binary: int, significant: int) -> tuple[str, int]:
@@ -127,7 +136,7 @@ def _whole_digits(bits: int, binary: int, significant: int) -> tuple[str, int]:
 
 
 def _generated_digits(
-    odd: int, width: int, binary: int, tiny: int, significant: int, bits: int
+    odd: int, width: int, binary: int, tiny: int, significant: int, bits: int, least_digits: int
 ) -> tuple[str, int]:
     """Digits one by one, until what is left is below half a unit in the last place of the number."""
     leading = struct.unpack(">d", ((1023 << _MANTISSA) | bits & ((1 << _MANTISSA) - 1)).to_bytes(8, "big"))[0]
@@ -145,7 +154,8 @@ def _generated_digits(
         twos, twos_below, half = twos - half, twos_below - half, 0
     rest, below, near = odd * 5**fives << twos, 5**fives_below << twos_below, 5**fives << half
     most = max(width + twos + _bits_of_five(fives), twos_below + 1 + _bits_of_five(fives_below + 1))
-    return _developed(rest, below, near, decimal, word=32 if most < 32 else 64 if most < 64 else 0)
+    word = 32 if most < 32 else 64 if most < 64 else 0
+    return _developed(rest, below, near, decimal, word=word, least_digits=least_digits)
 
 
 def _bits_of_five(power: int) -> int:
@@ -158,7 +168,9 @@ def _wrapped(value: int, word: int) -> int:
     return (value + half) % (1 << word) - half if word else value
 
 
-def _developed(rest: int, below: int, near: int, decimal: int, *, word: int) -> tuple[str, int]:
+def _developed(
+    rest: int, below: int, near: int, decimal: int, *, word: int, least_digits: int
+) -> tuple[str, int]:
     """The digits of rest / below, as far as `near` allows; in machine words for small numbers, with their overflow."""
     tens = below * 10
     digits: list[int] = []
@@ -178,7 +190,7 @@ def _developed(rest: int, below: int, near: int, decimal: int, *, word: int) -> 
         decimal -= 1
     else:
         digits.append(digit)
-    if decimal < -3 or decimal >= 8:
+    if decimal < -3 or decimal >= 8 or least_digits > 1:
         low = high = False  # at least one digit behind the point
     while not low and not high:
         digit, low, high = following()

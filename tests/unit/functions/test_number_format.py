@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.functions.scalars.number_format import read, tokens_of, written
@@ -46,6 +46,7 @@ def test_texts_are_read(text: str, pattern: str, scale: int, number: str | None)
     assert read(text, tokens_of(pattern), scale) == (None if number is None else Decimal(number))
 
 
+@settings(deadline=None)
 @given(
     st.integers(-(10**7) + 1, 10**7 - 1),
     st.sampled_from(["S99,999.99", "99,999.99MI", "$00000.00S", "99999.99PR"]),

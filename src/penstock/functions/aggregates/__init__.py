@@ -1,7 +1,7 @@
 """Aggregate functions, by the name of their Catalyst class.
 
 Each entry makes a `Function` from a call and the parts it shares with other calls. What is not in the table is left to Spark:
-approximations (`approx_count_distinct`, `approx_percentile`, sketches), whose value depends on how Spark splits its work,
+approximations (`approx_percentile`, sketches), whose value depends on how Spark splits its work,
 `histogram_numeric`, and functions that users register.
 """
 
@@ -30,6 +30,7 @@ AGGREGATES = Registry(
         "CovPopulation": f"{_HERE}.pair:make_covar_pop",
         "CovSample": f"{_HERE}.pair:make_covar_samp",
         "First": f"{_HERE}.extreme:make_first",
+        "HyperLogLogPlusPlus": f"{_HERE}.approximate:make_approx_count_distinct",
         "Kurtosis": f"{_HERE}.moment:make_kurtosis",
         "Last": f"{_HERE}.extreme:make_last",
         "ListAgg": f"{_HERE}.collect:make_list_agg",
@@ -62,6 +63,7 @@ READ_GROUPS = frozenset(
     {
         "CollectList",
         "CollectSet",
+        "HyperLogLogPlusPlus",
         "ListAgg",
         "Median",
         "Mode",
@@ -78,8 +80,8 @@ def unsupported(call: AggregateCall) -> str | None:
 
     >>> unsupported(AggregateCall("Sum", (0,), "bigint")) is None
     True
-    >>> unsupported(AggregateCall("HyperLogLogPlusPlus", (0,), "bigint"))
-    'aggregate function HyperLogLogPlusPlus is not in the kernel'
+    >>> unsupported(AggregateCall("ApproximatePercentile", (0,), "bigint"))
+    'aggregate function ApproximatePercentile is not in the kernel'
     """
     if call.function not in AGGREGATES.builtin:
         return f"aggregate function {call.function} is not in the kernel"

@@ -51,13 +51,14 @@ def _hash(algorithm: Algorithm) -> Build:
 
 
 def _hash_check(call: Call) -> str | None:
-    return next((f"{call.name} over {item.type}" for item in call.args if not _hashable(item.type)), None)
+    return next((f"{call.name} over {item.type}" for item in call.args if not hashable(item.type)), None)
 
 
-def _hashable(kind: str) -> bool:
+def hashable(kind: str) -> bool:
+    """Whether Spark's hashes of values of a type are the kernel's."""
     parsed = parse(kind)
     if parsed.kind in ("array", "struct"):
-        return all(_hashable(inner) for inner in parsed.inner)
+        return all(hashable(inner) for inner in parsed.inner)
     return parsed.kind not in ("map", "interval", "variant") and "collate" not in kind
 
 

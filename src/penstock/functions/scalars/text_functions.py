@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
@@ -23,7 +21,6 @@ from penstock.functions.scalars.base import (
     array,
     both,
     constant,
-    literal_args,
     only,
     row_wise,
     rows_of,
@@ -260,107 +257,6 @@ def _format_number(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return row_wise(twin)(call, args)
 
 
-_DIRECTIVE = re.compile(r"%(?:(-?)([1-9]\d*)?(?:\.(\d+))?s|([-,+0]*)([1-9]\d*)?d|(%)|(n))")
-
-
-def _format_string(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    pieces = _pieces(constant(call, 0))
-    assert pieces is not None
-
-    def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        values = [array(item(columns, length, tick), length).to_pylist() for item in args[1:]]
-        texts = []
-        for row in range(length):
-            given = iter([column[row] for column in values])
-            texts.append("".join(piece if isinstance(piece, str) else piece(next(given)) for piece in pieces))
-        return pa.array(texts, _STRING)
-
-    return run
-
-
-Piece = str | Callable[[Any], str]
-
-
-def _pieces(pattern: str) -> list[Piece] | None:
-    """The parts of a format: text, and how to write each argument; None for what only Java can write."""
-    pieces: list[Piece] = []
-    at = 0
-    while at < len(pattern):
-        if pattern[at] != "%":
-            end = pattern.find("%", at)
-            end = len(pattern) if end < 0 else end
-            pieces.append(pattern[at:end])
-            at = end
-            continue
-        match = _DIRECTIVE.match(pattern, at)
-        if match is None:
-            return None
-        left, width, precision, flags, number_width, percent, line = match.groups()
-        if percent or line:
-            pieces.append("%" if percent else "\n")
-        elif flags is not None:
-            piece = _whole_piece(flags, number_width)
-            if piece is None:
-                return None
-            pieces.append(piece)
-        elif left and not width:
-            return None
-        else:
-            pieces.append(_text_piece(bool(left), int(width or 0), precision))
-        at = match.end()
-    return pieces
-
-
-def _text_piece(left: bool, width: int, precision: str | None) -> Callable[[Any], str]:
-    def write(value: Any) -> str:
-        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        units = text.encode("utf-16-le")  # in which Java counts
-        if precision is not None and len(units) > 2 * int(precision):
-            units = units[: 2 * int(precision)]
-            text = units.decode("utf-16-le", "surrogatepass").encode("utf-8", "replace").decode()
-        blanks = " " * (width - len(units) // 2)
-        return text + blanks if left else blanks + text
-
-    return write
-
-
-def _whole_piece(flags: str, width: str | None) -> Callable[[Any], str] | None:
-    if (
-        len(set(flags)) < len(flags)
-        or ("-" in flags and "0" in flags)
-        or (set(flags) & {"-", "0"} and not width)
-    ):
-        return None
-    size = int(width or 0)
-
-    def write(value: Any) -> str:
-        if value is None:
-            return "null".ljust(size) if "-" in flags else "null".rjust(size)
-        sign = "-" if value < 0 else "+" if "+" in flags else ""
-        digits = f"{abs(value):,d}" if "," in flags else str(abs(value))
-        if "0" in flags:
-            digits = digits.rjust(size - len(sign), "0")
-        text = sign + digits
-        return text.ljust(size) if "-" in flags else text.rjust(size)
-
-    return write
-
-
-def _format_check(call: Call) -> str | None:
-    pieces = _pieces(constant(call, 0))
-    if pieces is None:
-        return "a format with more than %s and %d"
-    wanted = [piece for piece in pieces if not isinstance(piece, str)]
-    if len(wanted) > len(call.args) - 1:
-        return "a format with more directives than arguments"
-    whole = ("tinyint", "smallint", "int", "bigint")
-    for piece, item in zip(wanted, call.args[1:], strict=False):
-        allowed = whole if piece.__qualname__.startswith("_whole") else (*whole, "string", "boolean")
-        if item.type not in allowed:
-            return f"a format of {item.type}"
-    return None
-
-
 FUNCTIONS: dict[str, Scalar] = {
     "ConcatWs": Scalar(_concat_ws, _concat_ws_check),
     "ArrayJoin": Scalar(_array_join, _array_join_check),
@@ -373,5 +269,4 @@ FUNCTIONS: dict[str, Scalar] = {
     "Chr": Scalar(row_wise(_chr), only("bigint")),
     "Mask": Scalar(_mask, _mask_check),
     "FormatNumber": Scalar(_format_number, lambda call: only("int")(Call("FormatNumber", call.args[1:], ""))),
-    "FormatString": Scalar(_format_string, both(literal_args(0), _format_check)),
 }

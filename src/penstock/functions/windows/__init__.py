@@ -26,7 +26,7 @@ WINDOWS = Registry(
         **{
             name: f"{_HERE}.framed:framed"
             for name in AGGREGATES.builtin
-            if name not in ("AnyValue", "First", "Last", "ListAgg")
+            if name not in ("AnyValue", "First", "HyperLogLogPlusPlus", "Last", "ListAgg")
         },
         "AnyValue": f"{_HERE}.offset:first_value",
     },

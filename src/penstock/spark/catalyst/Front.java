@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.catalog.TempVariableManager;
 import org.apache.spark.sql.catalyst.catalog.VariableDefinition;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.aggregate.HyperLogLogPlusPlus;
 import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
@@ -972,6 +973,7 @@ public class Front {
       surroundings(out, node);
       jsonSettings(out, node);
       if (makesMap(node)) mapSettings(out);
+      if (node instanceof HyperLogLogPlusPlus) registerTables(out, (HyperLogLogPlusPlus) node);
       if (node instanceof SortArray && !((ArrayType) ((SortArray) node).base().dataType()).containsNull()) {
         setting(out, "noNulls");
       }
@@ -1066,7 +1068,7 @@ public class Front {
   /** Adds what JSON depends on beside its options to the arguments that were written last: settings, and how this Java writes doubles. */
   private static void jsonSettings(StringBuilder out, Expression node) {
     boolean json = node instanceof JsonToStructs || node instanceof GetJsonObject || node instanceof JsonTuple || called(node) != null;
-    if (!json && !(node instanceof FormatNumber)) return;
+    if (!json && !(node instanceof FormatNumber) && !(node instanceof FormatString)) return;
     out.setLength(out.length() - 1);
     if (out.charAt(out.length() - 1) != '{') out.append(',');
     org.apache.spark.sql.internal.SQLConf conf = org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
@@ -1083,6 +1085,28 @@ public class Front {
       text(out, value == null ? "" : value);
     }
     out.append('}');
+  }
+
+  /** Adds the bits that address a register of a sketch, and the tables that correct its estimate, to the arguments that were written last. */
+  private static void registerTables(StringBuilder out, HyperLogLogPlusPlus node) {
+    org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper$ known = org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper$.MODULE$;
+    int precision = 4;
+    while ((1 << precision) / known.REGISTERS_PER_WORD() + 1 < node.hllppHelper().numWords()) precision++;
+    out.setLength(out.length() - 1);
+    out.append(",\"precision\":").append(precision);
+    int table = precision - 4;
+    if (table < known.RAW_ESTIMATE_DATA().length) {
+      out.append(",\"threshold\":\"").append(known.THRESHOLDS()[table]).append('"');
+      numbers(out, "estimates", known.RAW_ESTIMATE_DATA()[table]);
+      numbers(out, "biases", known.BIAS_DATA()[table]);
+    }
+    out.append('}');
+  }
+
+  private static void numbers(StringBuilder out, String name, double[] values) {
+    out.append(",\"").append(name).append("\":\"");
+    for (int i = 0; i < values.length; i++) out.append(i > 0 ? " " : "").append(values[i]);
+    out.append('"');
   }
 
   /** Whether Spark's physical plan merges the values when it groups by them. */

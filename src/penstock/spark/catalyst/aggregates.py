@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.functions.aggregates import AGGREGATES, unsupported
 from penstock.functions.argument_order import FILTER_ARGUMENT, FILTER_CONDITION, may_raise
+from penstock.functions.scalars.digests import hashable
 from penstock.plan import node as plan
 from penstock.plan.expression import Call, Expression, Literal, conjunction
 from penstock.spark.catalyst import meaning, sessions
@@ -69,7 +70,7 @@ def aggregate(context: Context, node: Json) -> Placed:
         for name, item in zip(names, wanted[: len(grouping)], strict=False)
     ]
     for index, call in enumerate(unique):
-        nullable = call.function not in {"Count", "CollectList", "CollectSet"}
+        nullable = call.function not in {"Count", "CollectList", "CollectSet", "HyperLogLogPlusPlus"}
         fields.append(plan.Field(f"{call.function.lower()}_{index}", call.type, nullable))
     groups: plan.Node = plan.Aggregate(tuple(fields), placed.node, keys, tuple(unique))
     if session is not None:
@@ -119,6 +120,7 @@ def is_known(function: Json) -> bool:
         function["c"] in AGGREGATES.builtin
         and all(function["k"][place]["c"] == "Literal" for place in constants(function))
         and not any("collate" in argument.get("t", "") for argument in function["k"])
+        and (function["c"] != "HyperLogLogPlusPlus" or hashable(function["k"][0]["t"]))
     )
 
 
