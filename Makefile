@@ -27,8 +27,8 @@ unit: $(DEV_STAMP) ## The tests that need no JVM, in seconds
 check: $(DEV_STAMP) lint types unit ## Lint, types, unit tests and a smoke of the rest, in five minutes
 	@$(BIN)/python -m pytest tests -m smoke
 
-soak: $(DEV_STAMP) ## Long fault runs
-	@$(BIN)/python -m pytest tests -m soak -o timeout=7200
+soak: $(DEV_STAMP) ## Long fault runs, with a fresh seed
+	@PENSTOCK_TEST_SEED=$${PENSTOCK_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest tests -m soak -o timeout=7200
 
 reference: $(DEV_STAMP) ## Write the reference of operators, functions and options anew
 	@$(BIN)/python tools/write_reference.py

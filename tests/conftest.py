@@ -23,7 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
-    return f"random tests: {seed.VARIABLE}={seed.SEED} repeats this run"
+    return f"random tests: {seed.VARIABLE}={seed.SEED} repeats this run, but for generated queries: {seed.VARIABLE}={seed.FRESH}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,14 +2,10 @@
 
 A part leaves a core idle for half of its time, waiting for servers, triggers and processes. The longest come first, and the output
 of a part is shown when it has ended. Fails when one of them does.
-
-Random tests draw from one seed, that of the source: the same code is asked the same questions, here and in CI, and other code other
-ones. `PENSTOCK_TEST_SEED` sets it, and the soak draws a fresh one.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -60,7 +56,6 @@ class Running:
 
 def main() -> int:
     """Run all parts to their ends; an interrupt ends them."""
-    os.environ.setdefault("PENSTOCK_TEST_SEED", str(seed_of_source()))
     running = Running()
     with ThreadPoolExecutor(LANES) as lanes:
         codes = [lanes.submit(running.run, part) for part in PARTS]
@@ -69,12 +64,6 @@ def main() -> int:
         except KeyboardInterrupt:
             running.end()
             return 130
-
-
-def seed_of_source() -> int:
-    """A number that changes with the committed source, and with nothing else."""
-    tree = subprocess.run(["git", "rev-parse", "HEAD:src"], capture_output=True, text=True, check=False)
-    return int(tree.stdout[:8] or "0", 16)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from golden.generated_tables import ddl
 from golden.recording import Answers
 from golden.spark_answer import ask
 from golden.spark_answer import settings as spark_settings
-from seed import SEED
+from seed import FRESH
 
 UNHURRIED = settings(
     deadline=None,
@@ -39,7 +39,7 @@ def test_case_that_failed_once_is_right(session: ps.Session, path: Path) -> None
     _check(session, regression.load(path))
 
 
-@seed(SEED)
+@seed(FRESH)
 @settings(UNHURRIED, max_examples=40)
 @given(example=examples())
 @pytest.mark.timeout(1200)  # a failure is made smaller for five minutes
@@ -49,7 +49,7 @@ def test_generated_view_is_right_after_every_tick(session: ps.Session, example: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@seed(SEED)
+@seed(FRESH)
 @settings(UNHURRIED, max_examples=1_500)
 @given(example=examples(depth=4, count=6))
 def test_many_generated_views(session: ps.Session, example: Example) -> None:
@@ -58,7 +58,7 @@ def test_many_generated_views(session: ps.Session, example: Example) -> None:
 
 def _check_generated(session: ps.Session, example: Example) -> None:
     generated = regression.area(ddl(example.tables), example.query, example.ticks)
-    note(f"seed {SEED}, the case is in {regression.FAILED}:\n{regression.text(generated)}")
+    note(f"seed {FRESH}, the case is in {regression.FAILED}:\n{regression.text(generated)}")
     try:
         _check(session, generated)
     except Exception:

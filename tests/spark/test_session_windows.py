@@ -10,18 +10,18 @@ import penstock as ps
 from golden import canonical, drive, regression, session_queries
 from golden.case import Area, Case
 from golden.spark_answer import ask, settings
-from seed import SEED
+from seed import FRESH
 
 
 def test_views_are_right_after_every_tick(session: ps.Session) -> None:
-    _check(session, Random(SEED), queries=16, ticks=5)
+    _check(session, Random(FRESH), queries=16, ticks=5)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", range(20))
 def test_many_views_are_right_after_every_tick(session: ps.Session, number: int) -> None:
-    _check(session, Random(f"{SEED} {number}"), queries=60, ticks=10)
+    _check(session, Random(f"{FRESH} {number}"), queries=60, ticks=10)
 
 
 def _check(session: ps.Session, chance: Random, *, queries: int, ticks: int) -> None:
@@ -51,7 +51,7 @@ def _compare(
     rows = canonical.rows(flow.snapshot(case.name))
     if rows != expected:
         regression.keep(regression.area(dict(area.tables), case.sql, case.ticks[:number]))
-    assert rows == expected, f"seed {SEED}, after tick {number}: {case.sql}"
+    assert rows == expected, f"seed {FRESH}, after tick {number}: {case.sql}"
 
 
 def _flow(
