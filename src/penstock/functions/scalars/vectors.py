@@ -72,7 +72,8 @@ def _sums(terms: Floats) -> Floats:
         half = width // 2
         terms[:half] += terms[width - half : width]
         width -= half
-    return terms[0]
+    sums: Floats = terms[0]
+    return sums
 
 
 def _squares(vectors: Floats) -> tuple[Floats, Any]:
