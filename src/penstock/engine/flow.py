@@ -32,6 +32,7 @@ from penstock.engine.registrar import Registrar
 from penstock.engine.resume import run_resume
 from penstock.engine.retention import require_no_open_source
 from penstock.engine.runner import Runner
+from penstock.engine.seam import translated
 from penstock.engine.session import Session
 from penstock.engine.storage import FlowStorage
 from penstock.engine.summary import StepSummary
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@translated
 class IncrementalFlow(ReadableFlow):
     """Views that are kept up to date by deltas.
 

@@ -19,6 +19,7 @@ from penstock.engine.followers import FlowAccess, Followers
 from penstock.engine.graph import Graph
 from penstock.engine.listing import SourceListing, ViewListing, explain_view, list_sources, list_views
 from penstock.engine.runner import Runner
+from penstock.engine.seam import translated
 from penstock.engine.session import Session, settings_of
 from penstock.engine.source import SourceInfo
 from penstock.engine.time_travel import Past, read_at
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@translated
 class ReadableFlow:
     """A flow as its readers see it; each read runs alone under the lock of the ticks."""
 
