@@ -221,7 +221,7 @@ class LakeViews:
             spec = table_source.declare_table(self._flow.session, table, table, retain="all")
             with self._flow._lock:
                 self._flow._graph.refuse_taken(table)
-                self._flow._add_source(spec)
+                self._flow._registrar.add_source(spec)
             added.append(table)
         left = self._tables(name, query) if added else []
         if left:
@@ -266,7 +266,7 @@ class LakeViews:
             sources = [
                 Standing(graph.sources[name].spec, graph.sources[name].state.position) for name in names
             ]
-        return self._flow._refresh(sources, at)
+        return self._flow._table_refresh.bring(sources, at)
 
     def _follow(self, name: str, *, overwrite: bool) -> None:
         self._flow._followers.register(

@@ -10,7 +10,7 @@ from typing import Self
 from penstock.circuit.sharded import ShardedKernel
 from penstock.config import Settings
 from penstock.data.hashing import MOST_SHARDS
-from penstock.engine import definition, registration
+from penstock.engine import definition
 from penstock.engine.directory import CHECKPOINT_EVERY
 from penstock.engine.durability import Durability, Sync, check_durability
 from penstock.engine.flow import IncrementalFlow
@@ -104,12 +104,7 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         """Build an empty flow from what `definition()` gave, on so many shards."""
         saved = definition.loads(text)
         flow = cls(session, shards=shards, name=saved.name, clock=clock, memory=memory)
-        for spec in saved.sources:
-            registration.add_source(flow._graph, spec)
-        for view in saved.views:
-            names, statics = registration.relations(flow._graph), list(flow._graph.statics)
-            prepared = registration.saved_view(lambda: flow.session, view, names, statics)
-            flow._install(prepared, saved.on_error.get(view.name, "reject"))
+        flow._registrar.register_saved(saved)
         return flow
 
     @classmethod

@@ -17,7 +17,7 @@ from penstock.engine.event import DropSinkEvent, Event, ResumeEvent, SinkEvent, 
 from penstock.engine.graph import Graph
 from penstock.engine.replay import OpenSession, apply, rebuilt
 from penstock.engine.stretch import replay_all
-from penstock.errors import PenstockError, StateError
+from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.state.log import RecordReader
 
 MOST_BYTES = 256 * 2**20
@@ -134,9 +134,17 @@ def _until(tick: int, past: _Rebuilt, end: int) -> Iterator[Event]:
 
 def read_at(past: Past | None, tick: int, read: Callable[[Graph], T], *, now: int, end: int) -> T:
     """What a function says of a flow at a tick that is not the last one; StateError when it is not there."""
+    try:
+        tick = index(tick)
+    except TypeError:
+        raise ConfigError(
+            f"at_tick={tick!r} is not the number of a tick",
+            code="FLOW_OPTION",
+            hint="flow.ticks() says which there are",
+        ) from None
     if past is not None:
-        return past.read(index(tick), read, now=now, end=end)
-    check_tick(index(tick), range(now, now + 1), hint=NO_PATH)
+        return past.read(tick, read, now=now, end=end)
+    check_tick(tick, range(now, now + 1), hint=NO_PATH)
     raise AssertionError("the last tick is read from the flow itself")
 
 

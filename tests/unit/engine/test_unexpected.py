@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ import penstock as ps
 from penstock.circuit.circuit import Circuit
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
+from penstock.engine import feed, full_checkpoint, read, replay
+from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.graph import OnError
 from penstock.engine.registration import Prepared, install
 from penstock.operators.aggregate import Aggregate
@@ -143,3 +146,53 @@ def test_optional_view_is_suspended_with_it(
         summary = flow.tick("rows", [{"k": 1, "v": 3}])
     assert summary.tick == 2
     assert "IndexError" in str(flow._graph.state.suspended["by_value"])
+
+
+# Methods outside of ticks and registrations, and what they call inside.
+OUTSIDE: list[tuple[str, Any, str, Callable[[ps.IncrementalFlow, Path], Any]]] = [
+    ("feed", feed, "to_delta", lambda flow, _: flow.feed("rows", [{"k": 1, "v": 2}])),
+    ("feed_snapshot", feed, "to_delta", lambda flow, _: flow.feed_snapshot("rows", [{"k": 1, "v": 2}])),
+    ("check", feed, "to_delta", lambda flow, _: flow.check("rows", [{"k": 1, "v": 2}])),
+    ("tick", feed, "to_delta", lambda flow, _: flow.tick("rows", [{"k": 1, "v": 2}])),
+    ("snapshot", read, "to_table", lambda flow, _: flow.snapshot("totals")),
+    ("lookup", read, "to_table", lambda flow, _: flow.lookup("totals", k=1)),
+    ("metrics", read, "metrics", lambda flow, _: flow.metrics()),
+    ("checkpoint", FlowCheckpoints, "stage", lambda flow, path: flow.checkpoint(path / "new")),
+    ("checkpoint_full", full_checkpoint, "stage", lambda flow, path: flow.checkpoint_full(path / "new")),
+    ("restore", replay, "restored", lambda flow, path: flow.restore(path / "saved")),
+    ("load", replay, "restored", lambda _, path: ps.IncrementalFlow.load(path / "saved")),
+]
+
+
+@pytest.mark.parametrize(("method", "owner", "inside", "call"), OUTSIDE, ids=[case[0] for case in OUTSIDE])
+def test_methods_outside_of_ticks_raise_it_as_an_error_of_penstock(
+    flow: ps.IncrementalFlow,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    method: str,
+    owner: Any,
+    inside: str,
+    call: Callable[[ps.IncrementalFlow, Path], Any],
+) -> None:
+    flow.checkpoint(tmp_path / "saved")
+    for thrown in (*UNEXPECTED, *TOO_LARGE, *NO_MEMORY):
+        if isinstance(thrown, OSError):
+            continue  # the system's own word about a file
+
+        def broken(*_: Any, thrown: Exception = thrown, **__: Any) -> None:
+            raise thrown
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, inside, broken)
+            with pytest.raises(ps.PenstockError) as caught:
+                call(flow, tmp_path)
+        assert caught.value.__cause__ is thrown
+        said = "flow.restore" if method == "load" else f"flow.{method}"
+        assert caught.value.message.startswith(f"{said} failed: {type(thrown).__name__}")
+    call(flow, tmp_path)
+    assert flow.snapshot("totals").num_rows == 1
+
+
+def test_calls_that_do_not_fit_stay_errors_of_python(flow: ps.IncrementalFlow) -> None:
+    with pytest.raises(TypeError, match="ordnal"):
+        flow.feed("rows", [], ordnal=1)  # type: ignore[call-arg]

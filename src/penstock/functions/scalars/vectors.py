@@ -6,7 +6,8 @@ errors, its options the metric and the constant vector.
 The bits of a score depend on the two vectors alone, and not on the batch that a row comes in or on the machine: a retracted row must give
 the score that it was inserted with. A matrix product, or a sum over an axis, adds in an order that depends on shapes, alignment
 and the processor. So sums are made here of whole columns: each half of the columns is added to the other one until one column is left.
-Every step is one operation per number, which IEEE 754 rounds in one way.
+Every step is one operation per number, which IEEE 754 rounds in one way. Vectors are the columns of a matrix meanwhile: a half is
+then one piece of memory.
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ from penstock.plan.expression import Call, Column
 DIMENSION = "DATA_VECTOR_DIMENSION"
 VALUE = "DATA_VECTOR_VALUE"
 
-_CELLS = 1 << 17  # numbers that are scored at a time, so that intermediate ones stay in the cache
+_CELLS = 1 << 15  # numbers that are scored at a time, so that intermediate ones stay in the cache
 # Sums of squares outside of these bounds have overflowed, or lost digits: such vectors are scaled first.
 _SMALL, _LARGE = 2.0**-900, 2.0**900
 
-Score = Callable[[Floats], Floats]  # scores of the rows of a matrix, which may be overwritten
+Score = Callable[[Floats], Floats]  # scores of the columns of a matrix, which may be overwritten
 
 
 def score_function(metric: str, query: Floats) -> Score:
-    """Return what scores the rows of a matrix by a metric (cosine, dot or l2) against a vector."""
+    """Return what scores the columns of a matrix by a metric (cosine, dot or l2) against a vector."""
+    column = query[:, None]
     if metric == "l2":
-        return lambda vectors: _lengths(vectors - query)
+        return lambda vectors: _lengths(vectors - column)
     if metric == "dot":
-        return lambda vectors: _sums(vectors * query) + 0.0  # -0.0 becomes 0.0
-    scaled = query[None, :].copy()
+        return lambda vectors: _sums(vectors * column) + 0.0  # -0.0 becomes 0.0
+    scaled = column.copy()
     with np.errstate(over="ignore"):
         squares, _ = _squares(scaled)
-    unit = scaled[0] / np.sqrt(squares[0])
+    unit = scaled / np.sqrt(squares)
 
     def cosine(vectors: Floats) -> Floats:
         squares, _ = _squares(vectors)
@@ -64,30 +66,31 @@ def score_function(metric: str, query: Floats) -> Score:
 
 
 def _sums(terms: Floats) -> Floats:
-    """The sums of rows; the terms are overwritten."""
-    width = terms.shape[1]
+    """The sums of columns; the terms are overwritten."""
+    width = len(terms)
     while width > 1:
         half = width // 2
-        terms[:, :half] += terms[:, width - half : width]
+        terms[:half] += terms[width - half : width]
         width -= half
-    return terms[:, 0]
+    sums: Floats = terms[0]
+    return sums
 
 
 def _squares(vectors: Floats) -> tuple[Floats, Any]:
-    """The sums of squares of rows; rows for which these would leave the range are first scaled, in place, by a power of two.
+    """The sums of squares of vectors; those for which these would leave the range are first scaled, in place, by a power of two.
 
     The second value has the exponents of these powers, None when there are none.
     """
     squares = _sums(vectors * vectors)
-    rows = ((squares < _SMALL) | (squares > _LARGE)).nonzero()[0]
-    if len(rows) == 0:
+    at = ((squares < _SMALL) | (squares > _LARGE)).nonzero()[0]
+    if len(at) == 0:
         return squares, None
-    exponents = np.zeros(len(vectors), np.int32)
-    exponents[rows] = np.frexp(np.abs(vectors[rows]).max(axis=1))[1]
-    scaled = np.ldexp(vectors[rows], -exponents[rows, None])
-    vectors[rows] = scaled
+    exponents = np.zeros(vectors.shape[1], np.int32)
+    exponents[at] = np.frexp(np.abs(vectors[:, at]).max(axis=0))[1]
+    scaled = np.ldexp(vectors[:, at], -exponents[at])
+    vectors[:, at] = scaled
     squares = squares.copy()
-    squares[rows] = _sums(scaled * scaled)
+    squares[at] = _sums(scaled * scaled)
     return squares, exponents
 
 
@@ -122,10 +125,10 @@ def _vector_score(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         if missing is not None:
             raise rows.refusal(_any_of(missing, width), "has a NULL in it")
         vectors = values.reshape(-1, width)
-        bad = ~np.isfinite(values)
-        if bad.any():
-            raise rows.refusal(_any_of(bad, width), "has a NaN or an infinity in it")
-        if metric == "cosine":
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise rows.refusal(_any_of(~finite, width), "has a NaN or an infinity in it")
+        if metric == "cosine" and not values.all():
             zero = ~_any_of(values != 0, width)
             if zero.any():
                 raise rows.refusal(
@@ -135,7 +138,7 @@ def _vector_score(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for start in range(0, len(vectors), block):
                 part = slice(start, start + block)
-                scores[part] = score(vectors[part].astype(np.float64))
+                scores[part] = score(vectors[part].T.astype(np.float64, order="C"))
         beyond = ~np.isfinite(scores)
         if beyond.any():
             raise rows.refusal(beyond, f"is too large: its {metric} score is beyond DOUBLE", code=OVERFLOW)
