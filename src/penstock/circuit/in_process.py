@@ -11,6 +11,7 @@ from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.circuit.shard import Outbox, Phases, Shard
 from penstock.data.delta import Delta
+from penstock.state.part import Order, Part, RestoredPart
 
 
 class InProcess(Executor):
@@ -53,6 +54,13 @@ class InProcess(Executor):
 
     def save(self) -> Sequence[Images]:
         return [shard.save() for shard in self.all]
+
+    def stage(self, order: Order) -> Sequence[Part]:
+        return [shard.stage_part(order) for shard in self.all]
+
+    def continue_from(self, parts: Sequence[RestoredPart]) -> None:
+        for shard, own in zip(self.all, parts, strict=True):
+            shard.continue_part(own)
 
     def load(self, images: Sequence[Images]) -> None:
         for shard, own in zip(self.all, images, strict=True):

@@ -24,6 +24,7 @@ from penstock.circuit.operation import (
     AddSource,
     Change,
     Changed,
+    Continue,
     Drop,
     EndLoad,
     Lookup,
@@ -35,6 +36,7 @@ from penstock.circuit.operation import (
     Rows,
     Save,
     Size,
+    Stage,
     Step,
     ViewsFailed,
 )
@@ -42,7 +44,7 @@ from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.circuit.retention import widened
 from penstock.circuit.shard_images import portable, write_images
-from penstock.circuit.state_key import Meaning
+from penstock.circuit.state_key import Meaning, StateKey
 from penstock.data.arrays import Positions
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
@@ -56,6 +58,8 @@ from penstock.operators.placed import Elsewhere, Part, no_positions
 from penstock.plan import node as plan
 from penstock.plan.exchange import Place
 from penstock.state.limits import LIMITS
+from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
+from penstock.state.state import Image
 
 HOME = 0
 # By receiver, then by the name of the exchange.
@@ -145,6 +149,8 @@ class Shard(LocalKernel):
         # Of each view where its operators run: the same node may be elsewhere when its relations are others.
         self._places: dict[str, Mapping[plan.Node, Place]] = {}
         self._compiling = Compiling()
+        self._writers: dict[str, PartWriter] = {}  # by the folder of checkpoints
+        self._read: Mapping[StateKey, Image] = {}  # what was loaded, until the first step
         # Relations of which every shard has all rows are told by the home shard.
         self._copied: set[str] = set()
         super().__init__(
@@ -284,6 +290,7 @@ class Shard(LocalKernel):
         return entry
 
     def _step(self, change: Step, rows: Mapping[str, Delta]) -> Phases:
+        self._read = {}
         for name in change.failed:
             # What is below the result will go, so that the view must have its rows itself.
             self._views[name].output.keep()
@@ -451,6 +458,27 @@ class Shard(LocalKernel):
         if len(delta):
             yield from ((receiver, delta) for receiver in receivers)
 
+    # Saving
+
+    def load(self, images: Mapping[StateKey, Image]) -> None:
+        super().load(images)
+        if images:
+            self._read = images
+
+    def stage_part(self, order: Order) -> StagedPart:
+        """The states of this shard for a checkpoint; called between ticks."""
+        writer = self._writers.setdefault(order.folder, PartWriter())
+        return writer.stage(order, self._named(self.save()), self.number)
+
+    def continue_part(self, part: RestoredPart) -> None:
+        """Let the next checkpoint of a folder write what changes from now on; called between loading and the first step."""
+        writer = self._writers.setdefault(part.folder, PartWriter())
+        writer.continue_from(part, self._named(self._read), self._named(self.save()))
+        self._read = {}
+
+    def _named(self, images: Mapping[StateKey, Image]) -> dict[str, Image]:
+        return {key.of_shard(self.number).to_json(): image for key, image in images.items()}
+
     # Questions
 
     def answer(self, question: Question) -> Any:
@@ -460,6 +488,8 @@ class Shard(LocalKernel):
                 return self.memory(), self.mapped()
             case Ping():
                 return None
+            case Continue():
+                return self.continue_part(question.parts[self.number])
             case Save():
                 if question.folder is None:
                     return {key: portable(image) for key, image in self.save().items()}
@@ -476,6 +506,8 @@ class Shard(LocalKernel):
                 if question.hidden:
                     return self.matching(question.name, question.columns, question.values)
                 return self.lookup(question.name, question.columns, question.values)
+            case Stage():
+                raise AssertionError("whoever runs the shard gives the bytes")
 
 
 def by_shard(delta: Delta, keys: Sequence[int], shards: int) -> Positions:

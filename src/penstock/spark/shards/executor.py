@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.circuit.compile import Fragment
 from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.message import dumps
-from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Question, Save
+from penstock.circuit.operation import Change, Changed, Continue, EndLoad, Images, Ping, Question, Save, Stage
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.errors import StateError
@@ -31,7 +31,9 @@ from penstock.spark.boot.scratch import Scratch
 from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
+from penstock.spark.shards.part import ReceivedPart
 from penstock.spark.shards.worker import Group, merged, run_group
+from penstock.state.part import Order, Part, RestoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,6 +231,22 @@ class SparkShards(Executor):
         with self._alone:
             folders = self._save()
             return [*(read_images(folder) for folder in folders), self._driver.save()]
+
+    def stage(self, order: Order) -> Sequence[Part]:
+        """The workers give the bytes of their shards while changes go on."""
+        with self._alone:
+            answers = self._ask(Stage(order))
+            assert self._hub is not None
+            connections = self._hub.take_parts([token for token, _ in answers])
+            received = [
+                ReceivedPart(file, connection)
+                for (_, file), connection in zip(answers, connections, strict=True)
+            ]
+            return [*received, self._driver.stage_part(order)]
+
+    def continue_from(self, parts: Sequence[RestoredPart]) -> None:
+        self.ask(Continue(tuple(parts[: self.shards])))
+        self._driver.continue_part(parts[-1])
 
     def _save(self) -> list[Path]:
         """Let every shard write its states; the changes before are needed no more."""

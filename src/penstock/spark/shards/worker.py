@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps, loads, piece
-from penstock.circuit.operation import Change, Changed, Images, Question
+from penstock.circuit.operation import Change, Changed, Images, Question, Stage
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
 from penstock.errors import InternalError
-from penstock.spark.shards import wire
+from penstock.spark.shards import part, wire
 from penstock.spark.shards.history import Entry
 
 
@@ -117,16 +117,20 @@ def _run(group: Group, number: int, connections: _Connections) -> None:
                 _replay(held.shard, entry)
             held.version = version
             if question is not None:
-                _answer(connection, held.shard, loads(question))
+                _answer(connection, group, held.shard, loads(question))
             elif _make(connection, held.shard, loads(change), loads(rows)):
                 held.version += 1
     if held.version >= 0:
         _HELD[key] = held
 
 
-def _answer(connection: Any, shard: Shard, question: Question) -> None:
+def _answer(connection: Any, group: Group, shard: Shard, question: Question) -> None:
     try:
-        answer = ("answer", shard.answer(question))
+        if isinstance(question, Stage):
+            staged = shard.stage_part(question.order)
+            answer: tuple[str, Any] = ("answer", part.begin(staged, group.address, group.secret))
+        else:
+            answer = ("answer", shard.answer(question))
     except Exception as error:
         answer = ("failed", portable(error))
     wire.send(connection, answer)
