@@ -14,14 +14,24 @@ from penstock.spark.shards.worker import Group
 class Threads(SparkShards):
     """A thread for each group of shards; what it held is often lost, and tasks die in the middle."""
 
-    def __init__(self, shards: int, chance: random.Random, deaths: float, *, remote: bool = False) -> None:
-        super().__init__(lambda: Context(), shards, remote=remote)  # type: ignore[arg-type, return-value]
+    def __init__(
+        self,
+        shards: int,
+        chance: random.Random,
+        deaths: float,
+        *,
+        remote: bool = False,
+        memory: int | None = None,
+    ) -> None:
+        super().__init__(lambda: Context(), shards, remote=remote, memory=memory)  # type: ignore[arg-type, return-value]
         self.chance, self.deaths, self.died, self.jobs = chance, deaths, 0, 0
 
     def _built(self, hub: Any) -> Any:
         address = (self._host, hub.port)
         return [
-            Group(self._kernel, address, hub.secret, tuple(range(at, self.shards, 2)), self.shards)
+            Group(
+                self._kernel, address, hub.secret, tuple(range(at, self.shards, 2)), self.shards, self._memory
+            )
             for at in range(min(2, self.shards))
         ]
 

@@ -17,9 +17,11 @@ from penstock.state.part import Order, Part, RestoredPart
 class InProcess(Executor):
     """Runs all shards in turn."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, *, memory: int | None = None) -> None:
+        """`memory` bytes of state may lie in memory, in equal parts."""
         self.shards = shards
-        self.all = [Shard(number, shards) for number in range(shards + 1)]
+        share = None if memory is None else memory // shards
+        self.all = [Shard(number, shards, memory=share) for number in range(shards + 1)]
         self._pending: list[Phases] = []
 
     def note(self, change: Change) -> None:

@@ -7,8 +7,10 @@ and yields what it did at last; it is then told whether that is final. When it i
 
 from __future__ import annotations
 
+import logging
+import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.circuit import Owner, Stepped
 from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
@@ -59,8 +62,10 @@ from penstock.plan import node as plan
 from penstock.plan.exchange import Place
 from penstock.state.limits import LIMITS
 from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
+from penstock.state.scratch import using
 from penstock.state.state import Image
 
+LOG = logging.getLogger("penstock.flow")
 HOME = 0
 # By receiver, then by the name of the exchange.
 Outbox = dict[int, dict[str, Delta]]
@@ -143,7 +148,9 @@ class ShardCompiler(ViewCompiler):
 class Shard(LocalKernel):
     """The kernel of one shard; the driver has one too, for what only Spark can compute."""
 
-    def __init__(self, number: int, shards: int) -> None:
+    def __init__(self, number: int, shards: int, *, memory: int | None = None) -> None:
+        """State beyond `memory` bytes lies in scratch files, where the temporary files of the process are."""
+        self._budget = None if memory is None else MemoryBudget(memory, Path(tempfile.gettempdir()))
         self.number = number
         self.shards = shards
         # Of each view where its operators run: the same node may be elsewhere when its relations are others.
@@ -207,12 +214,27 @@ class Shard(LocalKernel):
     def _end_load(self) -> Phases:
         yield self._changed()
         self.load({})
+        self._after_change()
+
+    def _after_change(self) -> None:
+        """Merge and compact, and keep the budget; without room for that the next step is refused."""
+        if self._budget is None:
+            self.maintain(LIMITS.fuel)
+            return
+        try:
+            self._budget.maintain(self)
+        except StateError:
+            LOG.warning("the state of shard %d could not move to scratch files", self.number, exc_info=True)
+
+    def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
+        with nullcontext() if self._budget is None else using(self._budget.scratch):
+            return super()._load(vertex_ids, own)
 
     def _put(self, change: Put, rows: Mapping[str, Delta]) -> Phases:
         yield self._changed()
         if change.name in rows:
             self.put(change.name, rows[change.name])
-            self.maintain(LIMITS.fuel)
+            self._after_change()
 
     def _register(self, change: Register, rows: Mapping[str, Delta], fragment: Fragment) -> Phases:
         view = change.exchanged.view
@@ -234,7 +256,7 @@ class Shard(LocalKernel):
                 self._relations.remove(view.name)
                 raise
             self._views[view.name] = entry
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     @contextmanager
     def _placed(self, change: Register) -> Iterator[None]:
@@ -291,6 +313,8 @@ class Shard(LocalKernel):
 
     def _step(self, change: Step, rows: Mapping[str, Delta]) -> Phases:
         self._read = {}
+        if self._budget is not None:
+            self._budget.require(self)
         for name in change.failed:
             # What is below the result will go, so that the view must have its rows itself.
             self._views[name].output.keep()
@@ -317,7 +341,7 @@ class Shard(LocalKernel):
             self.rollback()
             raise
         self.commit()
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     def _resume(self, change: Resume) -> Phases:
         added: list[int] = []
@@ -348,7 +372,7 @@ class Shard(LocalKernel):
             self.rollback()
             raise
         self.commit()
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     def _changed(
         self,

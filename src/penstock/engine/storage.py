@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.local import LocalKernel
 from penstock.config import Settings
 from penstock.engine import full_checkpoint, replay
-from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints
 from penstock.engine.full_checkpoint import StagedFull
 from penstock.engine.graph import Graph

@@ -49,8 +49,18 @@ _HISTORY = 2**30  # bytes of changes, behind which the states are saved anew
 class SparkShards(Executor):
     """The shards of one kernel in one Spark application."""
 
-    def __init__(self, spark: Callable[[], SparkSession], shards: int, *, remote: bool = False) -> None:
-        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job."""
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        shards: int,
+        *,
+        remote: bool = False,
+        memory: int | None = None,
+    ) -> None:
+        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job.
+
+        `memory` bytes of state may lie in the memory of all shards, in equal parts.
+        """
         self.shards = shards
         self._spark = spark
         self._remote = remote
@@ -58,7 +68,8 @@ class SparkShards(Executor):
         self._scratch: Scratch | None = None
         self._closing = threading.Event()
         self._history = History(shards)
-        self._driver = Shard(shards, shards)
+        self._memory = None if memory is None else memory // shards
+        self._driver = Shard(shards, shards, memory=self._memory)
         self._tasks = shards
         self._context: Any = None
         self._hub: Hub | None = None
@@ -349,7 +360,7 @@ class SparkShards(Executor):
         address = (self._host, hub.port)
         tasks = []
         for at, own in enumerate(numbers):
-            group = Group(self._kernel, address, hub.secret, own, self.shards)
+            group = Group(self._kernel, address, hub.secret, own, self.shards, self._memory)
             before = context.environment.get(VARIABLE)
             context.environment[VARIABLE] = f"{self._kernel} {at}"
             try:

@@ -32,6 +32,11 @@ class Group:
     secret: bytes
     numbers: tuple[int, ...]
     shards: int
+    memory: int | None = None  # bytes of state of one shard that may lie in memory
+
+    def shard(self, number: int) -> Shard:
+        """A shard without anything."""
+        return Shard(number, self.shards, memory=self.memory)
 
 
 @dataclass(slots=True)
@@ -101,7 +106,7 @@ class _Connections:
 def _run(group: Group, number: int, connections: _Connections) -> None:
     key = (group.kernel, number)
     # What fails half-way is made again.
-    held = _HELD.pop(key, None) or _Held(-1, Shard(number, group.shards))
+    held = _HELD.pop(key, None) or _Held(-1, group.shard(number))
     with wire.connect(group.address, group.secret) as connection:
         connections.add(connection)
         stays = True
@@ -112,7 +117,7 @@ def _run(group: Group, number: int, connections: _Connections) -> None:
                 break
             stays, anew, folder, changes, entries, version, change, rows, question = begun
             if anew:
-                held = _Held(version, _from_base(number, group.shards, folder, loads(changes)))
+                held = _Held(version, _from_base(group.shard(number), folder, loads(changes)))
             for entry in entries:
                 _replay(held.shard, entry)
             held.version = version
@@ -137,9 +142,8 @@ def _answer(connection: Any, group: Group, shard: Shard, question: Question) -> 
     wire.receive(connection)
 
 
-def _from_base(number: int, shards: int, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
+def _from_base(shard: Shard, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
     """A shard with the states that were saved last: in a folder of this machine, or as they were sent."""
-    shard = Shard(number, shards)
     if saved is not None:
         shard.load(read_images(Path(saved)) if isinstance(saved, str) else saved)
     for change in changes:
