@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.kernel import Kernel
-from penstock.engine.budget import MemoryBudget
 from penstock.engine.directory import local_directory
 from penstock.engine.registration import Prepared
 from penstock.plan import node as plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from penstock.engine.budget import MemoryBudget
+from penstock.circuit.budget import MemoryBudget
 from penstock.state.scratch import LocalScratchFiles, Scratch, ScratchFiles
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from penstock.circuit.compile import Fragment
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.data.delta import Delta
+from penstock.state.part import Order, Part, RestoredPart
 
 # What of a change goes to each shard: rows by relation.
 Parts = Sequence[Mapping[str, Delta]]
@@ -48,6 +49,12 @@ class Executor(Protocol):
 
     def save(self) -> Sequence[Images]:
         """The states of all shards, and those of the driver. They stay what they are while changes go on."""
+
+    def stage(self, order: Order) -> Sequence[Part]:
+        """What of the states of all shards and of the driver has changed since the checkpoint that an order builds on."""
+
+    def continue_from(self, parts: Sequence[RestoredPart]) -> None:
+        """Let the next checkpoint write what changes from now on; `parts` are what all shards and the driver have loaded, before any step."""
 
     def load(self, images: Sequence[Images]) -> None:
         """Let sources and views that are added from now on take their states from here."""

@@ -11,14 +11,17 @@ from penstock.circuit.message import dumps, loads
 from penstock.circuit.operation import Change, Changed, Images, Question
 from penstock.circuit.shard import Outbox, Phases, Shard
 from penstock.data.delta import Delta
+from penstock.state.part import Order, Part, RestoredPart
 
 
 class InProcess(Executor):
     """Runs all shards in turn."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, *, memory: int | None = None) -> None:
+        """`memory` bytes of state may lie in memory, in equal parts."""
         self.shards = shards
-        self.all = [Shard(number, shards) for number in range(shards + 1)]
+        share = None if memory is None else memory // shards
+        self.all = [Shard(number, shards, memory=share) for number in range(shards + 1)]
         self._pending: list[Phases] = []
 
     def note(self, change: Change) -> None:
@@ -53,6 +56,13 @@ class InProcess(Executor):
 
     def save(self) -> Sequence[Images]:
         return [shard.save() for shard in self.all]
+
+    def stage(self, order: Order) -> Sequence[Part]:
+        return [shard.stage_part(order) for shard in self.all]
+
+    def continue_from(self, parts: Sequence[RestoredPart]) -> None:
+        for shard, own in zip(self.all, parts, strict=True):
+            shard.continue_part(own)
 
     def load(self, images: Sequence[Images]) -> None:
         for shard, own in zip(self.all, images, strict=True):

@@ -20,6 +20,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan import node as plan
+from penstock.state.part import Order, Part, RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
@@ -77,6 +78,14 @@ class Stepped:
     missing: Mapping[str, Delta]
     seconds: Mapping[str, float]
     failures: Mapping[str, ViewFailure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """What a checkpoint gets of a kernel: states of this process, and parts with those of shards."""
+
+    images: Mapping[StateKey, Image]
+    parts: Sequence[Part] = ()
 
 
 class Kernel(Protocol):
@@ -182,6 +191,13 @@ class Kernel(Protocol):
 
     def save(self) -> Mapping[StateKey, Image]:
         """All committed states by their names. They stay what they are while ticks go on, and can be read in another thread."""
+
+    def stage(self, order: Order) -> Staging:
+        """All committed states for a checkpoint; those of shards without what the one before it has. Called between ticks; they are written while ticks go on."""
+        return Staging(self.save())
+
+    def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:
+        """Let shards write into the next checkpoint what changes from now on; `part` tells what the one that was loaded has of some states."""
 
     def load(self, images: Mapping[StateKey, Image]) -> None:
         """Let sources and views that are added from now on take their states from here, by name.

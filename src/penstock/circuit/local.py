@@ -26,6 +26,7 @@ from penstock.data.tick import Tick
 from penstock.errors import StateError
 from penstock.plan import node as plan
 from penstock.state.arrangement import Arrangement
+from penstock.state.part import RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image, State
 
@@ -299,6 +300,9 @@ class LocalKernel(Kernel):
         self._images = images
         if images:
             self._loaded = set()
+
+    def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:
+        """It has no shards."""
 
     @property
     def loaded(self) -> Collection[StateKey]:

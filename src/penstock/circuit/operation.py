@@ -16,6 +16,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan.exchange import Exchanged
+from penstock.state.part import Order, RestoredPart
 from penstock.state.state import Image
 
 # Changes: those of a flow, in the order in which they come.
@@ -115,11 +116,25 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Note what a checkpoint gets, and give its bytes while changes go on."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Let the next checkpoint write what changes from now on; each shard has its own part."""
+
+    parts: tuple[RestoredPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Be there: a process that does nothing for a while is ended."""
 
 
-Question = Rows | Lookup | Size | Save | Ping
+Question = Rows | Lookup | Size | Save | Stage | Continue | Ping
 
 
 # Answers.

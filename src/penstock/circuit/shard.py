@@ -7,8 +7,10 @@ and yields what it did at last; it is then told whether that is final. When it i
 
 from __future__ import annotations
 
+import logging
+import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.circuit import Owner, Stepped
 from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
@@ -24,6 +27,7 @@ from penstock.circuit.operation import (
     AddSource,
     Change,
     Changed,
+    Continue,
     Drop,
     EndLoad,
     Lookup,
@@ -35,6 +39,7 @@ from penstock.circuit.operation import (
     Rows,
     Save,
     Size,
+    Stage,
     Step,
     ViewsFailed,
 )
@@ -42,7 +47,7 @@ from penstock.circuit.recursive import ViewCompiler
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.circuit.retention import widened
 from penstock.circuit.shard_images import portable, write_images
-from penstock.circuit.state_key import Meaning
+from penstock.circuit.state_key import Meaning, StateKey
 from penstock.data.arrays import Positions
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
@@ -56,7 +61,11 @@ from penstock.operators.placed import Elsewhere, Part, no_positions
 from penstock.plan import node as plan
 from penstock.plan.exchange import Place
 from penstock.state.limits import LIMITS
+from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
+from penstock.state.scratch import using
+from penstock.state.state import Image
 
+LOG = logging.getLogger("penstock.flow")
 HOME = 0
 # By receiver, then by the name of the exchange.
 Outbox = dict[int, dict[str, Delta]]
@@ -139,12 +148,16 @@ class ShardCompiler(ViewCompiler):
 class Shard(LocalKernel):
     """The kernel of one shard; the driver has one too, for what only Spark can compute."""
 
-    def __init__(self, number: int, shards: int) -> None:
+    def __init__(self, number: int, shards: int, *, memory: int | None = None) -> None:
+        """State beyond `memory` bytes lies in scratch files, where the temporary files of the process are."""
+        self._budget = None if memory is None else MemoryBudget(memory, Path(tempfile.gettempdir()))
         self.number = number
         self.shards = shards
         # Of each view where its operators run: the same node may be elsewhere when its relations are others.
         self._places: dict[str, Mapping[plan.Node, Place]] = {}
         self._compiling = Compiling()
+        self._writers: dict[str, PartWriter] = {}  # by the folder of checkpoints
+        self._read: Mapping[StateKey, Image] = {}  # what was loaded, until the first step
         # Relations of which every shard has all rows are told by the home shard.
         self._copied: set[str] = set()
         super().__init__(
@@ -201,12 +214,27 @@ class Shard(LocalKernel):
     def _end_load(self) -> Phases:
         yield self._changed()
         self.load({})
+        self._after_change()
+
+    def _after_change(self) -> None:
+        """Merge and compact, and keep the budget; without room for that the next step is refused."""
+        if self._budget is None:
+            self.maintain(LIMITS.fuel)
+            return
+        try:
+            self._budget.maintain(self)
+        except StateError:
+            LOG.warning("the state of shard %d could not move to scratch files", self.number, exc_info=True)
+
+    def _load(self, vertex_ids: Sequence[int], own: ViewVertex | None = None) -> bool:
+        with nullcontext() if self._budget is None else using(self._budget.scratch):
+            return super()._load(vertex_ids, own)
 
     def _put(self, change: Put, rows: Mapping[str, Delta]) -> Phases:
         yield self._changed()
         if change.name in rows:
             self.put(change.name, rows[change.name])
-            self.maintain(LIMITS.fuel)
+            self._after_change()
 
     def _register(self, change: Register, rows: Mapping[str, Delta], fragment: Fragment) -> Phases:
         view = change.exchanged.view
@@ -228,7 +256,7 @@ class Shard(LocalKernel):
                 self._relations.remove(view.name)
                 raise
             self._views[view.name] = entry
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     @contextmanager
     def _placed(self, change: Register) -> Iterator[None]:
@@ -284,6 +312,9 @@ class Shard(LocalKernel):
         return entry
 
     def _step(self, change: Step, rows: Mapping[str, Delta]) -> Phases:
+        self._read = {}
+        if self._budget is not None:
+            self._budget.require(self)
         for name in change.failed:
             # What is below the result will go, so that the view must have its rows itself.
             self._views[name].output.keep()
@@ -310,7 +341,7 @@ class Shard(LocalKernel):
             self.rollback()
             raise
         self.commit()
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     def _resume(self, change: Resume) -> Phases:
         added: list[int] = []
@@ -341,7 +372,7 @@ class Shard(LocalKernel):
             self.rollback()
             raise
         self.commit()
-        self.maintain(LIMITS.fuel)
+        self._after_change()
 
     def _changed(
         self,
@@ -451,6 +482,27 @@ class Shard(LocalKernel):
         if len(delta):
             yield from ((receiver, delta) for receiver in receivers)
 
+    # Saving
+
+    def load(self, images: Mapping[StateKey, Image]) -> None:
+        super().load(images)
+        if images:
+            self._read = images
+
+    def stage_part(self, order: Order) -> StagedPart:
+        """The states of this shard for a checkpoint; called between ticks."""
+        writer = self._writers.setdefault(order.folder, PartWriter())
+        return writer.stage(order, self._named(self.save()), self.number)
+
+    def continue_part(self, part: RestoredPart) -> None:
+        """Let the next checkpoint of a folder write what changes from now on; called between loading and the first step."""
+        writer = self._writers.setdefault(part.folder, PartWriter())
+        writer.continue_from(part, self._named(self._read), self._named(self.save()))
+        self._read = {}
+
+    def _named(self, images: Mapping[StateKey, Image]) -> dict[str, Image]:
+        return {key.of_shard(self.number).to_json(): image for key, image in images.items()}
+
     # Questions
 
     def answer(self, question: Question) -> Any:
@@ -460,6 +512,8 @@ class Shard(LocalKernel):
                 return self.memory(), self.mapped()
             case Ping():
                 return None
+            case Continue():
+                return self.continue_part(question.parts[self.number])
             case Save():
                 if question.folder is None:
                     return {key: portable(image) for key, image in self.save().items()}
@@ -476,6 +530,8 @@ class Shard(LocalKernel):
                 if question.hidden:
                     return self.matching(question.name, question.columns, question.values)
                 return self.lookup(question.name, question.columns, question.values)
+            case Stage():
+                raise AssertionError("whoever runs the shard gives the bytes")
 
 
 def by_shard(delta: Delta, keys: Sequence[int], shards: int) -> Positions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from penstock.state.state import Image
 def write_images(images: Mapping[StateKey, Image], folder: Path) -> str:
     """Write states to a new folder, and return the name of their manifest."""
     checkpoints = CheckpointFolder(folder)
-    named = {json.dumps([key.node, key.keys, key.role]): image for key, image in images.items()}
+    named = {key.to_json(): image for key, image in images.items()}
     checkpoints.write(checkpoints.stage({}, named))
     return checkpoints.names()[-1]
 
@@ -27,11 +26,7 @@ def read_images(folder: Path) -> dict[StateKey, Image]:
     """The states of a folder, which lie in its files."""
     checkpoints = CheckpointFolder(folder)
     manifest = checkpoints.read(checkpoints.names()[-1])
-    images: dict[StateKey, Image] = {}
-    for name, image in checkpoints.images(manifest).items():
-        node, keys, role = json.loads(name)
-        images[StateKey(node, None if keys is None else tuple(keys), role)] = image
-    return images
+    return {StateKey.from_json(name): image for name, image in checkpoints.images(manifest).items()}
 
 
 def portable(image: Image) -> Image:

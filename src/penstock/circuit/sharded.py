@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.circuit.compile import Fragment
 from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.in_process import InProcess
-from penstock.circuit.kernel import Kernel, KernelSource, StaticRows, Stepped, Traced, ViewFailure
+from penstock.circuit.kernel import Kernel, KernelSource, Staging, StaticRows, Stepped, Traced, ViewFailure
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.operation import (
     AddSource,
@@ -52,6 +52,7 @@ from penstock.plan.distribution import (
     view_distribution,
 )
 from penstock.plan.exchange import exchanged
+from penstock.state.part import Order, RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
@@ -81,6 +82,9 @@ class ShardedKernel(Kernel):
         self._columns: dict[str, tuple[int, ...]] = {}
         self._gave = False
         self._saved: frozenset[str] = frozenset()  # relations whose states were loaded
+        self._loaded_keys: list[
+            list[StateKey]
+        ] = []  # of each shard the states that it was given, and of the driver
         self._former: Kernel | None = None  # in another layout, from which rows are taken over
         self._is_pending = False
         self._pending_views: dict[str, _View] = {}
@@ -381,21 +385,28 @@ class ShardedKernel(Kernel):
     # Saving
 
     def save(self) -> Mapping[StateKey, Image]:
-        layout = {
-            "shards": self._shards,
-            "relations": [*self._sources, *self._views],
-        }
-        images = {_LAYOUT: Image(values=layout)}
+        images = {_LAYOUT: self._layout()}
         for number, states in enumerate(self._executor.save()):
             for key, image in states.items():
-                images[replace(key, role=f"{number} {key.role}")] = image
+                images[key.of_shard(number)] = image
         return images
+
+    def _layout(self) -> Image:
+        return Image(values={"shards": self._shards, "relations": [*self._sources, *self._views]})
+
+    def stage(self, order: Order) -> Staging:
+        return Staging({_LAYOUT: self._layout()}, self._executor.stage(order))
+
+    def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:
+        if self._loaded_keys:
+            self._executor.continue_from([part(keys) for keys in self._loaded_keys])
 
     def load(self, images: Mapping[StateKey, Image]) -> None:
         self._former, self._saved = None, frozenset()
         if not images:
             self._executor.load([{}] * (self._shards + 1))
             return
+        self._loaded_keys = []
         layout = images.get(_LAYOUT)
         if layout is None:
             self._former = LocalKernel()
@@ -409,8 +420,9 @@ class ShardedKernel(Kernel):
         states: list[dict[StateKey, Image]] = [{} for _ in range(self._shards + 1)]
         for key, image in images.items():
             if key != _LAYOUT:
-                number, _, role = key.role.partition(" ")
-                states[int(number)][replace(key, role=role)] = image
+                number, own = key.on_shard()
+                states[number][own] = image
+        self._loaded_keys = [[key.of_shard(at) for key in own] for at, own in enumerate(states)]
         self._executor.load(states)
 
     @property

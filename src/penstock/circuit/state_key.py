@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -42,6 +42,25 @@ class StateKey:
         """
         by = [] if self.keys is None else [f"by-{'-'.join(map(str, self.keys))}"]
         return ".".join([self.node, *by, quote(self.role, safe="")])
+
+    def to_json(self) -> str:
+        """The name in the manifest of a checkpoint."""
+        return json.dumps([self.node, self.keys, self.role], separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, name: str) -> StateKey:
+        """The state that has this name in a manifest."""
+        node, keys, role = json.loads(name)
+        return cls(node, None if keys is None else tuple(keys), role)
+
+    def of_shard(self, number: int) -> StateKey:
+        """The name of the same state on a shard."""
+        return replace(self, role=f"{number} {self.role}")
+
+    def on_shard(self) -> tuple[int, StateKey]:
+        """The shard of a state that `of_shard` has named, and its name there."""
+        number, _, role = self.role.partition(" ")
+        return int(number), replace(self, role=role)
 
 
 @dataclass(frozen=True, slots=True)

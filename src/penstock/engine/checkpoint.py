@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from penstock.engine.graph import Graph
 from penstock.errors import StateError
 from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, Staged
 from penstock.state.files import Files
+from penstock.state.part import RestoredPart
 from penstock.state.state import Image
 
 
@@ -46,7 +46,9 @@ class FlowCheckpoints:
     def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
         flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}
-        return self._folder.stage(flow, _named(graph.kernel.save()))
+        order = self._folder.order()
+        staging = graph.kernel.stage(order)
+        return self._folder.stage(flow, _named(staging.images), order=order, parts=staging.parts)
 
     def write(self, staged: Staged, *, keep: int | None = None) -> int:
         """Write a checkpoint and return its number; ticks may go on meanwhile. The newest `keep` stay, or all."""
@@ -63,7 +65,7 @@ class FlowCheckpoints:
     def read(self, name: str) -> Saved:
         """A checkpoint; StateError when it is damaged."""
         manifest = self._folder.read(name)
-        images = {_key(key): image for key, image in self._folder.images(manifest).items()}
+        images = {StateKey.from_json(key): image for key, image in self._folder.images(manifest).items()}
         return Saved(manifest, images)
 
     def newest(self) -> Saved | None:
@@ -98,19 +100,14 @@ class FlowCheckpoints:
     def continue_from(self, saved: Saved, kernel: Kernel) -> None:
         """Let the next checkpoint write what changes from now on in a kernel that has just been restored from `saved`."""
         loaded = kernel.loaded
-        if not loaded:
-            return
-        restored = {key: image for key, image in kernel.save().items() if key in loaded}
+        restored = {key: image for key, image in kernel.save().items() if key in loaded} if loaded else {}
         self._folder.continue_from(saved.manifest, _named(saved.images), _named(restored))
+
+        def restored_part(keys: Collection[StateKey]) -> RestoredPart:
+            return self._folder.restored_part(saved.manifest, [key.to_json() for key in keys])
+
+        kernel.continue_from(restored_part)
 
 
 def _named(images: Mapping[StateKey, Image]) -> dict[str, Image]:
-    return {
-        json.dumps([key.node, key.keys, key.role], separators=(",", ":")): image
-        for key, image in images.items()
-    }
-
-
-def _key(name: str) -> StateKey:
-    node, keys, role = json.loads(name)
-    return StateKey(node, None if keys is None else tuple(keys), role)
+    return {key.to_json(): image for key, image in images.items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
 from penstock.data.delta import Delta
-from penstock.engine.budget import MemoryBudget
 from penstock.engine.flow_state import FlowState, SourceState
 from penstock.engine.names import registered, require_name
 from penstock.engine.source import SourceSpec

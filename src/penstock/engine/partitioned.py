@@ -9,6 +9,7 @@ from typing import Self
 
 from penstock.circuit.sharded import ShardedKernel
 from penstock.config import Settings
+from penstock.data.byte_size import byte_size
 from penstock.data.hashing import MOST_SHARDS
 from penstock.engine import definition
 from penstock.engine.directory import CHECKPOINT_EVERY
@@ -47,19 +48,14 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         """Make a flow of so many shards, without a number as many as this machine has cores, or open the one in the flow directory `path`.
 
         A flow that was saved on another number of shards, or without, is brought onto this one. The other arguments are those of `IncrementalFlow`;
-        `memory` is refused, because the state is that of Spark's Python workers.
+        of the bytes of `memory` every shard has an equal part, with scratch files where the temporary files of its worker are.
         """
         self.shards = _checked(shards)
-        if memory is not None:
-            raise ConfigError(
-                "a flow in shards has no memory budget: its state is in Spark's Python workers",
-                code="FLOW_SHARDS",
-                hint="take more shards, on more machines; or IncrementalFlow(memory=...)",
-            )
+        size = None if memory is None else byte_size(memory, what="memory")
         master = _master(settings_of(session))
         _require_shared(check_durability(durability, path), master)
         self._make_kernel = lambda: ShardedKernel(
-            SparkShards(lambda: self.session.spark, self.shards, remote=not is_local(master))
+            SparkShards(lambda: self.session.spark, self.shards, remote=not is_local(master), memory=size)
         )
         super().__init__(
             session,

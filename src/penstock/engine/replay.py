@@ -8,13 +8,13 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.in_process import InProcess
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
 from penstock.circuit.sharded import ShardedKernel, saved_shards
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
-from penstock.engine.budget import MemoryBudget
 from penstock.engine.checkpoint import FlowCheckpoints, Saved
 from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
@@ -171,7 +171,7 @@ def rebuilt(
 ) -> tuple[Graph, str | None]:
     """The graph of a checkpoint, with its rows, and the name of the flow; without `make_kernel` in this process, in shards if it was."""
     flow = definition.loads(saved.flow["definition"])
-    kernel = _kernel_of(saved) if make_kernel is None else make_kernel()
+    kernel = _kernel_of(saved, budget) if make_kernel is None else make_kernel()
     graph = Graph(kernel, state=FlowState.from_dict(saved.flow["state"]), budget=budget)
     with _closed_on_error(kernel):
         kernel.load(saved.images)
@@ -188,10 +188,12 @@ def rebuilt(
     return graph, flow.name
 
 
-def _kernel_of(saved: Saved) -> Kernel:
+def _kernel_of(saved: Saved, budget: MemoryBudget | None) -> Kernel:
     """A kernel in this process that can load the states of a checkpoint as they are."""
     shards = saved_shards(saved.images)
-    return LocalKernel() if shards is None else ShardedKernel(InProcess(shards))
+    if shards is None:
+        return LocalKernel()
+    return ShardedKernel(InProcess(shards, memory=None if budget is None else budget.size))
 
 
 def apply(graph: Graph, event: Event, session: OpenSession) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
 
+from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.kernel import Kernel
 from penstock.circuit.local import LocalKernel
 from penstock.engine import replay
-from penstock.engine.budget import MemoryBudget
 from penstock.engine.changelog import Changelog
 from penstock.engine.directory import FlowDirectory
 from penstock.engine.event import RejectEvent

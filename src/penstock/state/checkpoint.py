@@ -2,6 +2,7 @@
 
     checkpoint-000007.json    the manifest of the seventh checkpoint: what it holds, and where its arrays are
     data-000007.bin           the arrays that the seventh checkpoint had to write
+    data-000007-2_9f31c04a.bin   those of the shard 2, where a flow is in shards
 
 A checkpoint is there when its manifest has its name, which it gets in one moment. So a crash at any moment leaves the
 last whole checkpoint, and at most files that no manifest mentions, which the next checkpoint takes away.
@@ -16,7 +17,7 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from penstock.state.data_file import (
     written_arrays,
 )
 from penstock.state.files import Files, LocalFiles
+from penstock.state.part import Order, Part, RestoredPart
 from penstock.state.state import Image
 
 FORMAT = "penstock checkpoint"
@@ -86,6 +88,12 @@ class Staged:
     flow: Mapping[str, Any]
     states: dict[str, Json]
     writer: ImageWriter
+    parts: Sequence[Part] = ()
+
+    def close(self) -> None:
+        """It is not written any more."""
+        for part in self.parts:
+            part.close()
 
 
 class CheckpointFolder:
@@ -102,6 +110,7 @@ class CheckpointFolder:
         self._name = uuid.uuid4().hex  # under which slot arrays remember what they have to write here
         # The arrays of the last checkpoint that this object has written or restored; none when the last one has failed.
         self._written: Mapping[str, WrittenArray] = {}
+        self._published: int | None = None  # the number of that checkpoint
         # The last number that was taken: nobody may know whether a checkpoint that failed counts, so its files stay what they are.
         self._last = 0
 
@@ -112,16 +121,29 @@ class CheckpointFolder:
 
     # Writing
 
-    def stage(self, flow: Mapping[str, Any], images: Mapping[str, Image]) -> Staged:
-        """Note what is to be written; called between ticks, and followed by `write`."""
+    def order(self) -> Order:
+        """A new checkpoint, for those who have parts of it; called between ticks, and followed by `stage`."""
         numbers = (int(name.split("-")[1].removesuffix(".json")) for name in self.names())
         number = self._last = max([self._last, *numbers]) + 1
+        base, self._published = self._published, None
+        return Order(self._name, number, f"data-{number:06d}{self._suffix}", base)
+
+    def stage(
+        self,
+        flow: Mapping[str, Any],
+        images: Mapping[str, Image],
+        *,
+        order: Order | None = None,
+        parts: Sequence[Part] = (),
+    ) -> Staged:
+        """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
+        order = order or self.order()
         sparse = self._sparse_files()
         earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
         self._written = {}
-        writer = ImageWriter(f"data-{number:06d}{self._suffix}.bin", self._name, earlier)
+        writer = ImageWriter(f"{order.stem}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
-        return Staged(number, flow, states, writer)
+        return Staged(order.number, flow, states, writer, parts)
 
     def write(self, staged: Staged, *, keep: int | None = None) -> Manifest:
         """Write a checkpoint, and take away all but the newest `keep`, or none; ticks may go on meanwhile.
@@ -129,9 +151,16 @@ class CheckpointFolder:
         After an error the next checkpoint writes everything.
         """
         files, folder = self._files, self.folder
-        files.make_folder(folder)
-        files.write(folder / staged.writer.file, staged.writer.content())
-        manifest = Manifest(staged.number, staged.flow, staged.states)
+        try:
+            files.make_folder(folder)
+            files.write(folder / staged.writer.file, staged.writer.content())
+            states = dict(staged.states)
+            for part in staged.parts:
+                files.write(folder / part.file, part.content())
+                states |= part.states()
+        finally:
+            staged.close()
+        manifest = Manifest(staged.number, staged.flow, states)
         name = f"checkpoint-{staged.number:06d}{self._suffix}.json"
         names = [*(one for one in self.names() if one != name), name]
         if keep is not None:
@@ -139,7 +168,7 @@ class CheckpointFolder:
         files.put(folder / name, [memoryview(_encode(manifest))])
         present = files.names(folder)
         self._catalog.publish(names)
-        self._written = staged.writer.written
+        self._written, self._published = staged.writer.written, staged.number
         if keep is not None:
             self._prune(names, present)
         return manifest
@@ -214,6 +243,7 @@ class CheckpointFolder:
 
         `read` are the states as `images` gave them, and `restored` those that were loaded from there, saved again before any tick.
         """
+        self._published = manifest.number
         self._written = {
             path: written
             for name, image in restored.items()
@@ -223,6 +253,13 @@ class CheckpointFolder:
         writer = ImageWriter("", self._name, {})
         for name, image in restored.items():
             writer.describe(name, image)
+
+    def restored_part(self, manifest: Manifest, names: Collection[str]) -> RestoredPart:
+        """Some states of a checkpoint that was read, for the shard that has loaded them."""
+        states = {name: manifest.states[name] for name in names}
+        files = {extent["file"] for image in states.values() for extent in extents(image)}
+        sizes = {file: self._files.size(self.folder / file) for file in files}
+        return RestoredPart(self._name, manifest.number, states, sizes)
 
 
 def _encode(manifest: Manifest) -> bytes:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.circuit.compile import Fragment
 from penstock.circuit.executor import ChangeFailed, Executor, Parts
 from penstock.circuit.message import dumps
-from penstock.circuit.operation import Change, Changed, EndLoad, Images, Ping, Question, Save
+from penstock.circuit.operation import Change, Changed, Continue, EndLoad, Images, Ping, Question, Save, Stage
 from penstock.circuit.shard import Phases, Shard
 from penstock.circuit.shard_images import read_images, write_images
 from penstock.errors import StateError
@@ -31,7 +31,9 @@ from penstock.spark.boot.scratch import Scratch
 from penstock.spark.daemon import VARIABLE
 from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
+from penstock.spark.shards.part import ReceivedPart
 from penstock.spark.shards.worker import Group, merged, run_group
+from penstock.state.part import Order, Part, RestoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +49,18 @@ _HISTORY = 2**30  # bytes of changes, behind which the states are saved anew
 class SparkShards(Executor):
     """The shards of one kernel in one Spark application."""
 
-    def __init__(self, spark: Callable[[], SparkSession], shards: int, *, remote: bool = False) -> None:
-        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job."""
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        shards: int,
+        *,
+        remote: bool = False,
+        memory: int | None = None,
+    ) -> None:
+        """`remote` says that tasks run on other machines, too, which do not reach the files of this one. Spark is asked for before the first job.
+
+        `memory` bytes of state may lie in the memory of all shards, in equal parts.
+        """
         self.shards = shards
         self._spark = spark
         self._remote = remote
@@ -56,7 +68,8 @@ class SparkShards(Executor):
         self._scratch: Scratch | None = None
         self._closing = threading.Event()
         self._history = History(shards)
-        self._driver = Shard(shards, shards)
+        self._memory = None if memory is None else memory // shards
+        self._driver = Shard(shards, shards, memory=self._memory)
         self._tasks = shards
         self._context: Any = None
         self._hub: Hub | None = None
@@ -230,6 +243,22 @@ class SparkShards(Executor):
             folders = self._save()
             return [*(read_images(folder) for folder in folders), self._driver.save()]
 
+    def stage(self, order: Order) -> Sequence[Part]:
+        """The workers give the bytes of their shards while changes go on."""
+        with self._alone:
+            answers = self._ask(Stage(order))
+            assert self._hub is not None
+            connections = self._hub.take_parts([token for token, _ in answers])
+            received = [
+                ReceivedPart(file, connection)
+                for (_, file), connection in zip(answers, connections, strict=True)
+            ]
+            return [*received, self._driver.stage_part(order)]
+
+    def continue_from(self, parts: Sequence[RestoredPart]) -> None:
+        self.ask(Continue(tuple(parts[: self.shards])))
+        self._driver.continue_part(parts[-1])
+
     def _save(self) -> list[Path]:
         """Let every shard write its states; the changes before are needed no more."""
         parent = self._new_folder()
@@ -331,7 +360,7 @@ class SparkShards(Executor):
         address = (self._host, hub.port)
         tasks = []
         for at, own in enumerate(numbers):
-            group = Group(self._kernel, address, hub.secret, own, self.shards)
+            group = Group(self._kernel, address, hub.secret, own, self.shards, self._memory)
             before = context.environment.get(VARIABLE)
             context.environment[VARIABLE] = f"{self._kernel} {at}"
             try:

@@ -142,6 +142,7 @@ class Hub:
         self._stays = False
         self._has_work = threading.Condition()
         self.connected: set[int] = set()
+        self._parts: dict[str, socket.socket] = {}  # connections over which parts of checkpoints come
         self._thread = threading.Thread(target=self._accept, name="penstock-shards", daemon=True)
         self._thread.start()
 
@@ -168,6 +169,7 @@ class Hub:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self.take_parts(())
 
     def _accept(self) -> None:
         while not self._closing.is_set():
@@ -194,6 +196,9 @@ class Hub:
         stays = True
         while stays:
             shard, version = wire.receive(connection)
+            if isinstance(shard, str):
+                self._keep_part(connection, shard)
+                return
             work, stays = self._next(work)
             if work is None:
                 wire.send(connection, None)
@@ -201,6 +206,21 @@ class Hub:
             self.connected.add(shard)
             wire.send(connection, (stays, *self._begun(shard, version, work)))
             self._serve_work(connection, shard, work)
+
+    def _keep_part(self, connection: socket.socket, token: str) -> None:
+        """Whoever takes the checkpoint reads from a connection when it comes to it."""
+        with self._has_work:
+            self._parts[token] = connection.dup()
+        wire.send(connection, None)
+
+    def take_parts(self, tokens: Sequence[str]) -> list[socket.socket]:
+        """The connections of the parts that a question has begun; others are of tasks that were run again."""
+        with self._has_work:
+            taken = [self._parts.pop(token) for token in tokens]
+            left, self._parts = list(self._parts.values()), {}
+        for connection in left:
+            connection.close()
+        return taken
 
     def _next(self, last: Work | None) -> tuple[Work | None, bool]:
         """The work of now, or behind the `last` one the next, when one comes; and whether there may be others behind it."""

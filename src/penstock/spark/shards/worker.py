@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.circuit.message import dumps, loads, piece
-from penstock.circuit.operation import Change, Changed, Images, Question
+from penstock.circuit.operation import Change, Changed, Images, Question, Stage
 from penstock.circuit.shard import Inbox, Outbox, Phases, Shard
 from penstock.circuit.shard_images import read_images
 from penstock.errors import InternalError
-from penstock.spark.shards import wire
+from penstock.spark.shards import part, wire
 from penstock.spark.shards.history import Entry
 
 
@@ -32,6 +32,11 @@ class Group:
     secret: bytes
     numbers: tuple[int, ...]
     shards: int
+    memory: int | None = None  # bytes of state of one shard that may lie in memory
+
+    def shard(self, number: int) -> Shard:
+        """A shard without anything."""
+        return Shard(number, self.shards, memory=self.memory)
 
 
 @dataclass(slots=True)
@@ -101,7 +106,7 @@ class _Connections:
 def _run(group: Group, number: int, connections: _Connections) -> None:
     key = (group.kernel, number)
     # What fails half-way is made again.
-    held = _HELD.pop(key, None) or _Held(-1, Shard(number, group.shards))
+    held = _HELD.pop(key, None) or _Held(-1, group.shard(number))
     with wire.connect(group.address, group.secret) as connection:
         connections.add(connection)
         stays = True
@@ -112,30 +117,33 @@ def _run(group: Group, number: int, connections: _Connections) -> None:
                 break
             stays, anew, folder, changes, entries, version, change, rows, question = begun
             if anew:
-                held = _Held(version, _from_base(number, group.shards, folder, loads(changes)))
+                held = _Held(version, _from_base(group.shard(number), folder, loads(changes)))
             for entry in entries:
                 _replay(held.shard, entry)
             held.version = version
             if question is not None:
-                _answer(connection, held.shard, loads(question))
+                _answer(connection, group, held.shard, loads(question))
             elif _make(connection, held.shard, loads(change), loads(rows)):
                 held.version += 1
     if held.version >= 0:
         _HELD[key] = held
 
 
-def _answer(connection: Any, shard: Shard, question: Question) -> None:
+def _answer(connection: Any, group: Group, shard: Shard, question: Question) -> None:
     try:
-        answer = ("answer", shard.answer(question))
+        if isinstance(question, Stage):
+            staged = shard.stage_part(question.order)
+            answer: tuple[str, Any] = ("answer", part.begin(staged, group.address, group.secret))
+        else:
+            answer = ("answer", shard.answer(question))
     except Exception as error:
         answer = ("failed", portable(error))
     wire.send(connection, answer)
     wire.receive(connection)
 
 
-def _from_base(number: int, shards: int, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
+def _from_base(shard: Shard, saved: str | Images | None, changes: Sequence[Change]) -> Shard:
     """A shard with the states that were saved last: in a folder of this machine, or as they were sent."""
-    shard = Shard(number, shards)
     if saved is not None:
         shard.load(read_images(Path(saved)) if isinstance(saved, str) else saved)
     for change in changes:
