@@ -24,6 +24,7 @@ from penstock.functions.scalars import (
     digests,
     encodings,
     formatter,
+    intervals,
     json,
     lambdas,
     logic,
@@ -67,6 +68,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **number_format.FUNCTIONS,
     **formatter.FUNCTIONS,
     **urls.FUNCTIONS,
+    **intervals.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 
