@@ -34,7 +34,7 @@ NULL_INTOLERANT = frozenset(
     LikeAll NotLikeAll LikeAny NotLikeAny FindInSet SoundEx Overlay Chr FormatNumber ToNumber TryToNumber ToCharacter
     StructsToJsonEvaluator.evaluate JsonExpressionUtils.lengthOfJsonArray JsonExpressionUtils.jsonObjectKeys Base64.encode
     StringDecode.decode Encode.encode ExpressionImplUtils.isLuhnNumber UrlCodec.encode UrlCodec.decode InitCap
-    ParseUrlEvaluator.evaluate
+    ParseUrlEvaluator.evaluate MakeInterval MakeDTInterval MakeYMInterval
     """.split()  # noqa: SIM905  # a line for every name says no more
 )
 # The same, although the last argument may be NULL, or although Catalyst does not call them so.

@@ -24,9 +24,11 @@ from penstock.functions.scalars import (
     digests,
     encodings,
     formatter,
+    intervals,
     json,
     lambdas,
     logic,
+    long_text,
     maps,
     math,
     moments,
@@ -49,6 +51,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **logic.FUNCTIONS,
     **cast.FUNCTIONS,
     **strings.FUNCTIONS,
+    **long_text.FUNCTIONS,
     **datetimes.FUNCTIONS,
     **moments.FUNCTIONS,
     **patterned.FUNCTIONS,
@@ -67,6 +70,7 @@ FUNCTIONS: dict[str, Scalar] = {
     **number_format.FUNCTIONS,
     **formatter.FUNCTIONS,
     **urls.FUNCTIONS,
+    **intervals.FUNCTIONS,
     **vectors.FUNCTIONS,
 }
 

@@ -44,7 +44,16 @@ def _index(call: Call) -> str:
 
 
 # Where Spark lets Java's own exception through.
-_WITHOUT_NAME = frozenset({"TimestampAddInterval", "SecondsToTimestamp", "MillisToTimestamp"})
+_WITHOUT_NAME = frozenset(
+    [
+        "TimestampAddInterval",
+        "SecondsToTimestamp",
+        "MillisToTimestamp",
+        "StringRepeat",
+        "StringLPad",
+        "StringRPad",
+    ]
+)
 # Classes without parts, after which our codes are named.
 _SAME_NAME = (
     "DATA_CANNOT_DECODE_URL",

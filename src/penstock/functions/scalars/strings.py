@@ -193,19 +193,6 @@ def _replace(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return row_wise(twin)(call, args)
 
 
-def _pad(left: bool) -> Callable[[str, int, str], str]:
-    def twin(text: str, width: int, fill: str) -> str:
-        if width <= 0:
-            return ""
-        missing = width - len(text)
-        if missing <= 0 or fill == "":
-            return text[:width]
-        padding = (fill * (missing // len(fill) + 1))[:missing]
-        return padding + text if left else text + padding
-
-    return twin
-
-
 def _locate(search: str | None, text: str | None, start: int | None) -> int | None:
     if start is None:
         return 0
@@ -307,13 +294,9 @@ FUNCTIONS: dict[str, Scalar] = {
         _trim(pc.utf8_rtrim, lambda text, chars: text.rstrip(chars) if chars else text), _TEXT
     ),
     "StringReplace": Scalar(_replace, _TEXT),
-    "StringLPad": Scalar(row_wise(_pad(True)), only("string", first=1)),
-    "StringRPad": Scalar(row_wise(_pad(False)), only("string", first=1)),
     "StringInstr": Scalar(row_wise(lambda text, part: text.find(part) + 1), _TEXT),
     "StringLocate": Scalar(_located, only("string", first=2)),
     "Reverse": Scalar(_reverse, _TEXT),
-    "StringRepeat": Scalar(row_wise(lambda text, times: text * max(times, 0)), only("string", first=1)),
-    "StringSpace": Scalar(row_wise(lambda count: " " * max(count, 0)), only("int")),
     "StringSplitSQL": Scalar(row_wise(_split), _TEXT),
     "StringTranslate": Scalar(row_wise(_translate), _TEXT),
     "SubstringIndex": Scalar(row_wise(_substring_index), only("string", first=2)),
