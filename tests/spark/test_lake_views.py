@@ -14,14 +14,12 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from lake_history import History, bag, create_table, mount, standing, stands_for
 from penstock.backend import JobState, open_backend
-from penstock.engine import follow
 from penstock.engine.lake_view import LakeViews
 from penstock.engine.session_flow import SessionFlow
 from penstock.sinks import iceberg_view
-from penstock.sinks.iceberg_view import IcebergViewSink
-from penstock.sinks.retry import RetryPolicy
 from penstock.spark.iceberg import IcebergTable
 from seed import SEED
+from view_sink_faults import Away, faulty_commits
 from waiting import wait_for
 
 QUERIES = {
@@ -91,7 +89,7 @@ def test_a_table_is_the_query_over_the_snapshots_that_it_says(
         create_table(spark, table, rng.choice(["copy-on-write", "merge-on-read"]))
         spark.sql(f"INSERT INTO {table} VALUES (1, 1, 1, 'x')")
     histories = [History(spark, table, rng) for table in tables.values()]
-    odds = _faulty(monkeypatch, rng)
+    odds = faulty_commits(monkeypatch, rng)
     durable = tmp_path / "flow"
     session = reopen(durable)
     view = f"{lake}.db.view"
@@ -115,33 +113,6 @@ def test_a_table_is_the_query_over_the_snapshots_that_it_says(
         now = {table: str(IcebergTable(spark, table).snapshot) for table in tables.values()}
         assert stands_for(spark, view) == now
         _compare(spark, view, query, tables)
-
-
-class Away(Exception):
-    """The catalog does not answer."""
-
-
-def _faulty(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> dict[str, float]:
-    """Let commits of views fail before or behind the commit, with these odds."""
-    odds = {"odds": 0.0}
-    for name in ("_merge", "_overwrite"):
-        write = getattr(IcebergViewSink, name)
-
-        def faulty(self: IcebergViewSink, *arguments: Any, write: Any = write) -> None:
-            if rng.random() < odds["odds"]:
-                raise Away
-            write(self, *arguments)
-            if rng.random() < odds["odds"]:
-                raise Away
-
-        monkeypatch.setattr(IcebergViewSink, name, faulty)
-    monkeypatch.setattr(
-        IcebergViewSink, "transient", lambda _, error: "away" if isinstance(error, Away) else None
-    )
-    monkeypatch.setattr(
-        follow, "RetryPolicy", lambda seconds: RetryPolicy(seconds, first=0.001, longest=0.002)
-    )
-    return odds
 
 
 @pytest.mark.smoke
@@ -349,6 +320,30 @@ def test_a_view_that_another_session_has_dropped_does_not_come_back(
         assert (sql.flow.views(), sql.flow.sources()) == ([], [])
     finally:
         other.close()
+
+
+def test_a_flow_directory_whose_table_was_dropped_does_not_make_it_again(
+    reopen: Callable[[Path | None], ps.Session], spark: SparkSession, lake: str, tmp_path: Path
+) -> None:
+    table, view = f"{lake}.db.t", f"{lake}.db.v"
+    session = reopen(tmp_path / "flow")
+    create_table(spark, table, "copy-on-write", "k BIGINT")
+    session.sql(f"INSERT INTO {table} VALUES (1)")
+    session.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k FROM {table}")
+    session.flow.close()
+    spark.sql(f"DROP TABLE {view}")
+    session._flow = SessionFlow(session, path=tmp_path / "flow")
+    with pytest.raises(ps.DataError) as gone:
+        session.flow.flush_sinks(60)
+    assert gone.value.code == "SINK_TABLE_CHANGED"
+    with pytest.raises(ps.DataError) as gone:
+        session.sql(f"REFRESH INCREMENTAL VIEW {view}")
+    assert gone.value.code == "SINK_TABLE_CHANGED"
+    assert not spark.catalog.tableExists(view)
+    session.sql(f"DROP INCREMENTAL VIEW {view}")
+    assert (session.flow.views(), session.flow.sources()) == ([], [])
+    session.sql(f"CREATE INCREMENTAL VIEW {view} AS SELECT k FROM {table}")
+    assert _rows(session, f"SELECT * FROM {view}") == [(1,)]
 
 
 def test_the_table_of_a_suspended_view_stands_for_what_it_stood_for(

@@ -16,14 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.engine import follow
 from penstock.engine.directory import local_directory
 from penstock.sinks import iceberg_view
 from penstock.sinks.iceberg_view import IcebergViewSink
-from penstock.sinks.retry import RetryPolicy
 from penstock.spark import catalogs, data_file
 from seed import SEED
 from twin.durable import add_view, declare, random_change, tick
+from view_sink_faults import faulty_commits
 
 
 @pytest.fixture
@@ -144,10 +143,6 @@ def test_rows_of_others_are_refused_until_they_are_overwritten_and_a_second_flow
             flow.sink("mapped", "iceberg", table=f"{table}2")
 
 
-class Away(Exception):
-    """The catalog does not answer."""
-
-
 @pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 30))])
 def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_commit(
     number: int,
@@ -158,24 +153,7 @@ def test_a_table_has_the_rows_of_its_mark_after_kills_and_faults_around_the_comm
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = random.Random(SEED + number)
-    faults = {"odds": 0.0}
-    for name in ("_merge", "_overwrite"):
-        write = getattr(IcebergViewSink, name)
-
-        def faulty(self: IcebergViewSink, *arguments: Any, write: Any = write) -> None:
-            if rng.random() < faults["odds"]:
-                raise Away
-            write(self, *arguments)
-            if rng.random() < faults["odds"]:
-                raise Away
-
-        monkeypatch.setattr(IcebergViewSink, name, faulty)
-    monkeypatch.setattr(
-        IcebergViewSink, "transient", lambda _, error: "away" if isinstance(error, Away) else None
-    )
-    monkeypatch.setattr(
-        follow, "RetryPolicy", lambda seconds: RetryPolicy(seconds, first=0.001, longest=0.002)
-    )
+    faults = faulty_commits(monkeypatch, rng)
     history: dict[str, list[tuple[Any, ...]]] = {}
     path = tmp_path / "flow"
     flow = _opened(session, path)

@@ -256,6 +256,8 @@ class Followers:
             overwrite=spec.overwrite and state.backlog.mark is None,
             unique=None if unique is None else tuple(fields[at].name for at in unique),
             spark=lambda: self._flow.session().spark,
+            # The table of a lake view is made before its sink, whose mark may be lost with the process.
+            is_begun=lambda: spec.name == spec.view == spec.options.get("table"),
             sources=state.sources_at,
         )
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 
-from penstock.circuit.budget import MemoryBudget
 from penstock.circuit.local import LocalKernel
 from penstock.config import Settings
 from penstock.engine import full_checkpoint, registration, replay

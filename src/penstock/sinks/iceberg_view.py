@@ -87,6 +87,13 @@ class IcebergViewSink(ViewSink):
         self._target = target
         spark, name = self._session(target), self.options.table
         if not spark.catalog.tableExists(name):
+            if target.is_begun():
+                raise DataError(
+                    f"the table of {target.name} is gone",
+                    code="SINK_TABLE_CHANGED",
+                    where=self.describe(),
+                    hint=f"DROP INCREMENTAL VIEW {name}, and create it again if it is still wanted",
+                )
             create_table(spark, name, nullable_ddl(spark, target.fields), self.options.partition_by)
         self._table = IcebergTable(spark, name)
         self._check_columns(spark, target)

@@ -58,6 +58,8 @@ class ViewTarget:
     """Columns by which no two rows of the view are alike, NULLs included; None when the view does not show any."""
     spark: Callable[[], SparkSession] | None = None
     """Gives the Spark session of the flow, for sinks that write by Spark."""
+    is_begun: Callable[[], bool] = lambda: False
+    """Whether the place of the rows was there before, so that one that is gone was taken away by somebody."""
     sources: Callable[[int], Mapping[str, str]] = lambda tick: {}
     """Gives, for a tick that was not confirmed yet, the snapshots of the tables that the view stands for."""
 
