@@ -107,9 +107,24 @@ def _per_session(below: plan.SessionWindow) -> plan.Aggregate:
     return plan.Aggregate((*(below.fields[key] for key in keys), *results), below, keys, calls)
 
 
-def _asof(*, outer: bool = True, tolerance: int | None = None, keys: tuple[int, ...] = (0,)) -> plan.Asof:
+def _asof(
+    direction: Literal["backward", "forward", "nearest"] = "backward",
+    *,
+    outer: bool = True,
+    tolerance: int | None = None,
+    keys: tuple[int, ...] = (0,),
+) -> plan.Asof:
     others = tuple(replace(field, name=f"other_{field.name}") for field in ROW)
-    return plan.Asof((*ROW, *others), EVENTS, OTHERS, keys, keys, 1, 1, "backward", tolerance, outer)
+    return plan.Asof((*ROW, *others), EVENTS, OTHERS, keys, keys, 1, 1, direction, tolerance, outer)
+
+
+def _per_hour(below: plan.Node) -> plan.Aggregate:
+    return plan.Aggregate(
+        (Field("h", "timestamp"), Field("n", "bigint")),
+        plan.Project((Field("h", "timestamp"),), below, (HOUR,)),
+        (0,),
+        (COUNT,),
+    )
 
 
 _POSITIVE = plan.Filter(
@@ -121,18 +136,20 @@ SESSIONS: dict[str, plan.Node] = {
     "sessions of all": _per_session(_sessions(gap=MINUTE // 2, below=_POSITIVE)),
     "rows of sessions": _sessions(0, gap=MINUTE // 2),
 }
-_PRICED = _asof()
 ASOF: dict[str, plan.Node] = {
-    "asof": _PRICED,
+    "asof": _asof(),
     "asof inner": _asof(outer=False),
     "asof near": _asof(tolerance=2 * MINUTE),
     "asof of all": _asof(keys=()),
-    "of asof": plan.Aggregate(
-        (Field("h", "timestamp"), Field("n", "bigint")),
-        plan.Project((Field("h", "timestamp"),), _PRICED, (HOUR,)),
-        (0,),
-        (COUNT,),
-    ),
+    "of asof": _per_hour(_asof()),
+    "asof forward": _asof("forward"),
+    "asof forward inner": _asof("forward", outer=False, keys=()),
+    "asof forward near": _asof("forward", tolerance=2 * MINUTE),
+    "of asof forward": _per_hour(_asof("forward", outer=False, tolerance=MINUTE)),
+    "asof nearest": _asof("nearest", keys=()),
+    "asof nearest inner": _asof("nearest", outer=False),
+    "asof nearest near": _asof("nearest", outer=False, tolerance=2 * MINUTE),
+    "of asof nearest": _per_hour(_asof("nearest", tolerance=MINUTE)),
 }
 FREEING: dict[str, plan.Node] = {
     **SESSIONS,
@@ -152,12 +169,7 @@ FREEING: dict[str, plan.Node] = {
     "all ranked": _top(None, rank=True),
     "windows": _WINDOWS,
     # Groups over a join close behind both watermarks.
-    "of join": plan.Aggregate(
-        (Field("h", "timestamp"), Field("n", "bigint")),
-        plan.Project((Field("h", "timestamp"),), _INNER, (HOUR,)),
-        (0,),
-        (COUNT,),
-    ),
+    "of join": _per_hour(_INNER),
     "of windows": plan.Aggregate(
         (Field("t", WINDOW), Field("n", "bigint"), Field("m", "int")),
         plan.Scan(_WINDOWS.fields, "windows", tuple(range(len(_WINDOWS.fields)))),
@@ -167,7 +179,6 @@ FREEING: dict[str, plan.Node] = {
 }
 # Joins that nothing bounds, or only from one side.
 KEEPING: dict[str, plan.Node] = {
-    "asof forward": replace(_PRICED, direction="forward"),
     "pairs": joined("inner", None),
     "before": joined("inner", _not_before(OTHER_TS, TS)),
     "before left": joined("left", _not_before(OTHER_TS, TS)),

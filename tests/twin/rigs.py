@@ -143,15 +143,24 @@ NUMBERS = EventTime((("numbers", 0),))
 def _forgetting() -> Rig:
     """Operators that forget behind a watermark, each over the same rows."""
     top = partial(TopK, TYPES, (0, 2), (SortKey(1, True, False), SortKey(2)), 2, rank_field=True)
-    asof = Asof(
-        TYPES, TYPES, left_keys=(2,), right_keys=(2,), left_time=0, right_time=0, times=(NUMBERS, NUMBERS)
+    asof = partial(
+        Asof,
+        TYPES,
+        TYPES,
+        left_keys=(2,),
+        right_keys=(2,),
+        left_time=0,
+        right_time=0,
+        times=(NUMBERS, NUMBERS),
     )
     return Rig(
         [
             (Closing(top, 0, NUMBERS), (0,)),
             (ArrangeOpen(TYPES, (0,), (Passed(0, 1, NUMBERS),)), (0,)),
             (SessionWindow(TYPES, (2,), start=0, end=0, time=NUMBERS), (0,)),
-            (asof, (0, 1)),
+            (asof(), (0, 1)),
+            (asof(direction="forward"), (0, 1)),
+            (asof(direction="nearest", tolerance=1), (0, 1)),
         ]
     )
 

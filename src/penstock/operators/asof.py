@@ -10,13 +10,13 @@ A right row that comes or goes at time t concerns only the left rows between t a
 before it, forward; both, nearest): only those are read. Cost: delta, and the left rows between a changed right row and its
 neighbour.
 
-With `times`, the event times of both sides of a backward join, rows that no change to come needs are forgotten (`penstock.operators.passed_times`), a bounded number per tick.
+With `times`, the event times of both sides, rows that no change to come needs are forgotten (`penstock.operators.passed_times`), a bounded number per tick.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +27,29 @@ from penstock.data.delta import Delta, concat, empty
 from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
-from penstock.operators.passed_times import PassedTimes
+from penstock.operators.passed_times import Direction, PassedRows, PassedTimes
 from penstock.plan.event_time import EventTime
 from penstock.state.history import History
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
 from penstock.state.state import State
 
-Direction = Literal["backward", "forward", "nearest"]
 _FORGOTTEN_AT_LEAST = 1_024  # rows of either side that a tick may forget
 _FORGOTTEN_PER_ROW = 4
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What a tick has put into the state: its left rows, the right rows that changed, and old left rows that went."""
+
+    groups: Positions
+    times: Words
+    ids: Ints
+    changed_groups: Positions
+    changed_times: Words
+    forgotten: Ints
 
 
 class Asof(Operator):
@@ -66,7 +78,9 @@ class Asof(Operator):
         self._groups = Slots([left[key] for key in left_keys]) if left_keys else None
         self._members = SlotArray(np.int64)  # rows of both sides per group
         self._left, self._right = History(left), History(right)
-        self._passed = None if times is None else PassedTimes(*times)
+        self._passed = (
+            None if times is None else PassedTimes(*times, direction=direction, tolerance=tolerance)
+        )
 
     def states(self) -> Iterator[tuple[str, State]]:
         if self._groups is not None:
@@ -84,10 +98,10 @@ class Asof(Operator):
         )
         if self._passed is not None:
             self._passed.move(tick)
-        groups, times, ids, changed = self._stage(left, right)
-        parts = [self._joined(ids, self._matches(groups, times), left.weights)]
-        if len(changed[0]) and self._left.count:
-            parts += self._moved(*changed)
+        staged = self._stage(left, right)
+        parts = [self._joined(staged.ids, self._matches(staged.groups, staged.times), left.weights)]
+        if len(staged.changed_groups) and self._left.count:
+            parts += self._moved(staged)
         if self._outer and not matchable[0].all():
             unmatchable = inputs[0].take(np.flatnonzero(~matchable[0]))
             nulls = tuple(pa.nulls(len(unmatchable), kind) for kind in self._right_types)
@@ -95,19 +109,22 @@ class Asof(Operator):
         parts = [part for part in parts if len(part)]
         return concat(parts) if parts else empty((*self._left_types, *self._right_types))
 
-    def _stage(self, left: Delta, right: Delta) -> tuple[Positions, Words, Ints, tuple[Positions, Words]]:
-        """Put rows into the state, and take some out that nothing needs any more: groups, times and ids of the left rows, groups and times of changed right rows."""
+    def _stage(self, left: Delta, right: Delta) -> _Staged:
+        """Put rows into the state, and take some out that nothing needs any more."""
         count = len(left)
         all_left, all_right = left, right
+        forgotten = _NONE
         if self._passed is not None:
             for side, delta in enumerate((left, right)):
                 self._passed.require_open(self._words(delta, side))
             most = max(_FORGOTTEN_AT_LEAST, _FORGOTTEN_PER_ROW * (len(left) + len(right)))
-            lefts, rights = self._passed.passed_left(most), self._passed.passed_right(most)
-            if len(lefts.ids):
-                all_left = concat([left, Delta(self._left.columns(lefts.ids), -lefts.counts)])
-            if len(rights.ids):
-                all_right = concat([right, self._overtaken(*rights.last())])
+            passed = self._passed.passed_right(most)
+            forgotten, counts = self._done_left(passed, most)
+            if len(forgotten):
+                all_left = concat([left, Delta(self._left.columns(forgotten), -counts)])
+            done, counts = self._done_right(passed, most)
+            if len(done):
+                all_right = concat([right, Delta(self._right.columns(done), -counts)])
         groups = self._resolve(all_left, all_right)
         left_times, right_times = self._words(all_left, 0), self._words(all_right, 1)
         of_left, of_right = groups[: len(all_left)], groups[len(all_left) :]
@@ -115,15 +132,34 @@ class Asof(Operator):
         _, right_run = self._right.stage(of_right, right_times, all_right.columns, all_right.weights)
         changed = right_run.keys[0].astype(np.int64, copy=False), right_run.keys[1]
         if self._passed is not None:
-            self._passed.stage(left_run, right_run, rights)
+            self._passed.stage(left_run, right_run, passed)
             is_open = self._passed.is_open(changed[1])
             changed = changed[0][is_open], changed[1][is_open]
-        return of_left[:count], left_times[:count], ids[:count], changed
+        return _Staged(of_left[:count], left_times[:count], ids[:count], *changed, forgotten)
 
-    def _overtaken(self, groups: Positions, times: Words) -> Delta:
-        """The right rows of groups before a time, as they go."""
-        rows = self._right.between(groups, np.zeros(len(times), np.uint64), times - np.uint64(1))
-        return Delta(self._right.columns(rows.keys[1]), -rows.counts)
+    def _done_left(self, passed: PassedRows, most: int) -> tuple[Ints, Ints]:
+        """The left rows whose match is final, with their counts; `passed` are the right rows that the bound has just passed."""
+        assert self._passed is not None
+        behind = self._passed.passed_left(most)
+        if self._direction == "backward" or not len(passed.ids):
+            return behind.ids, behind.counts
+        groups, last = passed.last()
+        met = self._left.between(groups, np.zeros(len(last), np.uint64), last)
+        return _distinct((behind.ids, met.keys[1]), (behind.counts, met.counts))
+
+    def _done_right(self, passed: PassedRows, most: int) -> tuple[Ints, Ints]:
+        """The right rows that no left row will have again, with their counts."""
+        assert self._passed is not None
+        if self._direction == "forward":
+            return passed.ids, passed.counts
+        far = self._passed.far_right(most)
+        if not len(passed.ids):
+            return far.ids, far.counts
+        groups, last = passed.last()
+        later = np.flatnonzero(last)  # nothing is before the first time of all
+        groups, last = groups[later], last[later]
+        overtaken = self._right.between(groups, np.zeros(len(last), np.uint64), last - np.uint64(1))
+        return _distinct((far.ids, overtaken.keys[1]), (far.counts, overtaken.counts))
 
     def _matchable(self, delta: Delta, side: int) -> Bools:
         """Which rows have neither a NULL key nor a NULL time."""
@@ -166,17 +202,21 @@ class Asof(Operator):
         (before, back), (behind, ahead) = nearest
         return np.where((before >= 0) & ((behind < 0) | (back <= ahead)), before, behind)
 
-    def _moved(self, changed_groups: Positions, changed_times: Words) -> list[Delta]:
+    def _moved(self, staged: _Staged) -> list[Delta]:
         """What changes for the left rows that were there before this tick."""
-        groups, low, high = self._intervals(changed_groups, changed_times)
+        groups, low, high = self._intervals(staged.changed_groups, staged.changed_times)
         touched = self._left.between(groups, low, high)
         if len(touched) == 0:
             return []
-        owners, (times, ids) = groups[touched.groups], touched.keys
+        owners, (times, ids), counts = groups[touched.groups], touched.keys, touched.counts
+        if len(staged.forgotten):
+            # Forward, the right row that a forgotten one has goes with it: it would seem to have lost its match.
+            stay = np.flatnonzero(~np.isin(ids, staged.forgotten))
+            owners, times, ids, counts = owners[stay], times[stay], ids[stay], counts[stay]
         before = self._matches(owners, times, committed=True)
         after = self._matches(owners, times)
         differ = np.flatnonzero(before != after)
-        ids, counts = ids[differ], touched.counts[differ]
+        ids, counts = ids[differ], counts[differ]
         return [self._joined(ids, before[differ], -counts), self._joined(ids, after[differ], counts)]
 
     def _intervals(self, groups: Positions, times: Words) -> tuple[Positions, Words, Words]:
@@ -215,3 +255,9 @@ class Asof(Operator):
             matched = np.flatnonzero(matches >= 0)
             ids, matches, weights = ids[matched], matches[matched], weights[matched]
         return Delta((*self._left.columns(ids), *self._right.columns(matches)), weights)
+
+
+def _distinct(ids: tuple[Ints, Ints], counts: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The rows of two lists, each once."""
+    once, at = np.unique(np.concatenate(ids).astype(np.int64, copy=False), return_index=True)
+    return once, np.concatenate(counts)[at]

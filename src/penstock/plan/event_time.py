@@ -128,12 +128,8 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
             return [*(below[key] for key in node.keys), *([None] * len(node.calls))]
         case Join():
             return _joined(node, relations)
-        case Asof(direction="backward"):
-            # A right row that comes reaches left rows at or behind its time.
-            left = event_times(node.left, relations)[node.left_time]
-            right = event_times(node.right, relations)[node.right_time]
-            time = _either([left, right])
-            return [time if at == node.left_time else None for at in range(len(node.fields))]
+        case Asof():
+            return _asof(node, relations)
         case TopK() | Window():
             # A change reaches other rows of its partition, and no others.
             below = _columns(node.input, relations)
@@ -142,6 +138,17 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
             )
         case _:
             return [None] * len(node.fields)
+
+
+def _asof(node: Asof, relations: Mapping[str, Times]) -> Sequence[_Value]:
+    """The time of the left side: a right row that comes reaches left rows behind it (backward), or before it, as far as the tolerance."""
+    left = event_times(node.left, relations)[node.left_time]
+    right = event_times(node.right, relations)[node.right_time]
+    if node.direction != "backward" and right is not None:
+        unit = DAY if node.right.fields[node.right_time].type == "date" else 1
+        right = None if node.tolerance is None else right.plus(-node.tolerance * unit)
+    time = _either([left, right])
+    return [time if at == node.left_time else None for at in range(len(node.fields))]
 
 
 def _joined(node: Join, relations: Mapping[str, Times]) -> Sequence[_Value]:

@@ -73,14 +73,11 @@ def session_key(node: Aggregate, relations: Mapping[str, Times]) -> int | None:
 
 
 def asof_times(node: Asof, relations: Mapping[str, Times]) -> tuple[EventTime, EventTime] | None:
-    """The event times of both sides of an ASOF join that forgets rows; None when it cannot.
-
-    Forward and nearest, a left row without a match waits for one, however old it is.
-    """
+    """The event times of both sides of an ASOF join that forgets rows; None when it cannot."""
     left = event_times(node.left, relations)[node.left_time]
     right = event_times(node.right, relations)[node.right_time]
     kinds = (node.left.fields[node.left_time].type, node.right.fields[node.right_time].type)
-    if node.direction != "backward" or left is None or right is None or not set(kinds) <= set(TIMES):
+    if left is None or right is None or not set(kinds) <= set(TIMES):
         return None
     return left, right
 
@@ -162,9 +159,12 @@ def _describe_join(node: Join, relations: Mapping[str, Times]) -> str:
 
 def _describe_asof(node: Asof, relations: Mapping[str, Times]) -> str:
     if asof_times(node, relations) is not None:
-        return f"frees rows {_BEHIND}, but for the last right one of each key"
-    if node.direction != "backward":
-        return f"keeps its rows: a left row may wait for a right one behind it ({node.direction})"
+        stays = {
+            "backward": ", but for the last right one of each key",
+            "forward": ", but for left ones that no right one follows yet",
+            "nearest": ", but for the last right one of each key and left ones behind it",
+        }
+        return f"frees rows {_BEHIND}{stays[node.direction] if node.tolerance is None else ''}"
     return (
         "keeps its rows: the times of both inputs do not follow event times of sources without a primary key"
     )

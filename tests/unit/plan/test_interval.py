@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dataclasses import replace
+
 from penstock.plan import node as plan
 from penstock.plan.event_time import EventTime, event_times, of_source
 from penstock.plan.expiry import Passed, asof_times, join_expiry, session_key
@@ -149,12 +151,24 @@ def test_groups_of_sessions_close_where_their_sessions_are() -> None:
     assert session_key(grouped(0, 5), {"left": (None,) * 4}) is None
 
 
-def test_asof_joins_forget_backward_only() -> None:
+def test_asof_joins_forget_by_the_times_of_both_sides() -> None:
+    both = (EventTime((("left", 0),)), EventTime((("right", 0),)))
     asof = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1)
-    assert asof_times(asof, TIMES) == (EventTime((("left", 0),)), EventTime((("right", 0),)))
     assert event_times(asof, TIMES)[1] == EventTime((("left", 0), ("right", 0)))
+    for direction in ("backward", "forward", "nearest"):
+        for tolerance in (None, MINUTE):
+            node = replace(asof, direction=direction, tolerance=tolerance)
+            assert asof_times(node, TIMES) == both
+            assert asof_times(node, {"left": TIMES["left"]}) is None
+            assert asof_times(replace(node, left_time=2, right_time=2), TIMES) is None
+
+
+def test_what_is_above_an_asof_join_closes_when_a_right_row_reaches_only_so_far_back() -> None:
+    by_date = {name: of_source(name, 4, 2) for name in ("left", "right")}
     for direction in ("forward", "nearest"):
-        other = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1, direction)  # type: ignore[arg-type]
-        assert asof_times(other, TIMES) is None
-        assert event_times(other, TIMES) == (None,) * 8
-    assert asof_times(asof, {"left": TIMES["left"]}) is None
+        asof = plan.Asof((*FIELDS, *FIELDS), LEFT, RIGHT, (0,), (0,), 1, 1, direction)  # type: ignore[arg-type]
+        assert event_times(asof, TIMES) == (None,) * 8
+        near = replace(asof, tolerance=MINUTE)
+        assert event_times(near, TIMES)[1] == EventTime((("left", 0), ("right", -MINUTE)))
+        days = replace(asof, tolerance=2, left_time=2, right_time=2)
+        assert event_times(days, by_date)[2] == EventTime((("left", 0), ("right", -2 * DAY)))
