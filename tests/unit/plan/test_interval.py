@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dataclasses import replace
+
+import pytest
 
 from penstock.plan import node as plan
 from penstock.plan.event_time import EventTime, event_times, of_source
