@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.data.delta import Delta, empty
 from penstock.data.tick import Tick
-from penstock.operators.asof import Asof, Direction
+from penstock.operators.asof import Asof
+from penstock.operators.passed_times import Direction
 from twin.asof import asof
 from twin.collisions import weakened
 from twin.rows import MASKS, Multiset, add, histories, multiset, pairs, small_state, types_of

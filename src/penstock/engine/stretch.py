@@ -35,7 +35,7 @@ from penstock.plan.expression import Call
 
 LOG = logging.getLogger("penstock.flow")
 MOST_TICKS = 1_024
-MOST_ROWS = 1 << 17
+MOST_ROWS = 1 << 19
 MOST_BYTES = 32 * 2**20
 PART_OF_BUDGET = 8  # a stretch has at most one so-manieth of the memory that a flow may have
 _QUARTER = 15 * 60 * 1_000_000
