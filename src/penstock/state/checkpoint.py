@@ -30,6 +30,7 @@ from penstock.state.data_file import (
     WrittenArray,
     damaged,
     extents,
+    sparse_files,
     written_arrays,
 )
 from penstock.state.files import Files, LocalFiles
@@ -138,7 +139,9 @@ class CheckpointFolder:
     ) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
         order = order or self.order()
-        sparse = self._sparse_files()
+        files = {file for one in self._written.values() for file in one.files()}
+        sizes = {file: self._files.size(self.folder / file) for file in files}
+        sparse = sparse_files(self._written.values(), sizes)
         earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
         self._written = {}
         writer = ImageWriter(f"{order.stem}.bin", self._name, earlier)
@@ -172,15 +175,6 @@ class CheckpointFolder:
         if keep is not None:
             self._prune(names, present)
         return manifest
-
-    def _sparse_files(self) -> set[str]:
-        """The data files of which less than half is still in use: what is in use of them is written again, so that they can go."""
-        used: dict[str, int] = {}
-        for written in self._written.values():
-            for extent in written.extents():
-                used[extent["file"]] = used.get(extent["file"], 0) + extent["bytes"]
-        sizes = {name: self._files.size(self.folder / name) for name in used}
-        return {name for name, size in used.items() if size * 2 < sizes[name]}
 
     def prune(self, keep: int) -> None:
         """Take away all but the newest `keep`."""

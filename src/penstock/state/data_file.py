@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,10 @@ from penstock.state.state import Image
 _ALIGNED = 64
 _PIECE = 1 << 24  # bytes of an array that are written at once
 _MAPPED_FROM = 1 << 16  # bytes of a slot array from which it is mapped, and patched when it changes
-_FOLD = 2  # a slot array is written anew when its patches are one part of so many of it
+_MOST_PATCHES = (
+    16  # a slot array is written anew when it would have more, or when they would be larger than itself
+)
+_MOST_UNUSED = 0.5  # of the bytes of data files
 _READERS = 4
 
 Json = dict[str, Any]
@@ -53,6 +56,26 @@ class WrittenArray:
     def files(self) -> set[str]:
         """The data files that have a part of it."""
         return {extent["file"] for extent in self.extents()}
+
+
+def sparse_files(arrays: Iterable[WrittenArray], sizes: Mapping[str, int]) -> set[str]:
+    """Data files that the arrays use little of: what they use is to be written again, so that the files can go.
+
+    Only as many as are needed for half of all bytes to be in use: the small files of checkpoints become sparse soon, and what they still have would be
+    written again and again.
+    """
+    used: dict[str, int] = {}
+    for array in arrays:
+        for extent in array.extents():
+            used[extent["file"]] = used.get(extent["file"], 0) + extent["bytes"]
+    in_use, present = sum(used.values()), sum(sizes[file] for file in used)
+    sparse: set[str] = set()
+    for file in sorted(used, key=lambda file: used[file] / max(sizes[file], 1)):
+        if present - in_use <= _MOST_UNUSED * present:
+            break
+        sparse.add(file)
+        present -= sizes[file] - used[file]
+    return sparse
 
 
 class ImageWriter:
@@ -130,12 +153,15 @@ class ImageWriter:
         if earlier is not None and changed is not None and "slots" in earlier:
             slots = changed.slots()
             slots = slots[slots < version.size]
-            patched = earlier.get("patched", 0) + len(slots) * (row + 8)
-            if patched * _FOLD <= earlier["bytes"]:
+            if version.size <= np.iinfo(np.int32).max:
+                slots = slots.astype(np.int32)
+            patches = earlier.get("patches", [])
+            patched = earlier.get("patched", 0) + len(slots) * (row + slots.itemsize)
+            if patched <= earlier["bytes"] and len(patches) < _MOST_PATCHES:
                 described.update(earlier, rows=version.size, patched=patched)
                 if len(slots):
                     patch: Json = {"slots": {}, "rows": {}}
-                    described["patches"] = [*earlier.get("patches", ()), patch]
+                    described["patches"] = [*patches, patch]
                     yield from self._numpy(patch["slots"], slots)
                     yield from self._numpy(patch["rows"], version.at(slots))
                 return

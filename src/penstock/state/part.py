@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.state.data_file import ImageWriter, Json, WrittenArray, written_arrays
+from penstock.state.data_file import ImageWriter, Json, WrittenArray, sparse_files, written_arrays
 from penstock.state.state import Image
 
 
@@ -79,14 +79,6 @@ class _Written:
     arrays: Mapping[str, WrittenArray] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def sparse_files(self) -> set[str]:
-        """Those of which less than half is still in use: what is in use of them is written again, so that they can go."""
-        used: dict[str, int] = {}
-        for array in self.arrays.values():
-            for extent in array.extents():
-                used[extent["file"]] = used.get(extent["file"], 0) + extent["bytes"]
-        return {file for file, size in used.items() if size * 2 < self.sizes.get(file, 0)}
-
 
 class PartWriter:
     """Writes the states of one shard into the checkpoints of one folder."""
@@ -99,7 +91,7 @@ class PartWriter:
         last = self._last
         earlier: Mapping[str, WrittenArray] = {}
         if order.base is not None and order.base == last.number:
-            sparse = last.sparse_files()
+            sparse = sparse_files(last.arrays.values(), last.sizes)
             earlier = {path: one for path, one in last.arrays.items() if not one.files() & sparse}
         writer = ImageWriter(order.file(part), order.folder, earlier)
         described = {name: writer.describe(name, image) for name, image in images.items()}
