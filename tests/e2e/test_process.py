@@ -206,6 +206,25 @@ input()
     assert process.returncode != 0
 
 
+def test_a_call_that_nobody_waits_for_is_cut_off_quietly(
+    python: Callable[..., subprocess.Popen[str]],
+) -> None:
+    program = """
+import itertools, threading
+from penstock import config
+from penstock.spark.boot import preload, session
+
+preload.CLASSES = itertools.repeat("java.lang.Object")
+settings = config.load().with_arguments(master="local[1]")
+spark = session.start(settings)
+[caller] = [thread for thread in threading.enumerate() if thread.name == "penstock-preload"]
+session.stop(spark)
+caller.join()
+print("stopped")
+"""
+    assert lines_of(python(program)) == ["stopped"]
+
+
 def test_java_from_the_wheel_alone(python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     program = """
 import penstock as ps

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import signal
 import socket
 import threading
@@ -46,7 +45,6 @@ def install(context: SparkContext) -> None:
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
         return
     signal.signal(signal.SIGINT, _Handler(context, before))
-    logging.getLogger().addFilter(_not_py4j)
 
 
 def uninstall() -> None:
@@ -54,14 +52,8 @@ def uninstall() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if isinstance(handler, _Handler):
         handler.over.set()
-        logging.getLogger().removeFilter(_not_py4j)
-    if isinstance(handler, _Handler) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler.before)
-
-
-def _not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J prints a trace of every interrupted call; the interrupt itself says enough."""
-    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler.before)
 
 
 class _Handler:

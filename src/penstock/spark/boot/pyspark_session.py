@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.spark.boot import converters, gateway, interrupt, preload
+from penstock.spark.boot import converters, gateway, interrupt, preload, py4j_log
 
 if TYPE_CHECKING:
     from socketserver import BaseServer
@@ -32,6 +32,7 @@ def session(
     from pyspark.sql import SparkSession
 
     converters.lighten()
+    py4j_log.silence()
     os.environ["PYSPARK_PYTHON"] = jvm.launch.environment["PYSPARK_PYTHON"]
     if _ended:
         _renew_functions()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, SqlError
+from penstock.spark.boot import py4j_log
 from penstock.spark.errors.advice import advice
 from penstock.spark.errors.cause import Fault, Spot, faults
 from penstock.spark.errors.condition import BY_CONDITION, by_class
@@ -70,14 +71,7 @@ def quiet() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-    root = logging.getLogger()
-    root.removeFilter(_not_from_py4j)
-    root.addFilter(_not_from_py4j)
-
-
-def _not_from_py4j(record: logging.LogRecord) -> bool:
-    """py4j writes to the root logger when a connection ends, as it does whenever Spark is stopped."""
-    return not record.pathname.replace("\\", "/").endswith(("/py4j/java_gateway.py", "/py4j/clientserver.py"))
+    py4j_log.silence()
 
 
 def _translated(chain: tuple[Fault, ...], question: Question) -> PenstockError:
