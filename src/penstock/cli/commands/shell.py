@@ -6,6 +6,7 @@ reaches the prompt's thread, which then cancels what runs and asks for the next 
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CANCEL_PATIENCE = 5.0
-"""How many seconds a cancelled statement may take to end before the prompt returns without it."""
+CANCEL_SECONDS = 5.0
+"""How long a cancelled statement may take to end before the prompt returns without it."""
+WAIT_SECONDS = 0.1
 
 
 def shell(
@@ -90,6 +92,7 @@ class Shell:
         self.printing = printing
         self.catalog = Catalog()
         self.busy = False
+        self.numbers = itertools.count()
         starting.add_done_callback(self._started)
 
     def run(self, text: str) -> bool:
@@ -129,18 +132,22 @@ class Shell:
         leave(session)
 
     def _statement(self, statement: str) -> None:
+        from penstock.spark.run import TaggedRun
+
         self.busy = True
         session = self.session()
-        running = in_background(lambda: run_statement(session, statement, self.printing))
+        tag = f"penstock-shell-{next(self.numbers)}"
+        running = TaggedRun(session.spark, lambda: run_statement(session, statement, self.printing), tag=tag)
+        running.start()
         try:
-            _wait(running)
+            # A wait without an end would keep Ctrl-C from this thread until it is over.
+            while not running.wait(WAIT_SECONDS):
+                pass
+            running.value()
         except KeyboardInterrupt:
-            session.spark.sparkContext.cancelAllJobs()
-            try:
-                running.exception(timeout=CANCEL_PATIENCE)
-                print("cancelled", file=sys.stderr)
-            except NotYet:
-                print("cancelled; what is left of it ends in the background", file=sys.stderr)
+            running.cancel()
+            rest = "" if running.wait(CANCEL_SECONDS) else "; what is left of it ends in the background"
+            print(f"cancelled{rest}", file=sys.stderr)
             raise
         finally:
             self.busy = False
@@ -155,8 +162,7 @@ class Shell:
 def _wait(future: Future[T]) -> T:
     while True:
         try:
-            # A wait without an end would keep Ctrl-C from this thread until it is over.
-            return future.result(timeout=0.1)
+            return future.result(timeout=WAIT_SECONDS)
         except NotYet:
             if future.done():
                 raise
