@@ -6,6 +6,7 @@ of a part is shown when it has ended. Fails when one of them does.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,10 +42,13 @@ class Running:
                 return 1
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             self.processes.append(process)
-            code = process.wait()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = code = os.waitstatus_to_exitcode(status)
             output.seek(0)
             shown = output.read().decode(errors="replace")
-        print(f"{' '.join(part)}: exit code {code} after {monotonic() - started:.0f} s\n{shown}", flush=True)
+        computed = usage.ru_utime + usage.ru_stime
+        took = f"{monotonic() - started:.0f} s, {computed:.0f} s of the processor"
+        print(f"{' '.join(part)}: exit code {code} after {took}\n{shown}", flush=True)
         return code
 
     def end(self) -> None:
