@@ -24,6 +24,7 @@ from penstock.errors import PenstockError
 from penstock.functions.scalars import datetime_format, datetime_parse
 from penstock.functions.scalars.datetime_pattern import PatternError, parts_of
 from twin.judge import Judge, Table, grid
+from twin.ticked import differences
 
 ZONES = ["UTC", "Europe/Paris", "America/Sao_Paulo", "+05:30"]
 MICROS = [
@@ -242,6 +243,35 @@ def test_what_is_the_jvms_alone_is_left_to_it(spark: SparkSession, expression: s
         judge = Judge(spark, table, [expression])
         with pytest.raises((PenstockError, AssertionError)):
             judge.kernel(0, 0, 1)
+
+
+def test_patterns_of_rows_with_names_of_zones_are_asked_of_spark(session: Session) -> None:
+    patterns = ["yyyy z", "yyyy-MM-dd HH:mm zzzz", "yyyy-MM-dd HH:mm v", "yyyy-MM-dd HH:mm", "yyyy", None]
+    texts = [
+        "2024 CET",
+        "2024 PST",
+        "2024-07-01 12:30 Central European Summer Time",
+        "2024-07-01 12:30",
+        "2024",
+        "x",
+        None,
+    ]
+    table: Table = {
+        **grid(p=("string", patterns), t=("string", texts)),
+        "a": ("timestamp", moments([index * 10**15 for index in range(len(patterns) * len(texts))])),
+    }
+    written = "date_format(a, p) AS d, date_format(a, concat(p, ' VV')) AS e, from_unixtime(unix_timestamp(a), p) AS f"
+    read = "try_to_timestamp(t, p) AS g, unix_timestamp(coalesce(date_format(a, 'yyyy'), t), 'yyyy') AS h"
+    with zone_of(session.spark, "Europe/Paris"):
+        assert (
+            differences(session, f"SELECT id, {written}, {read} FROM t", table, random.Random(seed.SEED))
+            == []
+        )
+        flow = IncrementalFlow(session)
+        flow.register_source("t", "p STRING, t STRING")
+        explanation = flow.register_view("v", "SELECT to_timestamp(t, p) AS e FROM t")
+        assert explanation.tier == "kernel"
+        assert "Spark, for a delta with a datetime pattern that has the name of a zone" in str(explanation)
 
 
 def random_pattern(rng: random.Random, letters: str) -> str:

@@ -16,6 +16,8 @@ from penstock.functions.scalars import datetime_format, datetime_layout, datetim
 from penstock.functions.scalars.base import (
     OVERFLOW,
     AnsiError,
+    BeyondKernel,
+    ByRow,
     Columns,
     Compiled,
     Datum,
@@ -33,8 +35,6 @@ from penstock.plan.expression import Call, Literal
 
 Numbers = npt.NDArray[np.int64]
 UNPARSABLE = "DATA_CANNOT_PARSE_TIMESTAMP"
-# A pattern of a row that only the JVM can read or write: names of zones.
-UNKNOWN = "DATA_DATETIME_PATTERN_ZONE"
 
 
 def _zone(call: Call) -> str:
@@ -63,6 +63,8 @@ def _check(call: Call, *, parsing: bool) -> str | None:
         return why
     if not parsing or call.args[0].type == "string":
         parts = _constant_parts(call, parsing=parsing)
+        if parts is None:
+            return ByRow("a datetime pattern that has the name of a zone")
         return parts if isinstance(parts, str) else None
     return None
 
@@ -88,7 +90,7 @@ def _row_parts(
         ) from None
     why = beyond(parts)
     if why is not None:
-        raise AnsiError(f"{pattern!r} asks for {why}, which only a constant pattern may", UNKNOWN)
+        raise BeyondKernel(f"{pattern!r} asks for {why}")
     return parts
 
 
