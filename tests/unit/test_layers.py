@@ -29,6 +29,7 @@ LAYERS = (
     "spark",
     "sources",
     "sinks",
+    "transforms",
     "streaming",
     "engine",
     "governance",
@@ -39,7 +40,7 @@ LAYERS = (
     "cli",
     "__main__",
 )
-MAY_USE_PYSPARK = {"spark", "sources", "sinks"}
+MAY_USE_PYSPARK = {"spark", "sources", "sinks", "transforms"}
 SLOW_AT_THE_TOP = {"pyspark", "pandas", "polars", "prompt_toolkit", "moto", "psycopg"}
 USES_THE_ENVIRONMENT = {
     "spark/daemon.py": "whether its workers are those of shards, which only Spark can tell it",

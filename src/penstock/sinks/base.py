@@ -79,6 +79,8 @@ class Target:
     mode: str
     schema: StructType
     keys: tuple[str, ...] = ()
+    operation: str | None = None
+    """The column of the schema with the operation of each row, `i`, `u` or `d`; None where all rows are inserts."""
     labels: Mapping[str, str] = field(default_factory=dict)
     stateful: bool = False
     """Whether there may be batches without a row, which only move the watermark."""
@@ -124,6 +126,8 @@ class Sink(ABC):
     """The options of this sink: their names, types and defaults."""
     needs_checkpoint: bool = True
     """Whether a query that goes on after a restart must say where its checkpoint is."""
+    takes_operations: ClassVar[bool] = False
+    """Whether `write` knows what `Target.operation` means: it deletes in update mode, and shows or stores the operation in append mode."""
     reads_all_rows: ClassVar[bool] = True
     """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""
 

@@ -1,0 +1,1 @@
+"""Pipelines in YAML: a file becomes a graph of nodes, the graph becomes streaming queries and views, and they run."""

@@ -1,0 +1,127 @@
+"""What a node of a pipeline is: frozen models of its fields in YAML, which make the sources, transforms and sinks of the Python API.
+
+A model is the only list of the fields of a node: it checks what users write, it is the JSON schema that editors read, and the pages of the
+reference are written from it. It imports nothing that is slow: `penstock validate` reads a file without Spark.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from penstock.options import Names, Options, Texts
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.sinks.base import Sink
+    from penstock.sources.base import Source
+    from penstock.transforms.base import Transform
+
+MOST_LABELS = 20
+
+
+class EventTime(Options):
+    """The column that says when a row happened, for the lag that is shown."""
+
+    column: str = Field(description="a column of the node's rows")
+    unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
+        "timestamp", description="`timestamp`, or what a number counts since 1970: `s`, `ms`, `us`, `ns`"
+    )
+
+
+class Telemetry(Options):
+    """How a node shows itself in metrics and logs."""
+
+    event_time: EventTime | None = Field(None, description="the column that says when a row happened")
+    labels: Annotated[Texts, Field(max_length=MOST_LABELS)] = Field(
+        {}, description="labels of the node's metrics, 20 at most"
+    )
+
+
+OnError = Literal["fail", "drop", "dead_letter"]
+
+
+class DeadLetter(Options):
+    """Where rows go that a node could not take: with the node, the reason, the time and the row as JSON."""
+
+    type: Literal["file", "kafka", "postgres", "iceberg"] = Field("file", description="what takes them")
+    path: str | None = Field(None, description="of a file: the folder")
+    topic: str | None = Field(None, description="of kafka")
+    table: str | None = Field(None, description="of postgres and iceberg: `table` or `schema.table`")
+    url: str | None = Field(None, repr=False, description="of postgres")
+    bootstrap_servers: str | None = Field(None, description="of kafka")
+
+
+class Node(Options):
+    """The fields that every node may have."""
+
+    type: str = Field(description="what the node is")
+    telemetry: Telemetry | None = Field(None, description="how the node shows itself in metrics and logs")
+
+
+class SourceNode(Node):
+    """Where rows come from."""
+
+    primary_key: Names = Field((), description="the columns that tell rows apart")
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the source comes to an end; a pipeline whose sources all do, ends."""
+        return False
+
+    @abstractmethod
+    def source(self, settings: Settings) -> Source:
+        """Return the source of the Python API that this node is; raises when an option does not fit."""
+
+
+class TransformNode(Node):
+    """What happens to rows on their way."""
+
+    primary_key: Names = Field((), description="the columns that tell its rows apart")
+    on_error: OnError = Field(
+        "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
+    )
+    dead_letter: DeadLetter | None = Field(
+        None, description="where rows go that fail, with `on_error: dead_letter`"
+    )
+
+    @abstractmethod
+    def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the nodes that it reads, of all the nodes that there are (a name in lower case to the name as declared)."""
+
+
+class RowTransformNode(TransformNode):
+    """A transform of the rows of one node, by a `Transform`."""
+
+    from_: str = Field(validation_alias="from", description="the node whose rows it takes")
+
+    def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        return (self.from_,)
+
+    @abstractmethod
+    def transform(self, settings: Settings) -> Transform:
+        """Return the transform that this node is."""
+
+
+class SinkNode(Node):
+    """Where rows go."""
+
+    from_: str = Field(validation_alias="from", description="the node whose rows it takes")
+    primary_key: Names = Field((), description="the columns that tell rows apart; without it, those of the node in `from`")
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether rows replace and delete each other by the key, so that there must be one."""
+        return False
+
+    @property
+    def mode(self) -> Literal["append", "update"]:
+        """How the sink of the Python API is written to."""
+        return "update" if self.is_keyed else "append"
+
+    @abstractmethod
+    def sink(self, settings: Settings) -> Sink:
+        """Return the sink of the Python API that this node is."""

@@ -1,0 +1,1 @@
+"""The sinks of pipelines, as YAML has them: one model per file."""

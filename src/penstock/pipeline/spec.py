@@ -1,0 +1,99 @@
+"""A pipeline as its file says it: nodes with their models and places, in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.pipeline.node import Node, RowTransformNode, SinkNode, SourceNode, TransformNode
+
+Kind = Literal["source", "transform", "sink"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A position in a file; lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node: its name as declared (it may have dots), its model, and where it and its fields stand."""
+
+    kind: Kind
+    name: str
+    model: Node
+    place: Place
+    places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)
+    """Of its fields, by their path: `("telemetry", "labels")`."""
+
+    def place_of(self, *path: str | int) -> Place:
+        """Where a field stands; that of the nearest field around it, or of the node, when the file does not have it."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+        return self.place
+
+    @property
+    def type(self) -> str:
+        """What stands behind `type:`."""
+        return self.model.type
+
+
+@dataclass(frozen=True, slots=True)
+class TestSpec:
+    """One entry of `tests:`: rows that sources give, and rows that nodes must have then."""
+
+    __test__ = False
+
+    name: str
+    given: Mapping[str, Sequence[Mapping[str, Any]]]
+    expect: Mapping[str, Sequence[Mapping[str, Any]]]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """A file that was read and whose nodes fit their models."""
+
+    name: str
+    path: str
+    nodes: Mapping[str, NodeSpec]
+    """By their names, in the order of the file."""
+    state: str | None = None
+    """The address of the state backend; None: that of the settings."""
+    tests: Sequence[TestSpec] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """How it runs: `trigger` and `checkpoint`, as far as the file says."""
+    secrets: frozenset[str] = frozenset()
+    """Values that came from the environment, which no output shows."""
+
+    def of_kind(self, kind: Kind) -> Iterator[NodeSpec]:
+        """The nodes of a kind."""
+        return (node for node in self.nodes.values() if node.kind == kind)
+
+    def find(self, name: str) -> NodeSpec | None:
+        """A node by its name, in any case."""
+        return self.nodes.get(name) or next(
+            (node for node in self.nodes.values() if node.name.lower() == name.lower()), None
+        )
+
+    def inputs(self, name: str) -> tuple[str, ...]:
+        """The nodes that a node reads, by their names as declared."""
+        names = {node.name.lower(): node.name for node in self.nodes.values() if node.kind != "sink"}
+        model = self.nodes[name].model
+        match model:
+            case SourceNode():
+                return ()
+            case RowTransformNode() | SinkNode():
+                return (names.get(model.from_.lower(), model.from_),)
+            case TransformNode():
+                return model.inputs(names)
+        raise AssertionError(f"a node of no kind: {type(model).__name__}")

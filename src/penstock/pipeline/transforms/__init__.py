@@ -1,0 +1,1 @@
+"""The transforms of pipelines, as YAML has them: one model per file."""

@@ -1,0 +1,7 @@
+"""What happens to rows between the sources and the sinks of a pipeline: one kind of transform per file or folder."""
+
+from __future__ import annotations
+
+from penstock.registry import Registry
+
+TRANSFORMS = Registry("transform", {}, group="penstock.transforms")
