@@ -76,5 +76,9 @@ class Transform(ABC):
         names the row. A column `_op` that comes in goes out unless the transform says otherwise.
         """
 
+    def counts(self) -> Mapping[str, int]:
+        """Called after an epoch is written: rows that it counted since the last call, by the name under which they are shown."""
+        return {}
+
     def close(self) -> None:  # noqa: B027
         """Called after `check`, and after the last epoch, also after an error; `open` may come again."""
