@@ -80,7 +80,10 @@ class QueryRuntime:
                 self._writer = self._new_writer()
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
-                    self._job.record(JobRecord(plan.id, plan.location, plan.call_site, plan.definition()))
+                    record = JobRecord(
+                        plan.id, plan.location, plan.call_site, plan.definition(), plan.kind
+                    )
+                    self._job.record(record)
         except BaseException:
             self._started.set()
             if self._job is not None:
