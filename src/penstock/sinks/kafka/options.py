@@ -43,3 +43,12 @@ class KafkaOptions(ServerOptions):
         None,
         description="write exactly once, with transactions of this id; `with_kafka_transactional(id)` sets it",
     )
+    exactly_once: bool = Field(
+        False,
+        description="write exactly once, with transactions whose id is that of the query; `transactional_id` gives them another",
+    )
+
+    @property
+    def in_transactions(self) -> bool:
+        """Whether rows are written exactly once."""
+        return self.exactly_once or self.transactional_id is not None

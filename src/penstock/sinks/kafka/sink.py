@@ -75,7 +75,7 @@ class KafkaSink(ServerSink):
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE if self.options.transactional_id else Guarantee.AT_LEAST_ONCE
+        return Guarantee.EXACTLY_ONCE if self.options.in_transactions else Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
         return f"kafka topic {self.options.topic} at {self.options.bootstrap_servers}"
@@ -83,18 +83,18 @@ class KafkaSink(ServerSink):
     def check_query(self, target: Target) -> None:
         if value_format(target.schema, self.options.value_format) == "avro":
             ensure_format(target.spark, "avro", target.settings)
-        if not self.options.transactional_id:
+        if not self.options.in_transactions:
             ensure_format(target.spark, "kafka", target.settings)
 
     def prepare(self, target: Target) -> None:
         self._format = value_format(target.schema, self.options.value_format)
-        if self.options.transactional_id:
+        if self.options.in_transactions:
             self._producing()
         else:
             self._require_topic()
 
     def write(self, epoch: Epoch) -> int | None:
-        if not self.options.transactional_id:
+        if not self.options.in_transactions:
             return self.retry(lambda: self._send(epoch.frame))
         mark = self.retry(lambda: self._producing().mark)
         if self._first:
@@ -114,7 +114,7 @@ class KafkaSink(ServerSink):
 
     @property
     def is_live(self) -> bool:
-        return not self.options.transactional_id
+        return not self.options.in_transactions
 
     def live(self, frame: DataFrame) -> Live:
         sent = self._records(frame)
@@ -147,7 +147,7 @@ class KafkaSink(ServerSink):
             self._transactions = transaction.Transactions(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
-                transactional_id=str(self.options.transactional_id),
+                transactional_id=self.options.transactional_id or f"penstock-{self.target.query}",
                 query=self.target.query,
             )
         return self._transactions
