@@ -113,6 +113,22 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
     return apply_edits(text, sorted(edits))
 
 
+def texts_of_call(text: str, function: str) -> tuple[str, ...]:
+    """Return the texts that a query hands to a function as its first argument, each once.
+
+    >>> texts_of_call("SELECT * FROM a WHERE is_member('vip', id) OR IS_MEMBER('staff', id)", "is_member")
+    ('vip', 'staff')
+    """
+    words = significant(text)
+    calls = zip(words, words[1:], words[2:], strict=False)
+    texts = (
+        unquote(argument.text)
+        for name, opened, argument in calls
+        if name.upper == function.upper() and opened.text == "(" and argument.kind is Kind.STRING
+    )
+    return tuple(dict.fromkeys(texts))
+
+
 def quoted(name: str) -> str:
     """A name in backquotes."""
     return f"`{name.replace('`', '``')}`"

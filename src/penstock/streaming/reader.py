@@ -16,6 +16,7 @@ from penstock.streaming.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.sources.base import Source
     from penstock.streaming.queries import Queries
 
 T = TypeVar("T")
@@ -167,7 +168,11 @@ class StreamReader:
         settings = self._queries.settings
         values = {**options, **{key: value for key, value in arguments.items() if value is not None}}
         kind = source_of(name)
-        source = SparkSource(name, values, settings) if kind is None else kind(values, settings)
+        return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
+
+    def of(self, source: Source) -> Stream:
+        """The stream of a source that is made already, as a pipeline makes it of a node."""
+        settings = self._queries.settings
         read = self._attempt(lambda: source.read(Context(self._spark, settings)))
         if read.bad_records is None:
             return Stream(self._queries, read.frame)

@@ -1,0 +1,128 @@
+"""From a pipeline as its file says it to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError, suggest
+from penstock.pipeline.graph import Graph, graph
+from penstock.pipeline.group import GroupPlan, SinkPlan, SourcePlan, refuse_unfit
+from penstock.pipeline.node import RowTransformNode, SinkNode, SourceNode
+from penstock.pipeline.relation import Relation
+from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
+from penstock.pipeline.transforms.sql import SqlNode
+from penstock.spark.errors.query import translated
+from penstock.transforms.base import Context
+
+if TYPE_CHECKING:
+    from penstock.engine.session import Session
+    from penstock.pipeline.graph import Group
+    from penstock.pipeline.spec import NodeSpec, PipelineSpec
+    from penstock.sources.base import Source
+    from penstock.streaming.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source that was opened, and its columns."""
+
+    stream: Stream
+    relation: Relation
+
+
+class Planner:
+    """Plans the groups of one pipeline in a session; nothing runs and nothing is written."""
+
+    def __init__(
+        self,
+        session: Session,
+        spec: PipelineSpec,
+        *,
+        folder: Path,
+        schema_of: Callable[[str], object | None] = lambda name: None,
+    ) -> None:
+        self._session = session
+        self._spec = spec
+        self._folder = folder
+        self._schema_of = schema_of
+        self._graph: Graph = graph(spec)
+
+    def groups(self) -> list[GroupPlan]:
+        """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
+        groups = self._graph.groups
+        return [self._group(group, "" if len(groups) == 1 else group.nodes[0].name) for group in groups]
+
+    def _group(self, group: Group, name: str) -> GroupPlan:
+        sources = tuple(self._sources(group))
+        relations = {source.node.name: source.relation for source in sources}
+        steps = tuple(self._steps(group, relations))
+        sinks = tuple(self._sinks(group, relations))
+        return GroupPlan(name, sources, steps, sinks, relations)
+
+    def _sources(self, group: Group) -> Iterator[SourcePlan]:
+        for node in group.sources:
+            opened = self.open_source(node)
+            yield SourcePlan(node, opened.stream, opened.relation)
+
+    def open_source(self, node: NodeSpec) -> Opened:
+        """Open the source that a node is."""
+        model = node.model
+        assert isinstance(model, SourceNode)
+        with translated(where=str(node.place)):
+            source = model.source(self._session.settings)
+            stream = self._session.read_stream.of(source)
+        require_columns(node, model.primary_key, stream.frame.columns)
+        return Opened(stream, Relation(stream.frame.schema, tuple(model.primary_key)))
+
+    def _steps(self, group: Group, relations: dict[str, Relation]) -> Iterator[Step]:
+        """Plan the steps in order, and add what their nodes give."""
+        for node in group.transforms:
+            step = self._step(node, relations)
+            relations.update(step.relations())
+            yield step
+
+    def _step(self, node: NodeSpec, relations: Mapping[str, Relation]) -> Step:
+        spark, model = self._session.spark, node.model
+        inputs = {name: relations[name] for name in self._graph.inputs[node.name]}
+        if isinstance(model, SqlNode):
+            if not inputs:
+                raise ConfigError(
+                    f"'{node.name}' reads no other node",
+                    code="PIPELINE_SQL_INPUT",
+                    where=str(node.place_of("sql")),
+                    hint=suggest("", list(relations), what="node"),
+                )
+            return SqlStep(node, spark, inputs)
+        assert isinstance(model, RowTransformNode), f"a transform of no kind: {type(model).__name__}"
+        (relation,) = inputs.values()
+        context = Context(
+            spark,
+            self._spec.name,
+            node.name,
+            self._session.settings,
+            model.on_error,
+            tuple(model.primary_key) or relation.keys,
+            {} if model.telemetry is None else model.telemetry.labels,
+        )
+        with translated(where=str(node.place)):
+            transform = model.transform(self._session.settings)
+        return TransformStep(node, transform, spark, relation, context)
+
+    def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
+        for node in group.sinks:
+            model = node.model
+            assert isinstance(model, SinkNode)
+            (name,) = self._graph.inputs[node.name]
+            relation = relations[name]
+            require_columns(node, model.primary_key, relation.columns)
+            with translated(where=str(node.place)):
+                sink = model.sink(self._session.settings)
+            keys = tuple(model.primary_key) or relation.keys
+            plan = SinkPlan(node, sink, name, relation, keys, model.mode)
+            refuse_unfit(plan)
+            yield plan
+
+
