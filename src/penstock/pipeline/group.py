@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -69,7 +69,8 @@ class GroupPlan:
     steps: tuple[Step, ...]
     sinks: tuple[SinkPlan, ...]
     relations: Mapping[str, Relation]
-    """Of all nodes that give rows."""
+    """Of all nodes that give rows, in order."""
+    nodes: Mapping[str, NodeSpec]
 
     @property
     def is_bounded(self) -> bool:
@@ -234,5 +235,3 @@ def refuse_unfit(plan: SinkPlan) -> None:
 def _labels(node: NodeSpec) -> Mapping[str, str]:
     telemetry = node.model.telemetry
     return {} if telemetry is None else telemetry.labels
-
-

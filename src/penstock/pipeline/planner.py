@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.graph import Group
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
 
 
@@ -60,7 +59,7 @@ class Planner:
         relations = {source.node.name: source.relation for source in sources}
         steps = tuple(self._steps(group, relations))
         sinks = tuple(self._sinks(group, relations))
-        return GroupPlan(name, sources, steps, sinks, relations)
+        return GroupPlan(name, sources, steps, sinks, relations, {node.name: node for node in group.nodes})
 
     def _sources(self, group: Group) -> Iterator[SourcePlan]:
         for node in group.sources:
@@ -124,5 +123,3 @@ class Planner:
             plan = SinkPlan(node, sink, name, relation, keys, model.mode)
             refuse_unfit(plan)
             yield plan
-
-

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from penstock.errors import PenstockError
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch
 from penstock.pipeline.planner import Planner
 from penstock.streaming.trigger import Trigger
@@ -16,7 +19,6 @@ from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
-    from penstock.errors import PenstockError
     from penstock.pipeline.spec import PipelineSpec
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
@@ -86,29 +88,30 @@ class PipelineRun:
 
     def wait(self) -> PenstockError | None:
         """Wait for the end of all groups; when one fails the others are stopped. Returns the first error."""
-        ended = threading.Event()
+        ends: SimpleQueue[PenstockError | None] = SimpleQueue()
 
         def follow(query: StreamingQuery) -> None:
-            query._runtime.wait(None)
-            if query.runtime.error is not None:
-                ended.set()
+            with suppress(PenstockError):
+                query.await_termination()
+            ends.put(query.exception())
 
-        threads = [threading.Thread(target=follow, args=(query,), daemon=True) for query in self.queries]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            if ended.wait(0.05):
+        for query in self.queries:
+            threading.Thread(target=follow, args=(query,), daemon=True).start()
+        first: PenstockError | None = None
+        for _ in self.queries:
+            error = ends.get()
+            if error is not None and first is None:
+                first = error
                 self.stop()
-            for thread in threads:
-                thread.join(0.05)
-        return next((query.runtime.error for query in self.queries if query.runtime.error is not None), None)
+        return first
 
     def stop(self, seconds: float | None = None) -> None:
         """End after the batches that run now."""
-        for query in self.queries:
-            query.runtime.begin_stop()
-        for query in self.queries:
-            query.stop(seconds)
+        stops = [threading.Thread(target=query.stop, args=(seconds,), daemon=True) for query in self.queries]
+        for stop in stops:
+            stop.start()
+        for stop in stops:
+            stop.join()
 
     def _query_plan(self, group: GroupPlan) -> QueryPlan:
         spec = self._plan.spec

@@ -181,7 +181,10 @@ class TransformStep(Step):
 
     def open(self, target: Target) -> None:
         self._context = replace(
-            self._context, query=target.query, status=target.status, state=node_values(target, self._node.name)
+            self._context,
+            query=target.query,
+            status=target.status,
+            state=node_values(target, self._node.name),
         )
         with translated(where=str(self._node.place)):
             self._transform.open(self._context)

@@ -80,9 +80,7 @@ class QueryRuntime:
                 self._writer = self._new_writer()
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
-                    record = JobRecord(
-                        plan.id, plan.location, plan.call_site, plan.definition(), plan.kind
-                    )
+                    record = JobRecord(plan.id, plan.location, plan.call_site, plan.definition(), plan.kind)
                     self._job.record(record)
         except BaseException:
             self._started.set()

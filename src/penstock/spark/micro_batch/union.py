@@ -47,4 +47,6 @@ def split(batch: DataFrame, columns: Sequence[Sequence[str]]) -> list[DataFrame]
 def _numbered(frame: DataFrame):  # type: ignore[no-untyped-def]
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(f"_c{at}", field.dataType) for at, field in enumerate(frame.schema.fields)])
+    return StructType(
+        [StructField(f"_c{at}", field.dataType) for at, field in enumerate(frame.schema.fields)]
+    )
