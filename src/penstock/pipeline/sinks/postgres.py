@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from penstock.pipeline.sinks.connector import TableNode, connector_options
-from penstock.sinks.postgres.options import PostgresOptions
+from penstock.sinks.postgres.options import PostgresTableOptions
 
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.sinks.postgres.sink import PostgresSink
 
 
-class PostgresNode(PostgresOptions, TableNode):
+class PostgresNode(PostgresTableOptions, TableNode):
     """Keeps a table right, exactly once."""
 
     schema_: str | None = Field(
@@ -26,7 +26,7 @@ class PostgresNode(PostgresOptions, TableNode):
     def sink(self, settings: Settings) -> PostgresSink:
         from penstock.sinks.postgres.sink import PostgresSink
 
-        options = connector_options(self, PostgresOptions)
+        options = connector_options(self, PostgresTableOptions)
         if self.schema_ is not None and "." not in self.table:
             options["table"] = f"{self.schema_}.{self.table}"
         return PostgresSink(options, settings)
