@@ -68,19 +68,19 @@ class PipelineRun:
 
     def __init__(self, session: Session, plan: PipelinePlan, *, report: Report | None = None) -> None:
         self._session = session
-        self._plan = plan
+        self.plan = plan
         self._report = report
         self.queries: list[StreamingQuery] = []
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
-        return [self._query_plan(group) for group in self._plan.groups]
+        return [self._query_plan(group) for group in self.plan.groups]
 
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = self.check()
         try:
-            for group, plan in zip(self._plan.groups, plans, strict=True):
+            for group, plan in zip(self.plan.groups, plans, strict=True):
                 self.queries.append(self._writer(group).launch(plan))
         except BaseException:
             self.stop()
@@ -114,26 +114,26 @@ class PipelineRun:
             stop.join()
 
     def _query_plan(self, group: GroupPlan) -> QueryPlan:
-        spec = self._plan.spec
+        spec = self.plan.spec
         report = self._report
         name = "/".join(filter(None, (spec.name, group.name)))
         sink = GroupSink(group, report=None if report is None else lambda epoch: report(group.name, epoch))
         plan = self._writer(group).plan_for(
-            sink, name if self._plan.is_lasting else None, place=str(Path(spec.path).absolute())
+            sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
         )
         return replace(plan, kind="pipeline", parts={"pipeline": spec.path, "nodes": _nodes(group)})
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
         taps = [tap for source in group.sources for tap in source.stream.taps]
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger())
-        if self._plan.is_lasting:
-            writer.option("checkpoint.location", self._plan.folder / (group.name or "main") / "checkpoint")
+        if self.plan.is_lasting:
+            writer.option("checkpoint.location", self.plan.folder / (group.name or "main") / "checkpoint")
         return writer
 
     def _trigger(self) -> Trigger:
-        if self._plan.is_bounded:
+        if self.plan.is_bounded:
             return Trigger.available_now()
-        return Trigger.processing_time(str(self._plan.spec.settings.get("trigger", INTERVAL)))
+        return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
 
 
 def _nodes(group: GroupPlan) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.live import LiveTable
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
@@ -44,11 +45,18 @@ def run(
     ) as session:
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
-        run = PipelineRun(session, plan_pipeline(session, spec))
+        table = LiveTable(spec) if live else None
+        run = PipelineRun(
+            session, plan_pipeline(session, spec), report=None if table is None else table.report
+        )
         stopped = _StopOnSignals(run)
         run.start()
+        if table is not None:
+            table.start(run)
         with stopped:
             error = run.wait()
+        if table is not None:
+            table.close(run)
         if error is not None:
             raise error
         return stopped.code
