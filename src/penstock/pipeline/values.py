@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from penstock.plugin import KeyValues
 
@@ -43,4 +44,4 @@ class NodeValues:
         return list(self.values.get(self._name(_INDEX, own=True), []))
 
     def _name(self, key: str, *, own: bool = False) -> str:
-        return f"{self.node}{'#' if own else '/'}{key}"
+        return f"{quote(self.node, safe='')}{'#' if own else '/'}{key}"
