@@ -107,6 +107,7 @@ class SqlStep(Step):
                 hint="make it a view, which is kept right by what changed: type: view",
             )
         empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
+        self._refuse_lost_keys(empty)
         schema = self._plan(self._spark, empty).schema
         return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
 
@@ -138,15 +139,30 @@ class SqlStep(Step):
         require_columns(self._node, self._keys, columns)
         rows = [relation for relation in self._inputs.values() if not relation.static]
         inherited = rows[0].keys if len(rows) == 1 and set(rows[0].keys) <= set(columns) else ()
-        if self._changing is not None and (not inherited or set(self._keys or inherited) != set(inherited)):
+        return self._keys or inherited
+
+    def _refuse_lost_keys(self, frames: Mapping[str, DataFrame]) -> None:
+        """Refuse a query over rows with operations after which nobody could say which rows are gone."""
+        changing = self._changing
+        if changing is None:
+            return
+        keys = self._inputs[changing].keys
+        kept = keys and set(self._keys or keys) == set(keys)
+        if operations.is_plain(
+            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows})
+        ):
+            return
+        if not kept or not operations.keeps_keys(
+            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows}), keys=keys
+        ):
+            shown = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
             raise ConfigError(
-                f"rows of '{self._changing}' carry operations by their key ({', '.join(rows[0].keys)}), and the rows of '{self._node.name}' "
-                + (f"have the key ({', '.join(self._keys)})" if self._keys else "do not have its columns"),
+                f"rows of '{changing}' carry operations {shown}, and '{self._node.name}' does more than project and filter them "
+                "without leaving the columns of that key as they are",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(self._node.place_of("sql")),
                 hint="select the columns of the key as they are, or make it a view: type: view",
             )
-        return self._keys or inherited
 
 
 class TransformStep(Step):

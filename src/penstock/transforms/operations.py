@@ -1,7 +1,8 @@
 """SQL over the rows of a change stream: what a query says of the newest row of each key, and which keys are gone from its result.
 
 A filter that a changed row does not pass any more must delete its key downstream; so must a deleted row, of which often only the key is
-known. Hence the query sees the rows that are there after the batch, and every key of the batch that gives no row then is a delete.
+known. A query that only projects and filters carries the operation along, row by row. Any other sees the newest row of each key, and
+every key of the batch that gives no row then is a delete.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.data.operation import DELETE, INSERT, OPERATION, UPDATE
 from penstock.sinks.column import column, quoted
+from penstock.spark.micro_batch import stateless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,6 +20,25 @@ if TYPE_CHECKING:
 
 def through(rows: DataFrame, query: Callable[[DataFrame], DataFrame], *, keys: Sequence[str]) -> DataFrame:
     """Return the changes that rows with operations make to the result of a query without memory; the keys are columns of both."""
+    plain = rows.drop(OPERATION)
+    carried = stateless.carried(query(plain), plain, OPERATION)
+    return _by_key(rows, query, keys) if carried is None else carried
+
+
+def is_plain(rows: DataFrame, query: Callable[[DataFrame], DataFrame]) -> bool:
+    """Whether a query only projects and filters, so that every row carries its operation along."""
+    plain = rows.drop(OPERATION)
+    return stateless.carried(query(plain), plain, OPERATION) is not None
+
+
+def keeps_keys(rows: DataFrame, query: Callable[[DataFrame], DataFrame], *, keys: Sequence[str]) -> bool:
+    """Whether a query leaves the columns of a key as they are."""
+    plain = rows.drop(OPERATION)
+    return stateless.passes_columns(query(plain), plain, keys)
+
+
+def _by_key(rows: DataFrame, query: Callable[[DataFrame], DataFrame], keys: Sequence[str]) -> DataFrame:
+    """The newest row of each key through the query, and deletes for keys that give no row then."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     newest = newest_of_each_key(rows, keys)

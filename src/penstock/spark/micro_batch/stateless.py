@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,27 @@ def memory_of(query: Callable[[], DataFrame]) -> str | None:
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     reason = java.memory(frame._jdf.queryExecution().analyzed())
     return None if reason is None else str(reason)
+
+
+def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | None:
+    """Return a query with the column of operations, which it does not read, carried along; None when it does more than project and filter.
+
+    An update that does not pass a filter becomes a delete, and deletes pass. `rows` are those that the query reads, as `rows.drop(operation)` gave them.
+    """
+    from pyspark.sql import DataFrame
+
+    spark = query.sparkSession
+    java = janino.instance(spark, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    frame = java.carried(spark._jsparkSession, *plans, operation)
+    return None if frame is None else DataFrame(frame, spark)
+
+
+def passes_columns(query: DataFrame, rows: DataFrame, names: Sequence[str]) -> bool:
+    """Whether columns of a query are those of the rows that it reads, as they are."""
+    java = janino.instance(query.sparkSession, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    return bool(java.passes(*plans, list(names)))
 
 
 @contextmanager
