@@ -4,4 +4,10 @@ from __future__ import annotations
 
 from penstock.registry import Registry
 
-TRANSFORMS = Registry("transform", {}, group="penstock.transforms")
+TRANSFORMS = Registry(
+    "transform",
+    {
+        "expect": "penstock.transforms.expect:ExpectTransform",
+    },
+    group="penstock.transforms",
+)
