@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.step import Step
-from penstock.transforms.base import ERROR, INPUT
+from penstock.transforms.base import ERROR
+from penstock.transforms.failure import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.errors import PenstockError
     from penstock.sinks.base import Target
 
 
@@ -20,8 +22,8 @@ class EpochFrames:
     """The rows of an epoch by node, and those that failed; what was persisted for them is released after they are written."""
 
     frames: dict[str, DataFrame] = field(default_factory=dict)
-    failed: dict[str, DataFrame] = field(default_factory=dict)
-    """Rows with `_error` and `_input`, by the node in which they failed."""
+    splits: dict[str, Split] = field(default_factory=dict)
+    """Of the nodes whose rows may fail: the good ones, and after these were written the failed ones."""
     persisted: list[DataFrame] = field(default_factory=list)
 
     def persist(self, frame: DataFrame) -> DataFrame:
@@ -32,6 +34,8 @@ class EpochFrames:
 
     def release(self) -> None:
         """Give back the memory of what was persisted."""
+        for split in self.splits.values():
+            split.release()
         while self.persisted:
             self.persisted.pop().unpersist()
 
@@ -66,6 +70,10 @@ class Evaluator:
         """Return what the nodes counted in the epoch that was written last."""
         return {name: counted for step in self.steps for name, counted in step.counts().items() if counted}
 
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """What a step says of an error that came while its rows were written; None when no step knows it."""
+        return next((known for step in self.steps if (known := step.failure(error)) is not None), None)
+
     def finalize(self, epoch: int) -> None:
         """The epoch does not come again."""
         for step in self.steps:
@@ -83,12 +91,11 @@ class Evaluator:
             raise problem
 
     def _add(self, result: EpochFrames, name: str, frame: DataFrame) -> None:
-        fails = ERROR in frame.columns
-        if fails or name in self._shared:
+        if ERROR in frame.columns:
+            split = result.splits[name] = Split(frame, repeatable=False)
+            frame = split.good
+        elif name in self._shared:
             frame = result.persist(frame)
-        if fails:
-            result.failed[name] = frame.where(f"{ERROR} IS NOT NULL").select(ERROR, INPUT)
-            frame = frame.where(f"{ERROR} IS NULL").drop(ERROR, INPUT)
         result.frames[name] = frame
 
 

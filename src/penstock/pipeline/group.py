@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
+from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import node_values
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
@@ -71,6 +72,8 @@ class GroupPlan:
     relations: Mapping[str, Relation]
     """Of all nodes that give rows, in order."""
     nodes: Mapping[str, NodeSpec]
+    failed: tuple[FailedRows, ...] = ()
+    """What happens to rows that nodes cannot take, for every node that may have some."""
 
     @property
     def is_bounded(self) -> bool:
@@ -113,14 +116,13 @@ class GroupSink(Sink):
         self,
         plan: GroupPlan,
         *,
-        failures: Mapping[str, FailedRows] | None = None,
         report: Callable[[NodeEpoch], None] | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
         self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
-        self._failures = failures or {}
         self._report = report
+        self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.sources]
         self.needs_checkpoint = False
 
@@ -137,6 +139,9 @@ class GroupSink(Sink):
     def check(self, target: Target) -> None:
         for step in self._plan.steps:
             step.check()
+        for failed in self._failed.values():
+            with translated(where=str(failed.node.place)):
+                failed.check(target)
         for plan in self._plan.sinks:
             with translated(where=str(plan.node.place)):
                 try:
@@ -148,8 +153,9 @@ class GroupSink(Sink):
         with ExitStack() as undo:
             undo.callback(self.close)
             self._evaluator.open(target)
-            for failed in self._failures.values():
-                failed.open(target)
+            for failed in self._failed.values():
+                with translated(where=str(failed.node.place)):
+                    failed.open(target)
             for plan in self._plan.sinks:
                 with translated(where=str(plan.node.place)):
                     plan.sink.open(plan.target(target))
@@ -172,13 +178,15 @@ class GroupSink(Sink):
 
     def finalize(self, epoch: int) -> None:
         self._evaluator.finalize(epoch)
+        for failed in self._failed.values():
+            failed.finalize(epoch)
         for plan in self._plan.sinks:
             plan.sink.finalize(epoch)
 
     def close(self) -> None:
         with ExitStack() as closing:
             closing.callback(self._evaluator.close)
-            for failed in self._failures.values():
+            for failed in self._failed.values():
                 closing.callback(failed.close)
             for plan in self._plan.sinks:
                 closing.callback(plan.sink.close)
@@ -187,30 +195,18 @@ class GroupSink(Sink):
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
             with translated(where=str(plan.node.place)):
-                written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
-        failed = {
-            name: self._failures[name].write(number, rows)
-            for name, rows in frames.failed.items()
-            if name in self._failures
-        }
+                try:
+                    written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
+                except Exception as error:
+                    known = self._evaluator.failure(error)
+                    if known is None:
+                        raise
+                    raise known from None
+        failed = {name: self._failed[name].write(number, split) for name, split in frames.splits.items()}
         if self._report is not None:
             self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
-        known = [rows for rows in written.values() if rows is not None]
-        return sum(known) if known else None
-
-
-class FailedRows:
-    """What happens to rows that a node could not take; the base counts and drops them."""
-
-    def open(self, target: Target) -> None:
-        """Called before the first epoch of each run."""
-
-    def write(self, epoch: int, rows: DataFrame) -> int:
-        """Take the rows of an epoch, with `_error` and `_input`; return how many there are."""
-        return int(rows.count())
-
-    def close(self) -> None:
-        """Called after the last epoch."""
+        known_rows = [rows for rows in written.values() if rows is not None]
+        return sum(known_rows) if known_rows else None
 
 
 def refuse_unfit(plan: SinkPlan) -> None:

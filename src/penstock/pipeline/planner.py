@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, suggest
+from penstock.pipeline import dead_letter
+from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph
 from penstock.pipeline.group import GroupPlan, SinkPlan, SourcePlan, refuse_unfit
-from penstock.pipeline.node import RowTransformNode, SinkNode, SourceNode
+from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
@@ -59,7 +61,10 @@ class Planner:
         relations = {source.node.name: source.relation for source in sources}
         steps = tuple(self._steps(group, relations))
         sinks = tuple(self._sinks(group, relations))
-        return GroupPlan(name, sources, steps, sinks, relations, {node.name: node for node in group.nodes})
+        failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
+        return GroupPlan(
+            name, sources, steps, sinks, relations, {node.name: node for node in group.nodes}, failed
+        )
 
     def _sources(self, group: Group) -> Iterator[SourcePlan]:
         for node in group.sources:
@@ -110,6 +115,20 @@ class Planner:
             transform = model.transform(self._session.settings)
         return TransformStep(node, transform, spark, relation, context)
 
+    def _failed(self, node: NodeSpec) -> FailedRows:
+        """What happens to the rows that a node cannot take."""
+        model = node.model
+        assert isinstance(model, TransformNode)
+        place = self.dead_letters(node) if model.on_error == "dead_letter" else None
+        return FailedRows(node, self._spec.name, None if place is None else place.letters())
+
+    def dead_letters(self, node: NodeSpec) -> dead_letter.Place:
+        """Where the dead letters of a node are."""
+        model = node.model
+        assert isinstance(model, TransformNode)
+        folder = self._folder / "dead-letters" / node.name
+        return dead_letter.Place(model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings)
+
     def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
         for node in group.sinks:
             model = node.model
@@ -123,3 +142,7 @@ class Planner:
             plan = SinkPlan(node, sink, name, relation, keys, model.mode)
             refuse_unfit(plan)
             yield plan
+
+
+def _may_fail(node: NodeSpec) -> bool:
+    return isinstance(node.model, TransformNode) and node.model.on_error != "fail"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError, SqlError, suggest
+from penstock.errors import ConfigError, PenstockError, SqlError, suggest
 from penstock.pipeline.relation import Relation
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
@@ -52,6 +52,10 @@ class Step(ABC):
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Called after an epoch is written: rows that nodes counted, by node and name."""
         return {}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """Called when rows could not be written: the error in the words of the step, when it is one of its own."""
+        return None
 
     def finalize(self, epoch: int) -> None:  # noqa: B027
         """Called once per epoch when it cannot come again."""
@@ -211,6 +215,12 @@ class TransformStep(Step):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         return {self._node.name: self._transform.counts()}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        known = self._transform.failure(error)
+        if known is not None:
+            known.where = str(self._node.place)
+        return known
 
     def close(self) -> None:
         self._transform.close()

@@ -11,7 +11,6 @@ import pytest
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import Step
-from penstock.transforms.base import ERROR, INPUT
 
 
 @dataclass
@@ -20,7 +19,6 @@ class Frame:
 
     columns: tuple[str, ...] = ("id",)
     persists: int = 0
-    text: str = ""
 
     def persist(self) -> Frame:
         self.persists += 1
@@ -28,15 +26,6 @@ class Frame:
 
     def unpersist(self) -> None:
         self.persists -= 1
-
-    def where(self, condition: str) -> Frame:
-        return Frame(self.columns, text=condition)
-
-    def select(self, *columns: str) -> Frame:
-        return Frame(columns, text=self.text)
-
-    def drop(self, *columns: str) -> Frame:
-        return Frame(tuple(name for name in self.columns if name not in columns), text=self.text)
 
 
 @dataclass
@@ -46,7 +35,6 @@ class Plain(Step):
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     reads_now: bool = False
-    columns: tuple[str, ...] = ("id",)
     fails: bool = False
     closed: int = 0
     seen: list[Mapping[str, Any]] = field(default_factory=list)
@@ -58,7 +46,7 @@ class Plain(Step):
         self.seen.append({name: frames[name] for name in self.inputs})
         if self.fails:
             raise ValueError("no")
-        return {name: Frame(self.columns) for name in self.nodes}
+        return {name: Frame() for name in self.nodes}
 
     def close(self) -> None:
         self.closed += 1
@@ -97,15 +85,6 @@ def test_a_node_that_nobody_reads_does_not_make_its_input_shared() -> None:
     steps = [Plain(("unused",), ("s",)), Plain(("a",), ("s",))]
     epoch = Evaluator(steps, read=["a"]).evaluate(0, {"s": Frame()})  # type: ignore[dict-item]
     assert epoch.persisted == []
-
-
-def test_rows_that_fail_are_split_off() -> None:
-    step = Plain(("t",), ("s",), columns=("id", ERROR, INPUT))
-    after = Plain(("a",), ("t",))
-    epoch = Evaluator([step, after], read=["a"]).evaluate(0, {"s": Frame()})  # type: ignore[dict-item]
-    assert epoch.failed["t"].columns == (ERROR, INPUT)
-    assert after.seen[0]["t"].columns == ("id",)
-    assert len(epoch.persisted) == 1
 
 
 def test_an_error_releases_what_was_persisted() -> None:
