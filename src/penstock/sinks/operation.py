@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.data.operation import INSERT
+from penstock.data.operation import INSERT, WEIGHT
 from penstock.errors import ConfigError, DataError
 from penstock.sinks.base import Target, require_key
 from penstock.sinks.column import column
-from penstock.sinks.flow import WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
