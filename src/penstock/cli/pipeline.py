@@ -22,12 +22,12 @@ CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 
 def load_spec(file: Path) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    from penstock.pipeline.load import load
+    from penstock.pipeline.load import check
 
-    loaded = load(file)
-    for warning in getattr(loaded, "warnings", ()):
+    checked = check(file)
+    for warning in checked.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    return getattr(loaded, "spec", loaded)
+    return checked.spec
 
 
 @contextmanager

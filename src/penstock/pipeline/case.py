@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.operation import DELETE, OPERATION
+from penstock.data.operation import DELETE, OPERATION, WEIGHT
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.planner import Planner
-from penstock.pipeline.relation import WEIGHT, Relation
+from penstock.pipeline.relation import Relation
 from penstock.sinks.base import Target
 from penstock.spark import json_rows
 

@@ -127,7 +127,9 @@ class Planner:
         model = node.model
         assert isinstance(model, TransformNode)
         folder = self._folder / "dead-letters" / node.name
-        return dead_letter.Place(model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings)
+        return dead_letter.Place(
+            model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings
+        )
 
     def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
         for node in group.sinks:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-WEIGHT = "_weight"
-"""The column that says how often a row of a view without a key comes (above 0) or goes (below 0)."""
 
 
 @dataclass(frozen=True, slots=True)

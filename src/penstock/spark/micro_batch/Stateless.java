@@ -69,7 +69,8 @@ public class Stateless {
    */
   public Object carried(
       org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, LogicalPlan rows, String operation) {
-    LogicalPlan changed = carry(plan, rows, operation);
+    LogicalPlan inlined = new org.apache.spark.sql.catalyst.optimizer.InlineCTE(true, false).apply(plan);
+    LogicalPlan changed = carry(inlined, rows, operation);
     return changed == null ? null : org.apache.spark.sql.classic.Dataset.ofRows(session, changed);
   }
 
