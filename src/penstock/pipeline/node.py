@@ -110,7 +110,9 @@ class SinkNode(Node):
     """Where rows go."""
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
-    primary_key: Names = Field((), description="the columns that tell rows apart; without it, those of the node in `from`")
+    primary_key: Names = Field(
+        (), description="the columns that tell rows apart; without it, those of the node in `from`"
+    )
 
     @property
     def is_keyed(self) -> bool:
