@@ -100,6 +100,15 @@ def test_names_are_gone_afterwards_also_after_an_error(spark: SparkSession) -> N
     assert not spark.catalog.tableExists("for_a_moment")
 
 
+def test_what_is_persisted_of_a_frame_stays(spark: SparkSession) -> None:
+    frame = spark.range(3).selectExpr("id + 1 AS id").persist()
+    with stateless.relations(spark, {"persisted": frame}):
+        twice = spark.sql("SELECT id * 2 FROM persisted")
+    assert frame.storageLevel.useMemory
+    assert "InMemoryTableScan" in twice._jdf.queryExecution().executedPlan().toString()
+    frame.unpersist()
+
+
 def test_frames_of_another_session_are_seen(spark: SparkSession) -> None:
     other = spark.newSession()
     with stateless.relations(spark, {"far": other.range(3)}):
@@ -177,7 +186,7 @@ def _batch(
     chance: random.Random, there: dict[int, tuple[int, int | None, int | None]]
 ) -> list[tuple[int, int | None, int | None, str]]:
     """Random changes, applied to what is there; of a deleted row only the key is known."""
-    batch = []
+    batch: list[tuple[int, int | None, int | None, str]] = []
     for _ in range(chance.randrange(12)):
         key = chance.randrange(6)
         if key in there and chance.random() < 0.4:

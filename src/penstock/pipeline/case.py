@@ -86,7 +86,7 @@ def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
 def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Difference]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     try:
-        groups = Planner(session, spec, folder=folder).groups()
+        groups = Planner(session, spec, folder=folder, read=_names(spec, test)).groups()
         differences: list[Difference] = []
         for group in groups:
             expected = {name: rows for name, rows in test.expect.items() if _node(group, name) is not None}
@@ -202,6 +202,11 @@ def _check_columns(
                     where=str(test.place),
                     hint=suggest(name, columns, what="column"),
                 )
+
+
+def _names(spec: PipelineSpec, test: TestSpec) -> list[str]:
+    """The nodes whose rows a test expects."""
+    return [node.name for name in test.expect if (node := spec.find(name)) is not None]
 
 
 def _node(group: GroupPlan, name: str) -> str | None:

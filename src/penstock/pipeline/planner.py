@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, Sourc
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.views_step import ViewsStep, levels
 from penstock.spark.errors.query import translated
 from penstock.transforms.base import Context
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from penstock.pipeline.graph import Group
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
     from penstock.streaming.stream import Stream
+
+
+MAIN = "main"
+"""The folder of the only group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +48,13 @@ class Planner:
         spec: PipelineSpec,
         *,
         folder: Path,
-        schema_of: Callable[[str], object | None] = lambda name: None,
+        read: Collection[str] = (),
     ) -> None:
+        """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink."""
         self._session = session
         self._spec = spec
         self._folder = folder
-        self._schema_of = schema_of
+        self._read = frozenset(read)
         self._graph: Graph = graph(spec)
 
     def groups(self) -> list[GroupPlan]:
@@ -59,7 +65,7 @@ class Planner:
     def _group(self, group: Group, name: str) -> GroupPlan:
         sources = tuple(self._sources(group))
         relations = {source.node.name: source.relation for source in sources}
-        steps = tuple(self._steps(group, relations))
+        steps = tuple(self._steps(group, name, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
         return GroupPlan(
@@ -81,12 +87,27 @@ class Planner:
         require_columns(node, model.primary_key, stream.frame.columns)
         return Opened(stream, Relation(stream.frame.schema, tuple(model.primary_key)))
 
-    def _steps(self, group: Group, relations: dict[str, Relation]) -> Iterator[Step]:
+    def _steps(self, group: Group, name: str, relations: dict[str, Relation]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
-        for node in group.transforms:
-            step = self._step(node, relations)
-            relations.update(step.relations())
-            yield step
+        order = levels([*group.sources, *group.transforms], self._graph.inputs)
+        for level in range(max(order.level.values()) + 1):
+            views = order.of(level, group.transforms)
+            if views:
+                folder = self._folder / (name or MAIN) / f"views-{level}"
+                wanted = self._wanted({node.name for node in views})
+                step: Step = ViewsStep(self._session, views, relations, folder=folder, wanted=wanted)
+                relations.update(step.relations())
+                yield step
+            for node in group.transforms:
+                if node.name not in order.views and order.level[node.name] == level:
+                    step = self._step(node, relations)
+                    relations.update(step.relations())
+                    yield step
+
+    def _wanted(self, views: set[str]) -> set[str]:
+        """The views whose changes somebody outside of their flow reads."""
+        readers = self._graph.readers
+        return {name for name in views if name in self._read or not set(readers.get(name, ())) <= views}
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation]) -> Step:
         spark, model = self._session.spark, node.model

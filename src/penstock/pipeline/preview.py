@@ -69,7 +69,7 @@ class Preview:
 
         folder = Path(tempfile.mkdtemp(prefix="penstock-preview-"))
         try:
-            (group,) = Planner(self._session, self._spec, folder=folder).groups()
+            (group,) = Planner(self._session, self._spec, folder=folder, read=[self._node]).groups()
             relation = group.relations[self._node]
             node = self._spec.nodes[self._node]
             sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, relation, (), "append")

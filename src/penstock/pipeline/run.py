@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch
-from penstock.pipeline.planner import Planner
+from penstock.pipeline.planner import MAIN, Planner
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
@@ -127,7 +127,7 @@ class PipelineRun:
         taps = [tap for source in group.sources for tap in source.stream.taps]
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger())
         if self.plan.is_lasting:
-            writer.option("checkpoint.location", self.plan.folder / (group.name or "main") / "checkpoint")
+            writer.option("checkpoint.location", self.plan.folder / (group.name or MAIN) / "checkpoint")
         return writer
 
     def _trigger(self) -> Trigger:

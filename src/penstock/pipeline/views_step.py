@@ -111,12 +111,7 @@ class ViewsStep(Step):
                     for read in reads[node.name]
                     if read.relation in columns
                 }
-                sql = (
-                    node.model.definition(known)
-                    if isinstance(node.model, ViewTransformNode)
-                    else node.model.sql
-                )  # type: ignore[attr-defined]
-                views.append(StageView(node.name, sql, _keys(node), wanted=node.name in wanted))
+                views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
         self._stage = ViewStage(
@@ -154,6 +149,14 @@ class ViewsStep(Step):
 
     def close(self) -> None:
         self._stage.close()
+
+
+def _sql(node: NodeSpec, columns: Mapping[str, Sequence[str]]) -> str:
+    model = node.model
+    if isinstance(model, ViewTransformNode):
+        return model.definition(columns)
+    assert isinstance(model, SqlNode)
+    return model.sql
 
 
 def _keys(node: NodeSpec) -> tuple[str, ...]:

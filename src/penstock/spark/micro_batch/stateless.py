@@ -69,8 +69,10 @@ def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[
             of_session(spark, frame).createOrReplaceTempView(name)
         yield
     finally:
+        # Not through `spark.catalog`, which would let Spark forget what is persisted of the frames, too.
+        catalog: Any = spark._jsparkSession.sessionState().catalog()
         for name in frames:
-            spark.catalog.dropTempView(name)
+            catalog.dropTempView(name)
 
 
 def of_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
