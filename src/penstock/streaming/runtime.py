@@ -118,6 +118,8 @@ class QueryRuntime:
             side_outputs=plan.sources.side_outputs,
             groups=self._groups,
             events=self._events,
+            feeds=plan.sources.feeds,
+            ends=plan.trigger.ends,
         )
 
     def _new_schedule(self, location: str | None, state: CheckpointState) -> RunSchedule:
