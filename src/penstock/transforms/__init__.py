@@ -4,4 +4,10 @@ from __future__ import annotations
 
 from penstock.registry import Registry
 
-TRANSFORMS = Registry("transform", {}, group="penstock.transforms")
+TRANSFORMS = Registry(
+    "transform",
+    {
+        "script": "penstock.transforms.script.transform:ScriptTransform",
+    },
+    group="penstock.transforms",
+)
