@@ -8,6 +8,7 @@ TRANSFORMS = Registry(
     "transform",
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
+        "script": "penstock.transforms.script.transform:ScriptTransform",
     },
     group="penstock.transforms",
 )
