@@ -8,6 +8,7 @@ TRANSFORMS = Registry(
     "transform",
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
+        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },
     group="penstock.transforms",
 )
