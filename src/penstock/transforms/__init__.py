@@ -9,6 +9,7 @@ TRANSFORMS = Registry(
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
+        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },
     group="penstock.transforms",
 )

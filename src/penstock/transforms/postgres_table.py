@@ -88,12 +88,13 @@ class PostgresTable:
             ]
         return [_column(name, str(row[0])) for (name, _, _), row in zip(described, names, strict=True) if row]
 
-    def relation(self) -> sql.Composable:
-        """What stands behind FROM."""
+    def relation(self, *, parameters: bool = False) -> sql.Composable:
+        """What stands behind FROM, in a statement with parameters or without."""
         from psycopg import sql
 
         if self._query is not None:
-            return sql.SQL("(") + sql.SQL(self._query) + sql.SQL(")")
+            query = self._query.strip().rstrip(";")
+            return sql.SQL("(") + sql.SQL(query.replace("%", "%%") if parameters else query) + sql.SQL("\n)")
         assert self._table is not None
         return sql.Identifier(*self._table.split("."))
 

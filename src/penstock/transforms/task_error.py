@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import re
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConnectorError, DataError, InternalError, PenstockError
 from penstock.spark.errors.cause import faults
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
 _KINDS = {kind.__name__: kind for kind in (ConnectorError, DataError, InternalError)}
-_MARK = re.compile(r"<penstock:([A-Za-z0-9+/=]+)>")
+_MARK = re.compile(r"<penstock:([A-Za-z0-9+/=\s]+)>")
 
 
 class TaskError(Exception):
@@ -31,6 +35,16 @@ class TaskError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Exception, self.args)
+
+
+def raising(message: Column, *, code: str, where: str, hint: str) -> Column:
+    """An expression of Spark that raises a `DataError` for the row for which it is evaluated."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    fields = {"kind": F.lit("DataError"), "message": message, "code": F.lit(code), "where": F.lit(where)}
+    fields |= {"hint": F.lit(hint), "retryable": F.lit(False)}
+    values = F.to_json(F.struct(*[value.alias(name) for name, value in fields.items()]))
+    return F.raise_error(F.concat(message, F.lit(" <penstock:"), F.base64(values.cast("binary")), F.lit(">")))
 
 
 def carried(error: BaseException) -> PenstockError | None:
