@@ -43,6 +43,9 @@ COMMANDS = {
         "penstock.cli.commands.dry_run:dry_run", "Resolve the types of a pipeline and try its connections."
     ),
     "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
+    "plan": Command(
+        "penstock.cli.commands.plan:plan", "Say what a changed file means for a pipeline that ran before."
+    ),
     "test": Command("penstock.cli.commands.test:run_tests", "Run the tests in a pipeline's file."),
     "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
     "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
@@ -53,7 +56,7 @@ COMMANDS = {
 
 # Commands that always start a session, and the options with which it is not the plain one or does not start at all.
 STARTS_SPARK = ("sql", "shell")
-READS_PIPELINE = ("run", "dry-run", "preview", "test")
+READS_PIPELINE = ("run", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
 EXAMPLES = """\

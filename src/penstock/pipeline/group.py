@@ -80,11 +80,6 @@ class GroupPlan:
         """Whether all sources come to an end."""
         return all(getattr(source.node.model, "is_bounded", False) for source in self.sources)
 
-    @property
-    def is_lasting(self) -> bool:
-        """Whether what it writes is there after its end."""
-        return any(plan.sink.guarantee is not Guarantee.NOT_KEPT for plan in self.sinks)
-
     def frame(self) -> DataFrame:
         """The rows of all sources, as one streaming DataFrame."""
         return union.union([source.stream.df for source in self.sources])
