@@ -17,6 +17,7 @@ from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import MAIN, Planner
 from penstock.sinks.base import Guarantee
+from penstock.spark.micro_batch import checkpoint
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
@@ -136,7 +137,14 @@ class PipelineRun:
         plan = self._writer(group).plan_for(
             sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
         )
-        return replace(plan, kind="pipeline", parts={"pipeline": spec.path, NODES: _nodes(spec, group)})
+
+        def prepare(location: str) -> None:
+            if group.begins_anew:
+                checkpoint.begin_empty(self._session.spark, location)
+
+        return replace(
+            plan, kind="pipeline", prepare=prepare, parts={"pipeline": spec.path, NODES: _nodes(spec, group)}
+        )
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
         taps = [tap for source in group.sources for tap in source.stream.taps]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,19 @@ class ViewStage:
         self._nothing: dict[str, DataFrame] = {}
 
     # Before the first epoch
+
+    def with_keys(self, keys: Mapping[str, tuple[str, ...]]) -> ViewStage:
+        """Return the same stage with other keys of views; what Spark has planned is not planned again."""
+        stage = copy(self)
+        stage._views = {
+            name: replace(view, keys=keys.get(name, view.keys)) for name, view in self._views.items()
+        }
+        stage._schemas, stage._nothing = {}, {}
+        return stage
+
+    def columns(self, view: str) -> tuple[str, ...]:
+        """Return the names of the columns of a view, without `_op` and `_weight`."""
+        return tuple(field.name for field in self._fields(view))
 
     def plan(self) -> StagePlan:
         """Return what `open` would do to the state that is there. It reads one small file, and asks neither Spark nor the flow."""
