@@ -37,6 +37,15 @@ class Command:
 COMMANDS = {
     "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
     "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
+    "validate": Command("penstock.cli.commands.validate:validate", "Find every mistake in a pipeline."),
+    "echo": Command(
+        "penstock.cli.commands.echo:echo", "Show a pipeline as it is understood, without secrets."
+    ),
+    "graph": Command("penstock.cli.commands.graph:graph", "Draw the nodes of a pipeline."),
+    "schema": Command(
+        "penstock.cli.commands.schema:schema", "Print the JSON schema of pipelines, for editors."
+    ),
+    "init": Command("penstock.cli.commands.init:init", "Write a pipeline to begin with."),
     "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
     "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
     "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
