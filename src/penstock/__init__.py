@@ -39,6 +39,7 @@ _EXPORTS = {
     "TransformPlugin": "penstock.plugin",
     "SinkPlugin": "penstock.plugin",
     "Options": "penstock.plugin",
+    "scalar_function": "penstock.functions.plugin",
     "PenstockError": "penstock.errors",
     "ConfigError": "penstock.errors",
     "SqlError": "penstock.errors",

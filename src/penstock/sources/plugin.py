@@ -43,7 +43,6 @@ class PluginSource(Source):
         self._batch_size = batch_size
         self._poll_interval_ms = poll_interval_ms
         self._side = dict(side_outputs or {})
-        super().__init__({}, settings)
         if isinstance(options, Options):
             self.options = options
         else:
@@ -90,3 +89,16 @@ class PluginSource(Source):
             feed=feed.id, host=host, port=str(server.port), token=server.key.hex(), ddl=ddl
         )
         return SourceFrame(reader.load())
+
+
+def leading(kind: type[SourcePlugin], name: str) -> type[Source]:
+    """Return the class of the sources that lead a plugin; it is made of options as every other source is."""
+
+    class LeadingSource(PluginSource):
+        __doc__ = kind.__doc__
+        Options = kind.Options
+
+        def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+            super().__init__(kind, options, name=name, settings=settings)
+
+    return LeadingSource

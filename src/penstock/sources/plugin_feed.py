@@ -158,7 +158,7 @@ class Feed:
             )
             plugin = self._kind(self._options)
             self._plugin = plugin
-            self._position = self._rows = self._outage = self._cursor = None
+            self._position = self._outage = self._cursor = None
             self._failures = 0
             plugin.initialize(context)
 
@@ -176,7 +176,7 @@ class Feed:
             run = self._run
             rows = self._all(start) if run is not None and run.ends else self._some(start)
             if rows.count:
-                self._rows = rows
+                self._hold(rows)
                 self._position = {"at": self._cursor, "rows": start["rows"] + rows.count}
                 return self._position
         # What stands still here waits without the lock.
@@ -195,8 +195,9 @@ class Feed:
         with self._lock:
             count = end["rows"] - start["rows"]
             if self._rows is None or self._rows.start != start["rows"] or self._rows.count != count:
-                self._rows = self._again(start, count)
+                self._hold(self._again(start, count))
             held = self._rows
+        assert held is not None
         return held.batches()
 
     def _some(self, start: Offset) -> _Rows:
@@ -308,9 +309,15 @@ class Feed:
 
     def _end(self) -> None:
         plugin, self._plugin = self._plugin, None
-        self._rows = None
+        self._hold(None)
         if plugin is not None:
             plugin.terminate()
+
+    def _hold(self, rows: _Rows | None) -> None:
+        """Keep the rows of an epoch instead of those of the one before."""
+        before, self._rows = self._rows, rows
+        if before is not None:
+            before.close()
 
     def _side_output(self, name: str) -> SideOutput:
         if name not in self._side:
@@ -349,6 +356,11 @@ class _Rows:
                 writer.write_batch(batch)
         self._files.append(path)
         self._memory = []
+
+    def close(self) -> None:
+        """Remove what is on disk."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, in order."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 RETRY = RetryPolicy(seconds=120.0)
 """For how long a batch is tried again when the plugin says that another system is away."""
 
+_FAULTS = ("PLUGIN_BATCH", "DATA_UNKNOWN_COLUMN", "DATA_MISSING_COLUMN")
+"""Codes of errors that the plugin is to blame for, and no row."""
+
 
 class PluginTransform(Transform):
     """Leads a plugin through its life."""
@@ -237,6 +240,8 @@ class _Batches:
         except (ConfigError, ConnectorError):
             raise
         except Exception as raised:
+            if isinstance(raised, DataError) and raised.code in _FAULTS:
+                raise
             error = raised
         if batch.num_rows > 1:
             # One half has the row to blame, or both have one.
