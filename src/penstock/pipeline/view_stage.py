@@ -231,7 +231,8 @@ class ViewStage:
             rows = keyed(changes, keys, fields, view=name)
             self._require_unique(flow, name, keys, fields, changes)
             return rows
-        require_unique(flow.rows(name), keys, fields, view=name)
+        if len(settling.base.delta) or settling.others:
+            require_unique(flow.rows(name), keys, fields, view=name)
         parts = [
             keyed(self._difference(name, base, fields, keys), keys, fields, view=name)
             for base in settling.others
@@ -244,6 +245,8 @@ class ViewStage:
 
     def _difference(self, view: str, base: Rows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
         """From the rows that sinks have to those that the view has now."""
+        if not len(base.delta):
+            return consolidate(self._opened().rows(view))
         old = _aligned(base, fields, keys)
         if not keys and base.columns != tuple((field.name, field.type) for field in fields):
             # Without a key, rows of other columns cannot be taken back.
