@@ -245,7 +245,8 @@ class ViewStage:
             rows = keyed(changes, keys, fields, view=name)
             self._require_unique(flow, name, keys, fields, changes)
             return rows
-        require_unique(flow.rows(name), keys, fields, view=name)
+        if len(settling.base.delta) or settling.others:
+            require_unique(flow.rows(name), keys, fields, view=name)
         parts = [
             keyed(self._difference(name, base, fields, keys), keys, fields, view=name)
             for base in settling.others
@@ -258,6 +259,8 @@ class ViewStage:
 
     def _difference(self, view: str, base: Rows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
         """From the rows that sinks have to those that the view has now."""
+        if not len(base.delta):
+            return consolidate(self._opened().rows(view))
         old = _aligned(base, fields, keys)
         if not keys and base.columns != tuple((field.name, field.type) for field in fields):
             # Without a key, rows of other columns cannot be taken back.
@@ -302,6 +305,7 @@ class ViewStage:
         for view in views:
             known = prepared[view.name].view if view.name in made else flow.views[view.name].view
             _positions(view, known.fields)
+            _refuse_marks(view, known.fields)
         for view in views:
             if view.wanted and (view.name in fresh or plan.view(view.name).change != "unchanged"):
                 self._settle(flow, store, saved, view, committed, is_fresh=view.name in fresh)
@@ -426,6 +430,9 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
             hint=suggest(OPERATION, table.column_names, what="column"),
         )
     words = table.column(OPERATION)
+    rows = table.drop_columns([OPERATION])
+    if not table.num_rows:
+        return DeltaBatch.inserts(rows)
     known = pc.is_in(words, pa.array(OPERATIONS, words.type))
     if not pc.all(known).as_py():
         wrong = words.filter(pc.invert(known))[0].as_py()
@@ -434,9 +441,8 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
             code="VIEW_OPERATION",
             where=where,
         )
-    rows = table.drop_columns([OPERATION])
     if declared.keys:
-        deleted = np.asarray(pc.equal(words, DELETE).combine_chunks(), dtype=np.bool_)
+        deleted = pc.equal(words, DELETE).to_numpy()
         return DeltaBatch(rows, np.where(deleted, -1, 1).astype(np.int64))
     inserts = pc.equal(words, INSERT)
     if not pc.all(inserts).as_py():
@@ -491,6 +497,18 @@ def _positions(view: StageView, fields: Fields) -> tuple[int, ...]:
             )
         positions.append(names.index(spelled))
     return tuple(positions)
+
+
+def _refuse_marks(view: StageView, fields: Fields) -> None:
+    """ConfigError when a view has a column that its changes need."""
+    for name in (OPERATION, WEIGHT):
+        if any(field.name.lower() == name for field in fields):
+            raise ConfigError(
+                f"the view '{view.name}' has a column '{name}', which its changes need",
+                code="PIPELINE_COLUMN_TAKEN",
+                where=f"view '{view.name}'",
+                hint=f"leave it out, or give it another name: {name} AS operation",
+            )
 
 
 def _shown(view: StageView, fields: Fields) -> Fields:
