@@ -122,7 +122,7 @@ class WebhookSink(ServerSink):
         shown = content[:SHOWN].decode(errors="replace").strip()
         status = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise RetryAfter(status, seconds=_seconds(answer.getheader("Retry-After")))
+            raise RetryAfter(status, seconds=seconds_after(answer.getheader("Retry-After")))
         raise ConnectorError(
             f"the webhook answers {status}",
             code="SINK_REFUSED",
@@ -131,10 +131,10 @@ class WebhookSink(ServerSink):
         )
 
 
-def _seconds(after: str | None) -> float:
+def seconds_after(after: str | None) -> float:
     """How long a header `Retry-After` asks to wait, in seconds or until a date; 0 when it cannot be read.
 
-    >>> _seconds("120"), _seconds("Wed, 21 Oct 2015 07:28:00 GMT"), _seconds("soon"), _seconds(None)
+    >>> seconds_after("120"), seconds_after("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_after("soon"), seconds_after(None)
     (120.0, 0.0, 0.0, 0.0)
     """
     if after is None:

@@ -7,6 +7,7 @@ from penstock.registry import Registry
 TRANSFORMS = Registry(
     "transform",
     {
+        "handler": "penstock.transforms.handler.transform:HandlerTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
     },
     group="penstock.transforms",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
@@ -26,15 +24,17 @@ class TaskFailed(Exception):
 
 
 def row_text(batch: pa.RecordBatch, row: int) -> str:
-    """Return a row as JSON."""
+    """Return a row as JSON from which Spark's `from_json` reads the same values: exactly, with NULL written out and times in UTC."""
     import orjson
 
-    values = {name: batch.column(at)[row].as_py() for at, name in enumerate(batch.schema.names)}
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
-    try:
-        return orjson.dumps(values, default=_plain, option=options).decode()
-    except TypeError:  # a value for which JSON has nothing, as an integer of more than 64 bits
-        return orjson.dumps({name: str(value) for name, value in values.items()}).decode()
+    from penstock.transforms.json_columns.taken import Style, taken
+
+    style = Style(micros=True)
+    values = {
+        name: taken(column.slice(row, 1), style).values[0]
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return orjson.dumps(values).decode()
 
 
 def shown_row(batch: pa.RecordBatch, row: int) -> str:
@@ -70,16 +70,3 @@ def with_error_columns(fields: Sequence[pa.Field]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*fields, pa.field(ERROR, pa.string()), pa.field(INPUT, pa.string())])
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case bytes():
-            import base64
-
-            return base64.b64encode(value).decode()
-        case Decimal() | date() | datetime():
-            return str(value)
-        case list() | tuple():
-            return list(value)
-    return str(value)

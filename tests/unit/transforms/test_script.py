@@ -451,9 +451,9 @@ def test_a_script_that_cannot_be_loaded(script: str, message: str, where: str) -
 
 
 def test_types_that_no_script_can_have() -> None:
-    with pytest.raises(ConfigError, match="cannot have the column 'i' of type INTERVAL") as refused:
+    with pytest.raises(ConfigError, match="the column 'i' of type INTERVAL") as refused:
         _task("function invoke(row) { return row; }", "i INTERVAL DAY TO SECOND").program.main()
-    assert refused.value.code == "SCRIPT_TYPE"
+    assert refused.value.code == "TRANSFORM_TYPE"
 
 
 def test_what_deno_says_before_rows_come() -> None:
