@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.data.operation import OPERATION
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.failed_rows import TaskFailed, shown_row, with_failed
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.handler.answer import answered
 from penstock.transforms.handler.service import Client, Refused, Service
 from penstock.transforms.input_operation import with_operation
@@ -131,11 +131,10 @@ class HandlerTask:
                 where=self.service.where,
                 hint="mend the service, or let such rows go with on_error: drop or on_error: dead_letter",
             )
-        if not self.keeps_failed:
-            assert handled.rows is not None
-            yield handled.rows
-        else:
-            yield with_failed(handled.rows, batch, handled.failed, self.given)
+        if handled.rows is not None:
+            yield beside_failed(handled.rows, self.given) if self.keeps_failed else handled.rows
+        if handled.failed:
+            yield failed_rows(batch, handled.failed, self.given)
 
 
 def kinds(columns: pa.Schema) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.failed_rows import TaskFailed, shown_row, with_failed
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.input_operation import with_operation
 from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.taken import Style, taken
@@ -62,9 +62,9 @@ class ScriptTask:
             row: text + (f" ({where})" if where else "") for row, (text, where) in answer.failed.items()
         }
         for piece in pieces:
-            yield with_failed(piece, batch, {}, self.given)
+            yield beside_failed(piece, self.given)
         if failed_texts:
-            yield with_failed(None, batch, failed_texts, self.given)
+            yield failed_rows(batch, failed_texts, self.given)
 
     def running(self) -> Process:
         """Return the process, started when there is none."""
