@@ -35,6 +35,8 @@ _EXPORTS = {
     "QueryState": "penstock.streaming.query",
     "StreamingQueryManager": "penstock.streaming.queries",
     "StreamingQueryListener": "penstock.streaming.listener",
+    "SourcePlugin": "penstock.plugin",
+    "TransformPlugin": "penstock.plugin",
     "SinkPlugin": "penstock.plugin",
     "Options": "penstock.plugin",
     "PenstockError": "penstock.errors",

@@ -123,6 +123,11 @@ def spark_variable(name: SparkVariable) -> str | None:
     return os.environ.get(name) or None
 
 
+def variables() -> dict[str, str]:
+    """Return all variables of the environment, for files in which users refer to them."""
+    return dict(os.environ)
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: this process's with the changes on top."""
     return {**os.environ, **changes}

@@ -9,6 +9,7 @@ TRANSFORMS = Registry(
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
         "lookup": "penstock.transforms.lookup.transform:LookupTransform",
+        "script": "penstock.transforms.script.transform:ScriptTransform",
     },
     group="penstock.transforms",
 )

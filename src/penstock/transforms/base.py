@@ -77,6 +77,15 @@ class Transform(ABC):
         names the row. A column `_op` that comes in goes out unless the transform says otherwise.
         """
 
+    def begin(self, epoch: int) -> None:  # noqa: B027  # most do not look at epochs
+        """Called before `apply` with the rows of an epoch; not before it is asked for its plan alone."""
+
+    def commit(self, epoch: int) -> None:  # noqa: B027
+        """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it comes again."""
+
+    def finalize(self, epoch: int) -> None:  # noqa: B027
+        """Called when the checkpoint has an epoch: before the next `begin`, or before `close`. It does not come again."""
+
     def counts(self) -> Mapping[str, int]:
         """Called after an epoch is written: rows that it counted since the last call, by the name under which they are shown."""
         return {}
