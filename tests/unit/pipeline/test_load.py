@@ -13,6 +13,7 @@ from penstock.pipeline.problem import PipelineError, Problem
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
+NODES = sorted((ROOT / "examples" / "nodes").glob("*.yaml"))
 SEED = sorted((Path(__file__).parent / "seed").glob("*.yaml"))
 ENVIRON = {
     "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
@@ -84,11 +85,19 @@ def test_the_name_is_that_of_the_file_when_it_has_none(tmp_path: Path) -> None:
     assert load(path, environ=ENVIRON).name == "orders"
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, *SEED], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXAMPLES, *NODES, *SEED], ids=lambda path: path.stem)
 def test_examples_are_right(path: Path) -> None:
     result = check(path, environ=ENVIRON)
     assert [str(problem) for problem in result.problems] == []
     assert result.spec.nodes
+
+
+@pytest.mark.parametrize("path", NODES, ids=lambda path: path.stem)
+def test_the_example_of_a_node_has_it(path: Path) -> None:
+    kind, _, type_ = path.stem.partition("-")
+    assert any(
+        node.type == type_ and node.kind == kind for node in load(path, environ=ENVIRON).nodes.values()
+    )
 
 
 def replaced(old: str, new: str) -> str:
@@ -110,6 +119,7 @@ def replaced(old: str, new: str) -> str:
         ("labels", "lables", "lables", "has no field 'telemetry.lables'", "did you mean 'labels'?"),
         ("from: Large", "from: lagre", "lagre", "reads 'lagre', and there is no such node", "did you mean 'large'?"),
         ("from: Large", "from: screen", "screen,", "reads 'screen', which is a sink", "raw.Orders"),
+        ("table: t}", "table: t, x y}", "x y", "has no field 'x y'", "in quotes"),
         ("from: Large, ", "", "out:", "the sink 'out' needs 'from'", "add from: ..."),
         ("raw.orders", "raw_orders", "raw_orders", "reads 'raw_orders'", "did you mean 'raw.Orders'?"),
         ("raw.orders", "raw.ordes", "raw.ordes", "reads 'raw.ordes'", "did you mean 'raw.Orders'?"),

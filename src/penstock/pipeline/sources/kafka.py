@@ -71,7 +71,7 @@ class KafkaNode(SourceNode):
         "earliest",
         description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
     )
-    operations: Annotated[Literal["header", "debezium", "none"], IgnoringCase] = Field(
+    operations: Annotated[Literal["none", "header", "debezium"], IgnoringCase] = Field(
         "header",
         description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
         "delete), Debezium's envelope, or nothing",
