@@ -85,7 +85,11 @@ class LiveTable:
         elapsed = time.monotonic() - self._began
         title = f"{run.plan.spec.name}: epoch {epoch}, {elapsed:.0f} s"
         if not self._stream.isatty():
-            body = "; ".join(f"{row[0]} {row[2]} rows, {row[3]}/s" for row in rows)
+            body = "; ".join(
+                f"{row[0]} {' '.join(filter(None, (row[2] and f'{row[2]} rows, {row[3]}/s', row[5])))}"
+                for row in rows
+                if row[2] or row[5]
+            )
             self._stream.write(f"{title}; {body}\n")
         else:
             widths = [max(len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]

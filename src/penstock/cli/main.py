@@ -46,6 +46,9 @@ COMMANDS = {
     "test": Command("penstock.cli.commands.test:run_tests", "Run the tests in a pipeline's file."),
     "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
     "run": Command("penstock.cli.commands.run:run", "Run a pipeline."),
+    "plan": Command(
+        "penstock.cli.commands.plan:plan", "Say what a changed file means for a pipeline that ran before."
+    ),
     "echo": Command(
         "penstock.cli.commands.echo:echo", "Show a pipeline as it is understood, without secrets."
     ),
@@ -62,7 +65,7 @@ COMMANDS = {
 
 # Commands that always start a session, and the options with which it is not the plain one or does not start at all.
 STARTS_SPARK = ("sql", "shell")
-READS_PIPELINE = ("run", "dry-run", "preview", "test")
+READS_PIPELINE = ("run", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
 EXAMPLES = """\

@@ -13,6 +13,7 @@ from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import node_values
+from penstock.pipeline.views_step import ViewsStep
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import union
@@ -81,9 +82,9 @@ class GroupPlan:
         return all(getattr(source.node.model, "is_bounded", False) for source in self.sources)
 
     @property
-    def is_lasting(self) -> bool:
-        """Whether what it writes is there after its end."""
-        return any(plan.sink.guarantee is not Guarantee.NOT_KEPT for plan in self.sinks)
+    def begins_anew(self) -> bool:
+        """Whether sinks have something to write although no row may come, because views have changed."""
+        return any(isinstance(step, ViewsStep) and step.begins_anew for step in self.steps)
 
     def frame(self) -> DataFrame:
         """The rows of all sources, as one streaming DataFrame."""

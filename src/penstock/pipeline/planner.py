@@ -12,9 +12,11 @@ from penstock.pipeline import dead_letter
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph
 from penstock.pipeline.group import GroupPlan, SinkPlan, SourcePlan, refuse_unfit
+from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
+from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.views_step import ViewsStep, levels
 from penstock.spark.errors.query import translated
@@ -121,7 +123,9 @@ class Planner:
                     hint=suggest("", list(relations), what="node"),
                 )
             return SqlStep(node, spark, inputs)
-        assert isinstance(model, RowTransformNode), f"a transform of no kind: {type(model).__name__}"
+        if isinstance(model, LookupNode) and model.is_table:
+            return LookupStep(node, model.relation(self._session.settings, name=node.name), spark)
+        assert isinstance(model, RowTransformNode | LookupNode), f"no transform: {type(model).__name__}"
         (relation,) = inputs.values()
         context = Context(
             spark,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.pipeline.changes import NODES, fingerprints
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch
+from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import MAIN, Planner
+from penstock.sinks.base import Guarantee
+from penstock.spark.micro_batch import checkpoint
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
@@ -37,22 +41,34 @@ class PipelinePlan:
     groups: tuple[GroupPlan, ...]
     folder: Path
     """Where it keeps checkpoints and views."""
+    is_lasting: bool
+    """Whether anything of it is there after its end, so that another run goes on where this one ends."""
 
     @property
     def is_bounded(self) -> bool:
         """Whether it comes to an end by itself."""
         return all(group.is_bounded for group in self.groups)
 
-    @property
-    def is_lasting(self) -> bool:
-        """Whether anything of it is there after its end, so that a second run goes on where the first one ended."""
-        return not self.is_bounded or any(group.is_lasting for group in self.groups)
+    def job_name(self, group: GroupPlan) -> str:
+        """The name of the job that runs a group."""
+        return "/".join(filter(None, (self.spec.name, group.name)))
 
 
 def plan_pipeline(session: Session, spec: PipelineSpec) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written."""
-    folder = state_folder(session, spec)
-    return PipelinePlan(spec, tuple(Planner(session, spec, folder=folder).groups()), folder)
+    lasting = is_lasting(session, spec)
+    folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
+    return PipelinePlan(spec, tuple(Planner(session, spec, folder=folder).groups()), folder, lasting)
+
+
+def is_lasting(session: Session, spec: PipelineSpec) -> bool:
+    """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
+    models = [node.model for node in spec.nodes.values()]
+    return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
+        model.sink(session.settings).guarantee is not Guarantee.NOT_KEPT
+        for model in models
+        if isinstance(model, SinkNode)
+    )
 
 
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
@@ -116,12 +132,19 @@ class PipelineRun:
     def _query_plan(self, group: GroupPlan) -> QueryPlan:
         spec = self.plan.spec
         report = self._report
-        name = "/".join(filter(None, (spec.name, group.name)))
+        name = self.plan.job_name(group)
         sink = GroupSink(group, report=None if report is None else lambda epoch: report(group.name, epoch))
         plan = self._writer(group).plan_for(
             sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
         )
-        return replace(plan, kind="pipeline", parts={"pipeline": spec.path, "nodes": _nodes(group)})
+
+        def prepare(location: str) -> None:
+            if group.begins_anew:
+                checkpoint.begin_empty(self._session.spark, location)
+
+        return replace(
+            plan, kind="pipeline", prepare=prepare, parts={"pipeline": spec.path, NODES: _nodes(spec, group)}
+        )
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
         taps = [tap for source in group.sources for tap in source.stream.taps]
@@ -136,12 +159,9 @@ class PipelineRun:
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
 
 
-def _nodes(group: GroupPlan) -> Sequence[str]:
-    return [
-        *(source.node.name for source in group.sources),
-        *(name for step in group.steps for name in step.nodes),
-        *(sink.node.name for sink in group.sinks),
-    ]
+def _nodes(spec: PipelineSpec, group: GroupPlan) -> dict[str, dict[str, str]]:
+    """What is recorded of the nodes of a group."""
+    return {name: node for name, node in fingerprints(spec).items() if name in group.nodes}
 
 
 def _file_name(name: str) -> str:

@@ -95,6 +95,8 @@ class QueryRuntime:
             return None, CheckpointState(plan.id, -1, checksums=False)
         location = plan.location or self._queries.temporary_folder()
         spark = plan.frame.sparkSession
+        if plan.prepare is not None:
+            plan.prepare(location)
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 
