@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from penstock.backend.address import hidden, hidden_values
-from penstock.options import Options, aliases_of, models_in, option_fields, settings_of
+from penstock.options import Options, Owner, aliases_of, check_options, models_in, option_fields, settings_of
 from penstock.pipeline.fields import PipelineFields
 from penstock.pipeline.load import Checked
 from penstock.pipeline.node_type import SECTIONS
@@ -26,7 +26,7 @@ HIDDEN = "***"
 FIRST = ("type", "from", "primary_key")
 WIDTH = 120
 
-_ONE_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*\}")
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^{}]*)?\}")
 
 
 def echo(checked: Checked) -> str:
@@ -51,7 +51,12 @@ def as_mapping(checked: Checked) -> dict[str, Any]:
         if written.get(name) is not None:
             result[name] = hidden_values(written[name])
     for section, kind in SECTIONS.items():
-        nodes = {node.name: _node(node, written[section][node.name]) for node in spec.of_kind(kind)}
+        trees = tree.get(section)
+        nodes = {}
+        for node in spec.of_kind(kind):
+            node_tree = trees.get(node.name) if isinstance(trees, MappingTree) else None
+            assert isinstance(node_tree, MappingTree)
+            nodes[node.name] = _node(node, plain(node_tree, written=True), plain(node_tree))
         if nodes:
             result[section] = nodes
     if written.get("tests"):
@@ -59,7 +64,8 @@ def as_mapping(checked: Checked) -> dict[str, Any]:
     return result
 
 
-def _node(node: NodeSpec, written: Mapping[str, Any]) -> dict[str, Any]:
+def _node(node: NodeSpec, written: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A node as it may be seen, of its fields as they are written and with the values of variables."""
     model = type(node.model)
     settings = settings_of(model)
     rest = dict(written)
@@ -71,9 +77,18 @@ def _node(node: NodeSpec, written: Mapping[str, Any]) -> dict[str, Any]:
             result[name] = _shown(rest.pop(alias), name, fields[name])
         elif name in settings:
             result[name] = f"${{{settings[name].variable}}}"
-        elif (default := _default(fields[name])) is not None:
+        elif (default := _default(fields[name])) is not None and _changes_nothing(
+            node, values, name, default
+        ):
             result[name] = default
     return {**result, **{name: _shown(value, name, None) for name, value in rest.items()}}
+
+
+def _changes_nothing(node: NodeSpec, values: Mapping[str, Any], name: str, default: Any) -> bool:
+    """Whether a node may say a default; some fields are refused beside others, whatever their value is."""
+    completed = {setting: getattr(node.model, setting) for setting in settings_of(type(node.model))}
+    read, _ = check_options(type(node.model), {**completed, **values, name: default}, owner=Owner(node.name))
+    return read == node.model
 
 
 def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
@@ -105,11 +120,11 @@ def _inner(field: FieldInfo | None) -> dict[str, FieldInfo]:
 
 
 def _hidden(value: Any) -> Any:
-    return value if value is None or _is_variable(value) else HIDDEN
-
-
-def _is_variable(value: Any) -> bool:
-    return isinstance(value, str) and _ONE_VARIABLE.fullmatch(value) is not None
+    """What is shown of a secret: the variable that it comes from."""
+    variable = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    if value is None or variable is None:
+        return None if value is None else HIDDEN
+    return f"${{{variable['name']}:-{HIDDEN}}}" if variable["default"] else value
 
 
 def _default(field: FieldInfo) -> Any:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def fields_of(schema: StructType) -> tuple[Field, ...]:
     """The columns of a query with the names of their types, as views have them."""
-    from penstock.plan.node import Field  # plans take long to load, and options of sinks are read without them
+    from penstock.plan.node import (
+        Field,
+    )  # plans take long to load, and options of sinks are read without them
 
     return tuple(Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema)
 

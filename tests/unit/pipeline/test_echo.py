@@ -15,6 +15,7 @@ ENVIRON = {
     "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
     "PENSTOCK_POSTGRES_URL": "postgresql://ann:geheim@db/x",
     "PENSTOCK_CLICKHOUSE_URL": "http://click:8123",
+    "WEBHOOK_URL": "http://hook/",
 }
 
 TEXT = """\
@@ -92,3 +93,9 @@ sinks:
     assert read["sinks"]["out"]["batch_rows"] == 5
     assert "batch_size" not in read["sinks"]["out"]
     assert "geheim" not in echo(checked)
+
+
+def test_names_and_defaults_with_variables() -> None:
+    text = "sources: {a: {type: rate}}\nsinks: {'${SINK}': {type: webhook, from: a, url: '${U:-http://ann:geheim@h/}'}}\n"
+    read = as_mapping(check_text(text, environ={**ENVIRON, "SINK": "out"}))
+    assert read["sinks"]["out"]["url"] == "${U:-***}"
