@@ -1,4 +1,5 @@
-"""From a file to a pipeline: read, parse, fill in variables, check every field, then what nodes say of each other.
+"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then what nodes say of
+each other.
 
     spec = load("pipeline.yaml")
 
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from penstock import config
 from penstock.config import Settings
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.pipeline import preprocess
 from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.spec import PipelineSpec
 from penstock.pipeline.validation import Validation
-from penstock.pipeline.variables import Filling, secrets_in
-from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
+from penstock.pipeline.variables import Filling, hide, secrets_in
+from penstock.pipeline.yaml_tree import LARGEST_FILE, MappingTree, Tree, decode, parse, plain, rewritten
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -96,14 +98,28 @@ def check_text(
         return Checked(tuple(in_file_order(problems)))
     filling = Filling(config.variables() if environ is None else environ)
     tree = filling.tree(tree)
+    problems += filling.problems
+    if not problems:
+        try:
+            tree = _preprocessed(tree, path)
+        except PenstockError as error:
+            hint = hide(error.hint or "change the pipeline or the plugin", filling.secrets)
+            return Checked((Problem(tree.place, hide(error.message, filling.secrets), hint, error.code),))
     settings = settings or config.load(environ)
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
-    validation.problems += [*problems, *filling.problems]
+    validation.problems += problems
     spec = validation.spec(tree)
     check_references(spec, validation)
     ordered = tuple(in_file_order(validation.problems))
     is_right = all(problem.is_warning for problem in ordered)
     return Checked(ordered, spec if is_right else None, tree)
+
+
+def _preprocessed(tree: Tree, path: str) -> Tree:
+    """The tree as the preprocessors that are installed leave it."""
+    if not isinstance(tree, MappingTree) or not preprocess.names():
+        return tree
+    return rewritten(tree, preprocess.preprocessed(plain(tree), path=path))
 
 
 def _passwords(settings: Settings) -> set[str]:
