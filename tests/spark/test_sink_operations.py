@@ -54,7 +54,8 @@ def test_the_console_samples_and_is_done(spark: SparkSession, capsys: pytest.Cap
     options = {"format": "json", "sample_every": 3, "num_records_before_stop": 4}
     sink = open_sink(ConsoleSink(options), spark.range(1))
     done = []
-    for epoch, start in enumerate(range(0, 20, 5)):
+    assert sink.write(Epoch(0, spark.range(0))) == 0
+    for epoch, start in enumerate(range(0, 20, 5), 1):
         assert sink.write(Epoch(epoch, spark.range(start, start + 5).coalesce(1))) == 5
         done.append(sink.is_done)
     printed = [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
