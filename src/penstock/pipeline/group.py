@@ -204,6 +204,10 @@ class GroupSink(Sink):
             if several:
                 batch.unpersist()
 
+    @property
+    def is_done(self) -> bool:
+        return any(plan.sink.is_done for plan in self._plan.sinks)
+
     def finalize(self, epoch: int) -> None:
         self._evaluator.finalize(epoch)
         for failed in self._failed.values():
