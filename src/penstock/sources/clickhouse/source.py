@@ -19,6 +19,7 @@ from penstock.sources.clickhouse.client import Address, ClickHouseError, Client,
 from penstock.sources.clickhouse.column import ReadColumn, read_column
 from penstock.sources.clickhouse.options import ClickHouseOptions
 from penstock.sources.clickhouse.table import Table
+from penstock.spark.errors.flow_table import encoded
 from penstock.spark.micro_batch.frames import as_struct
 
 if TYPE_CHECKING:
@@ -107,6 +108,12 @@ class _Read:
     kinds: tuple[tuple[str, str], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows(batches)
+        except ConnectorError as error:
+            raise RuntimeError(encoded(error)) from None
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.ddl)
         expressions = [column.expression for column in self.columns]
         with _explained(self.address), Client(self.address) as client:

@@ -1,4 +1,4 @@
-"""Errors of ours that pass through Spark: why a table of a flow could not be read."""
+"""Errors of ours that pass through Spark: why a table of a flow, or a server in a task, could not be read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ _MARK = "\npenstock-error:"
 
 def encoded(error: PenstockError) -> str:
     """The error as the text of an exception in the JVM: for people, and behind the mark for `decoded`."""
-    parts = {
+    parts: dict[str, str | bool | None] = {
         "kind": type(error).__name__,
         "message": error.message,
         "code": error.code,
         "hint": error.hint,
         "where": error.where,
     }
+    if isinstance(error, errors.ConnectorError):
+        parts["retryable"] = error.retryable
     return f"{error}{_MARK}{json.dumps(parts)}"
 
 
@@ -27,6 +29,8 @@ def decoded(text: str) -> PenstockError | None:
 
     >>> decoded(encoded(errors.StateError("too late", code="FLOW_CLOSED"))).code
     'FLOW_CLOSED'
+    >>> decoded(encoded(errors.ConnectorError("away", retryable=True))).retryable
+    True
     """
     _, mark, parts = text.partition(_MARK)
     if not mark:
