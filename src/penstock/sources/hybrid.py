@@ -36,9 +36,9 @@ METADATA = frozenset(f"_{name}" for name in OWN)
 
 @runtime_checkable
 class HasGreatest(Protocol):
-    """A source that knows the greatest value of its cursor without reading the rows."""
+    """A source that knows the greatest value of a column without reading the rows."""
 
-    def greatest(self) -> str | None:
+    def greatest(self, cursor: str) -> str | None:
         """Return it as text, times in UTC; None when there are no rows."""
 
 
@@ -69,7 +69,7 @@ def boundary(
     if cursor is None:
         return Boundary(None, offsets)
     if isinstance(history, HasGreatest):
-        return Boundary(history.greatest(), offsets)
+        return Boundary(history.greatest(cursor), offsets)
     return Boundary(_greatest(history.read(_part(context, HISTORY)).frame, cursor), offsets)
 
 
