@@ -8,6 +8,7 @@ TRANSFORMS = Registry(
     "transform",
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
+        "handler": "penstock.transforms.handler.transform:HandlerTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
         "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },
