@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from drained import drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.sources.base import Context
+from penstock.spark import catalogs
 from remembered import Remembered
 from servers.clickhouse import ClickHouse
 from servers.kafka import Broker
@@ -35,7 +37,7 @@ class Pipeline:
         self._node = HybridNode.model_validate({"type": "hybrid", **fields})
         self._folder, self._settings = folder, load()
         self._context = Context(
-            session.spark, self._settings, state=Remembered(), folder=str(folder / "source")
+            session.spark, self._settings, state=Remembered(), folder=str(folder / "source"), goes_on=True
         )
         self.boundary: Mapping[str, Any] = {}
 
@@ -293,3 +295,22 @@ def test_a_table_of_postgres_as_the_history(
     old = pipeline.history()
     assert sorted(row["id"] for row in old) == list(range(100))
     assert sorted(row["id"] for row in pipeline.live()) == list(range(100, 110))
+
+
+@pytest.mark.parametrize("key", [{"primary_key": "id"}, {"cursor": "id"}])
+def test_a_table_of_a_lake_as_the_history(
+    session: ps.Session, kafka: Broker, tmp_path: Path, key: dict[str, str]
+) -> None:
+    lake, topic = f"lake_{uuid.uuid4().hex[:12]}", kafka.new_topic()
+    for name, value in catalogs.conf_of(
+        lake, {"type": "hadoop", "warehouse": str(tmp_path / "lake")}
+    ).items():
+        session.spark.conf.set(name, value)
+    session.spark.sql(f"CREATE TABLE {lake}.db.t USING iceberg AS SELECT id, id AS v FROM range(20)")
+    send(kafka, topic, [(number, number) for number in range(10, 20)])
+    history = {"type": "iceberg", "table": f"{lake}.db.t", "mode": "bounded"}
+    pipeline = Pipeline(session, tmp_path, history=history, live=kafka_part(kafka, topic), **key)
+    pipeline.begin()
+    send(kafka, topic, [(number, number) for number in range(20, 30)])
+    assert sorted(row["id"] for row in pipeline.history()) == list(range(20))
+    assert sorted(row["id"] for row in pipeline.live()) == list(range(20, 30))
