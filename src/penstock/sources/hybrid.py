@@ -154,8 +154,8 @@ class _PartState:
 def _part(context: Context, part: str) -> Context:
     state = None if context.state is None else _PartState(context.state, part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
-    # The history is read to its end before anything else.
-    return replace(context, state=state, folder=folder, goes_on=context.goes_on and part != HISTORY)
+    # The history is read to its end before anything else, and the live source has none.
+    return replace(context, state=state, folder=folder, goes_on=False)
 
 
 def _up_to(rows: DataFrame, cursor: str, until: str | None) -> Column:
