@@ -123,7 +123,7 @@ class ChangeReader:
             return None
         if self._ahead is not None and self._ahead[:2] == (start, end):
             return iter(self._ahead[2])
-        return self._again(start, end)
+        return iter(list(self._again(start, end)))
 
     def read(self, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Called in Spark's tasks."""
