@@ -196,7 +196,7 @@ def _stored(folder: Path) -> dict[int, tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(2, marks=pytest.mark.timeout(600)),
+        pytest.param(1, marks=pytest.mark.timeout(600)),
         pytest.param(20, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
     ],
 )
@@ -209,19 +209,17 @@ def test_killed_processes_and_servers_lose_and_double_nothing(tmp_path: Path, ki
 
     with Postgres() as server:
         url = _database(server, "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g")
-        with TableWriter(url, seed=SEED) as writer:
-            for kill in range(kills):
+        with TableWriter(url, seed=SEED, pause=0.05) as writer:
+            for _ in range(kills):
                 before = max(epochs(), 1)  # the snapshot is done: read again, it would have other rows
                 with _process(url, tmp_path) as child:
                     wait_for(lambda before=before: epochs() > before or child.poll() is not None, "epochs")
-                    time.sleep(chance.uniform(0.0, 1.0))
-                    if kill % 2:
-                        server.kill()
-                        server.start()
-                        before = epochs()
-                        wait_for(
-                            lambda before=before: epochs() > before, "epochs after the kill of the server"
-                        )
+                    time.sleep(chance.uniform(0.0, 0.5))
+                    server.kill()
+                    server.start()
+                    before = epochs()
+                    wait_for(lambda before=before: epochs() > before, "epochs after the kill of the server")
+                    time.sleep(chance.uniform(0.0, 0.5))
                     assert child.poll() is None, (tmp_path / "log").read_text()[-4000:]
             assert writer.transactions > 100
         expected = content(url)
