@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -185,6 +185,10 @@ def _process(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
         psutil.wait_procs(processes, 20)
 
 
+def _more(epochs: Callable[[], int], count: int, child: subprocess.Popen[str]) -> Callable[[], bool]:
+    return lambda: epochs() > count or child.poll() is not None
+
+
 def _stored(folder: Path) -> dict[int, tuple[Any, ...]]:
     table: dict[int, tuple[Any, ...]] = {}
     for path in sorted((folder / "epochs").iterdir()):
@@ -213,12 +217,11 @@ def test_killed_processes_and_servers_lose_and_double_nothing(tmp_path: Path, ki
             for _ in range(kills):
                 before = max(epochs(), 1)  # the snapshot is done: read again, it would have other rows
                 with _process(url, tmp_path) as child:
-                    wait_for(lambda before=before: epochs() > before or child.poll() is not None, "epochs")
+                    wait_for(_more(epochs, before, child), "epochs")
                     time.sleep(chance.uniform(0.0, 0.5))
                     server.kill()
                     server.start()
-                    before = epochs()
-                    wait_for(lambda before=before: epochs() > before, "epochs after the kill of the server")
+                    wait_for(_more(epochs, epochs(), child), "epochs after the kill of the server")
                     time.sleep(chance.uniform(0.0, 0.5))
                     assert child.poll() is None, (tmp_path / "log").read_text()[-4000:]
             assert writer.transactions > 100
