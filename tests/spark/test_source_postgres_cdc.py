@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from pyspark.sql import DataFrame
 
 import penstock as ps
+from processes import descendants
 from seed import SEED
 from servers.postgres import Postgres
 from table_writer import CREATE, TableWriter, apply, content
@@ -110,3 +119,113 @@ def test_a_snapshot_while_writes_run_and_then_every_change(
             follower.epochs.insert(0, (0, first))
             follower.wait(lambda: follower.table() == expected, "the same table")
     assert {row["_op"] for row in follower.rows} == {"i", "u", "d"}
+
+
+def test_errors_come_through_spark_with_their_codes_and_without_secrets(
+    session: ps.Session, postgres: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = _database(postgres, "INSERT INTO t VALUES (1)")
+    with following(session, url, tmp_path) as follower:
+        follower.wait(lambda: follower.phase == "following", "end of the snapshot")
+        postgres.execute("TRUNCATE t", url)
+        wait_for(lambda: follower.query.exception() is not None, "error")
+    error = follower.query.exception()
+    assert isinstance(error, ps.PenstockError)
+    assert (error.code, "on_truncate" in (error.hint or "")) == ("CDC_TRUNCATED", True)
+    stream = session.read_stream.format("postgres_cdc").option("url", url).load("t")
+    told = "\n".join([str(error), stream.df._jdf.queryExecution().toString(), *capfd.readouterr()])
+    told += "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    assert "secret" not in told
+
+
+PROGRAM = """
+import json, pathlib, sys
+import penstock as ps
+
+url, folder = sys.argv[1:]
+folder = pathlib.Path(folder)
+
+def take(frame, epoch):
+    rows = [{name: str(value) if name == "n" and value is not None else value for name, value in row.items()} for row in frame.toArrow().to_pylist()]
+    path = folder / "epochs" / f"{epoch:06d}.json"
+    text = json.dumps(rows)
+    if path.exists() and path.read_text() != text:
+        (folder / "differs").write_text(f"{path.name} {path.read_text()[:500]} {text[:500]}")
+    (folder / "next").write_text(text)
+    (folder / "next").rename(path)
+
+with ps.Session.embedded(master="local[2]") as session:
+    stream = session.read_stream.format("postgres_cdc").option("url", url).option("max_rows", 300).load("t")
+    query = stream.write_stream.foreach_batch(take).option("checkpoint.location", str(folder / "checkpoint")).start()
+    query.await_termination()
+"""
+
+
+@contextmanager
+def _process(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with (folder / "log").open("a") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, url, str(folder)],
+            stdout=log,
+            stderr=log,
+            text=True,
+            env={
+                **os.environ,
+                "TMPDIR": str(folder),
+                "PENSTOCK_STATE": f"sqlite:///{folder}/state.db",
+                "PENSTOCK_CONF": "spark.penstock.archive=false spark.sql.shuffle.partitions=2",
+            },
+        )
+    try:
+        yield child
+    finally:
+        processes = descendants(child.pid) if child.poll() is None else []
+        child.kill()
+        child.wait()
+        psutil.wait_procs(processes, 20)
+
+
+def _more(epochs: Callable[[], int], count: int, child: subprocess.Popen[str]) -> Callable[[], bool]:
+    return lambda: epochs() > count or child.poll() is not None
+
+
+def _stored(folder: Path) -> dict[int, tuple[Any, ...]]:
+    table: dict[int, tuple[Any, ...]] = {}
+    for path in sorted((folder / "epochs").iterdir()):
+        rows = json.loads(path.read_text())
+        apply(table, [{**row, "n": row["n"] and Decimal(row["n"])} for row in rows])
+    return table
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(1, marks=pytest.mark.timeout(600)),
+        pytest.param(20, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
+    ],
+)
+def test_killed_processes_and_servers_lose_and_double_nothing(tmp_path: Path, kills: int) -> None:
+    chance = random.Random(SEED)
+    (tmp_path / "epochs").mkdir()
+
+    def epochs() -> int:
+        return len(list((tmp_path / "epochs").iterdir()))
+
+    with Postgres() as server:
+        url = _database(server, "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g")
+        with TableWriter(url, seed=SEED, pause=0.05) as writer:
+            for _ in range(kills):
+                before = max(epochs(), 1)  # the snapshot is done: read again, it would have other rows
+                with _process(url, tmp_path) as child:
+                    wait_for(_more(epochs, before, child), "epochs")
+                    time.sleep(chance.uniform(0.0, 0.5))
+                    server.kill()
+                    server.start()
+                    wait_for(_more(epochs, epochs(), child), "epochs after the kill of the server")
+                    time.sleep(chance.uniform(0.0, 0.5))
+                    assert child.poll() is None, (tmp_path / "log").read_text()[-4000:]
+            assert writer.transactions > 100
+        expected = content(url)
+        with _process(url, tmp_path):
+            wait_for(lambda: _stored(tmp_path) == expected, "the same table", seconds=120)
+    assert not (tmp_path / "differs").exists(), (tmp_path / "differs").read_text()

@@ -43,17 +43,23 @@ class PostgresSource(Source):
         return (self._table or self._look_up()).key
 
     def read(self, context: Context) -> SourceFrame:
-        options, table = self.options, self._look_up()
-        reading = Reading(
+        reading = self.plan()
+        frame = stream_of(
+            context.spark, SNAPSHOT, reading.table.ddl, url=reading.url, definition=reading.to_text()
+        )
+        return SourceFrame(frame)
+
+    def plan(self) -> Reading:
+        """Look the table up, and return what is read."""
+        options = self.options
+        return Reading(
             url=options.url,
-            table=table,
+            table=self._look_up(),
             specials=options.special_values,
             condition=options.filter,
             partitions=options.partitions,
             seconds=options.retry_for / 1000,
         )
-        frame = stream_of(context.spark, SNAPSHOT, table.ddl, url=options.url, definition=reading.to_text())
-        return SourceFrame(frame)
 
     def greatest(self, cursor: str) -> str | None:
         """Return the greatest value of a column now as text, times in UTC; None when there are no rows."""
