@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError
 from penstock.options import Options, Others, Owner, mistake, read_options
-from penstock.plugin import Context, SinkPlugin
+from penstock.plugin import Context, SinkPlugin, TransientValues, imported
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.side_sink import SideSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,23 +68,9 @@ class SinkFactory:
 
 def _python_sink(options: Mapping[str, Any], settings: Settings | None) -> Sink:
     python = read_options(PythonOptions, options, owner=Owner("the python sink"))
-    name, _, attribute = python.module.partition(":")
-    try:
-        module = import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"cannot import '{name}': {error}",
-            code="PLUGIN_IMPORT",
-            hint="is it installed, or its folder on PYTHONPATH?",
-        ) from error
-    if not hasattr(module, attribute):
-        names = [other for other in vars(module) if not other.startswith("_")]
-        raise ConfigError(
-            f"the module '{name}' has no '{attribute}'",
-            code="PLUGIN_IMPORT",
-            hint=suggest(attribute, names, what="name"),
-        )
-    return sink_of(getattr(module, attribute), python.model_extra or {}, name=attribute, settings=settings)
+    kind = imported(python.module)
+    name = python.module.partition(":")[2]
+    return sink_of(kind, python.model_extra or {}, name=name, settings=settings)
 
 
 PYTHON_SINK = SinkFactory(PythonOptions, _python_sink)
@@ -96,22 +82,27 @@ class PluginSink(Sink):
     def __init__(
         self,
         kind: type[SinkPlugin],
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] | Options,
         *,
         name: str,
         settings: Settings | None = None,
+        side_sinks: Mapping[str, Sink] | None = None,
     ) -> None:
+        """Check the options, unless they are checked already; `side_sinks` are the side outputs by their names."""
         self._plugin_kind = kind
         self._name = name
         super().__init__({}, settings)
-        own = {key: value for key, value in options.items() if not key.startswith(SIDE)}
-        self.options = read_options(kind.Options, own, owner=Owner(f"the sink {name}"), settings=settings)
+        if isinstance(options, Options):
+            self.options = options
+        else:
+            own = {key: value for key, value in options.items() if not key.startswith(SIDE)}
+            self.options = read_options(kind.Options, own, owner=Owner(f"the sink {name}"), settings=settings)
+            sides = {key: value for key, value in options.items() if key.startswith(SIDE)}
+            side_sinks = {
+                key.removeprefix(SIDE): _side_sink(key, value, settings) for key, value in sides.items()
+            }
         self.modes = frozenset(kind.modes)  # type: ignore[misc]  # fixed for all sinks but plugins
-        self._side = {
-            key.removeprefix(SIDE): _SideSink(key, value, settings)
-            for key, value in options.items()
-            if key.startswith(SIDE)
-        }
+        self._side = {key: SideSink(sink) for key, sink in (side_sinks or {}).items()}
         self._plugin: SinkPlugin | None = None
         self._context: Context | None = None
         self._target: Target | None = None
@@ -140,7 +131,7 @@ class PluginSink(Sink):
             keys=target.keys,
             labels=dict(target.labels),
             current=lambda: self._number,
-            memory=target.state if target.state is not None else _TransientValues(),
+            memory=target.state if target.state is not None else TransientValues(),
             side=self._side_output,
         )
         self._plugin = self._plugin_kind(self.options)
@@ -190,12 +181,13 @@ class PluginSink(Sink):
         frame.mapInArrow(task, "done INT").collect()
         return rows()
 
-    def _side_output(self, name: str) -> _SideSink:
+    def _side_output(self, name: str) -> SideSink:
         if name not in self._side:
             raise ConfigError(
                 f"the sink {self._name} has rows for a side output '{name}', and the query does not say where they go",
                 code="STREAM_OPTION_MISSING",
-                hint=f'add .option("{SIDE}{name}", {{"format": "parquet", "path": "{name}/"}})',
+                hint=f'add .option("{SIDE}{name}", {{"format": "parquet", "path": "{name}/"}}), or in a pipeline '
+                f"side_outputs: {{{name}: {{type: file, path: {name}/}}}}",
             )
         return self._side[name]
 
@@ -208,48 +200,18 @@ class PluginSink(Sink):
         return self._plugin
 
 
-class _SideSink:
-    """Rows for another sink, buffered until the end of the epoch."""
+def _side_sink(option: str, value: Any, settings: Settings | None) -> Sink:
+    from penstock.sinks import SINKS
 
-    def __init__(self, option: str, value: Any, settings: Settings | None) -> None:
-        from penstock.sinks import SINKS
-
-        if not isinstance(value, Mapping) or "format" not in value:
-            raise ConfigError(
-                f"{option} must be a dictionary with a format, got {value!r}",
-                code="STREAM_OPTION_VALUE",
-                hint='for example {"format": "parquet", "path": "rejected/"}',
-            )
-        name = str(value["format"])
-        options = {key: item for key, item in value.items() if key != "format"}
-        self._sink = sink_of(SINKS.load(name), options, name=name, settings=settings)
-        self._opened: Target | None = None
-        self._buffer: list[pa.RecordBatch] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Buffer rows until the epoch ends."""
-        self._buffer.append(batch)
-
-    def store(self, target: Target, number: int) -> None:
-        """Write the rows of an epoch."""
-        import pyarrow as pa
-
-        batches, self._buffer = self._buffer, []
-        if not batches:
-            return
-        frame = target.spark.createDataFrame(pa.Table.from_batches(batches))
-        if self._opened is None:
-            own = replace(target, mode="append", schema=frame.schema, keys=(), state=None)
-            self._sink.check(own)
-            self._sink.open(own)
-            self._opened = own
-        self._sink.write(Epoch(number, frame))
-
-    def close(self) -> None:
-        self._buffer.clear()
-        if self._opened is not None:
-            self._opened = None
-            self._sink.close()
+    if not isinstance(value, Mapping) or "format" not in value:
+        raise ConfigError(
+            f"{option} must be a dictionary with a format, got {value!r}",
+            code="STREAM_OPTION_VALUE",
+            hint='for example {"format": "parquet", "path": "rejected/"}',
+        )
+    name = str(value["format"])
+    options = {key: item for key, item in value.items() if key != "format"}
+    return sink_of(SINKS.load(name), options, name=name, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,22 +251,3 @@ class _Task:
             if plugin is not None:
                 plugin.terminate()
         yield from ()
-
-
-class _TransientValues:
-    """The state of a query without a name: it ends with the query."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._values.get(key, default)
-
-    def put(self, key: str, value: Any) -> None:
-        self._values[key] = value
-
-    def remove(self, key: str) -> None:
-        self._values.pop(key, None)
-
-    def clear(self) -> None:
-        self._values.clear()

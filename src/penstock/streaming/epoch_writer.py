@@ -3,12 +3,12 @@
 1. Fence: the lease of the query must still be ours, otherwise the query ends.
 2. Log the epoch's beginning in the state backend (write-behind, for people).
 3. `sink.write`: the rows and the mark of the epoch, together where the sink can do that.
-4. Side outputs: the bad and late rows of the epoch.
+4. Side outputs: the bad and late rows of the epoch. The markers of source plugins.
 5. Log the commit in the state backend.
 6. Spark commits the epoch's offsets in the checkpoint: the epoch does not come again.
 7. Progress: Spark's report, with what the sink counted, goes to the job, the metrics and the listeners.
 8. Consumer groups get the offsets of the epoch.
-9. Finalizer: `sink.finalize`, before the next epoch is written or before the sink is closed.
+9. Finalizer: `sink.finalize` and that of source plugins, before the next epoch is written or before the sink is closed.
 
 After a crash before 6 the epoch comes again with the same number and the same rows; a sink that is exactly once finds its mark
 and skips it. Steps 1 to 5 run in the thread of Spark's batch, 7 and 8 in that of Spark's listener. Step 9 runs in the thread of
@@ -31,6 +31,7 @@ from penstock.spark.micro_batch.tap import EpochPlan
 from penstock.spark.status import records_read
 from penstock.streaming.progress import Progress, from_spark
 from penstock.streaming.side_output import SideCounts, SideOutputs
+from penstock.streaming.source_feeds import SourceFeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +85,7 @@ class WrittenEpochs:
 
 
 class EpochWriter:
-    """Writes and reports the epochs of one query; `trigger` is for its progress."""
+    """Writes and reports the epochs of one query; `trigger` is for its progress, `ends` says whether it reads what is there and ends."""
 
     def __init__(
         self,
@@ -96,6 +97,8 @@ class EpochWriter:
         side_outputs: SideOutputs,
         groups: ConsumerGroups,
         events: QueryEvents,
+        feeds: SourceFeeds | None = None,
+        ends: bool = False,
     ) -> None:
         self._sink = sink
         self._target = target
@@ -104,6 +107,8 @@ class EpochWriter:
         self._side_outputs = side_outputs
         self._groups = groups
         self._events = events
+        self._feeds = feeds or SourceFeeds()
+        self._ends = ends
         self._written = WrittenEpochs()
         self._finalized = -1
         self._open = False
@@ -119,6 +124,8 @@ class EpochWriter:
             self._sink.open(self._target)
             self._open = True
             self._side_outputs.open(self._target)
+            state = None if self._job is None else self._job.source_values
+            self._feeds.open(self._target, ends=self._ends, state=state)
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write one micro-batch: steps 1 to 5."""
@@ -183,7 +190,10 @@ class EpochWriter:
         """Close everything after the last epoch; raises what the sink raises."""
         self._groups.close()
         self._side_outputs.close()
-        self._close_sink()
+        try:
+            self._close_sink()
+        finally:
+            self._feeds.close()
 
     def _write(self, batch: DataFrame, number: int, plan: Callable[[], EpochPlan]) -> None:
         if self._job is not None:
@@ -197,6 +207,7 @@ class EpochWriter:
             side = self._side_outputs.write(
                 plan(), number, query=self._target.name, all_read=self._sink.reads_all_rows
             )
+        self._feeds.marker(number)
         self._written.add(number, WrittenEpoch(rows, side))
         if self._job is not None:
             self._job.commit(number, rows)
@@ -206,6 +217,7 @@ class EpochWriter:
         if number > self._finalized:
             self._finalized = number
             self._sink.finalize(number)
+            self._feeds.finalize(number)
 
     def _close_sink(self) -> None:
         was_open, self._open = self._open, False

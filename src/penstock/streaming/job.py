@@ -131,6 +131,10 @@ class QueryJob:
         """Return what the sink of the query remembers."""
         return JobValues(self._backend, self._lease, SINK)
 
+    def source_values(self, name: str) -> JobValues:
+        """Return what a source of the query remembers."""
+        return JobValues(self._backend, self._lease, f"source {name}")
+
     def fence(self) -> None:
         """Raise unless the lease is still ours."""
         self._heartbeat.require()

@@ -15,6 +15,7 @@ from penstock.spark.errors.query import translate_query_error
 from penstock.spark.micro_batch import plan, tap
 from penstock.streaming.consumer_groups import ConsumerGroups, subscription
 from penstock.streaming.side_output import SideOutputs
+from penstock.streaming.source_feeds import SourceFeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +40,7 @@ class QuerySources:
 
     def __init__(self, frame: DataFrame, taps: Taps, settings: Settings) -> None:
         self._readings = plan.readings(frame) if frame.isStreaming else []
+        self.feeds = SourceFeeds.of(self._readings)
         own_taps = taps.named(tap.names(frame)) if taps.used else []
         self._bad = {own.name: own for own in own_taps if isinstance(own, BadRecordTap)}
         self.side_outputs = SideOutputs(
@@ -92,6 +94,8 @@ class QuerySources:
 
     def translate(self, error: BaseException) -> PenstockError:
         """Return the penstock error of an error of the query; bad records and topics are named."""
+        if not isinstance(error, PenstockError) and self.feeds.failure is not None:
+            return self.feeds.failure
         if not isinstance(error, PenstockError) and self._bad:
             refused = bad_record.refused(faults(error), self._bad)
             if refused is not None:

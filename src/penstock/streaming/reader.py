@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from penstock.errors import ConfigError
 from penstock.options import option_fields
-from penstock.sources import source_of
+from penstock.plugin import SourcePlugin
+from penstock.sources import source_class, source_of
 from penstock.sources.base import Context
 from penstock.sources.spark import SparkSource
 from penstock.streaming.stream import Stream
@@ -16,6 +17,7 @@ from penstock.streaming.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.sources.base import Source
     from penstock.streaming.queries import Queries
 
 T = TypeVar("T")
@@ -36,6 +38,7 @@ class StreamReader:
         self._queries = queries
         self._attempt = attempt
         self._format: str | None = None
+        self._plugin: type[SourcePlugin] | None = None
         self._options: dict[str, Any] = {}
         self._schema: Any = None
 
@@ -118,9 +121,10 @@ class StreamReader:
         """Rows that Spark makes up, so many per second: a timestamp and a value."""
         return self._read("rate", {"rows_per_second": rows_per_second}, options)
 
-    def format(self, name: str) -> Self:
-        """Use a source by name: one of penstock's, of another package's, or any of Spark's."""
-        self._format = name
+    def format(self, name: str | type[SourcePlugin]) -> Self:
+        """Use a source by name (one of penstock's, of another package's, or any of Spark's), or the class of a plugin."""
+        self._plugin = None if isinstance(name, str) else name
+        self._format = name if isinstance(name, str) else name.__name__
         return self
 
     def option(self, name: str, value: Any) -> Self:
@@ -146,7 +150,7 @@ class StreamReader:
                 code="STREAM_FORMAT",
                 hint='name it: read_stream.format("parquet").load(path)',
             )
-        kind = source_of(self._format)
+        kind = self._kind(self._format)
         location = "path" if kind is None else kind.location
         if path is not None and location is None:
             raise ConfigError(
@@ -162,12 +166,19 @@ class StreamReader:
         arguments = {"schema": self._schema} | ({} if location is None else {location: path})
         return self._read(self._format, arguments, self._options)
 
+    def _kind(self, name: str) -> type[Source] | None:
+        return source_of(name) if self._plugin is None else source_class(self._plugin, name)
+
     def _read(self, name: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Stream:
         """The stream of a source; arguments that are None are those that the user left out."""
         settings = self._queries.settings
         values = {**options, **{key: value for key, value in arguments.items() if value is not None}}
-        kind = source_of(name)
-        source = SparkSource(name, values, settings) if kind is None else kind(values, settings)
+        kind = self._kind(name)
+        return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
+
+    def of(self, source: Source) -> Stream:
+        """The stream of a source that is made already, as a pipeline makes it of a node."""
+        settings = self._queries.settings
         read = self._attempt(lambda: source.read(Context(self._spark, settings)))
         if read.bad_records is None:
             return Stream(self._queries, read.frame)

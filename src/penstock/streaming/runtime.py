@@ -80,7 +80,8 @@ class QueryRuntime:
                 self._writer = self._new_writer()
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
-                    self._job.record(JobRecord(plan.id, plan.location, plan.call_site, plan.definition()))
+                    record = JobRecord(plan.id, plan.location, plan.call_site, plan.definition(), plan.kind)
+                    self._job.record(record)
         except BaseException:
             self._started.set()
             if self._job is not None:
@@ -117,6 +118,8 @@ class QueryRuntime:
             side_outputs=plan.sources.side_outputs,
             groups=self._groups,
             events=self._events,
+            feeds=plan.sources.feeds,
+            ends=plan.trigger.ends,
         )
 
     def _new_schedule(self, location: str | None, state: CheckpointState) -> RunSchedule:

@@ -8,7 +8,9 @@ TRANSFORMS = Registry(
     "transform",
     {
         "handler": "penstock.transforms.handler.transform:HandlerTransform",
+        "expect": "penstock.transforms.expect:ExpectTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
+        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },
     group="penstock.transforms",
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.config import Settings
+    from penstock.errors import PenstockError
     from penstock.plugin import KeyValues
 
 OnError = Literal["fail", "drop", "dead_letter"]
@@ -76,9 +77,24 @@ class Transform(ABC):
         names the row. A column `_op` that comes in goes out unless the transform says otherwise.
         """
 
+    def begin(self, epoch: int) -> None:  # noqa: B027  # most do not look at epochs
+        """Called before `apply` with the rows of an epoch; not before it is asked for its plan alone."""
+
+    def commit(self, epoch: int) -> None:  # noqa: B027
+        """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch, and it comes again."""
+
+    def finalize(self, epoch: int) -> None:  # noqa: B027
+        """Called when the checkpoint has an epoch: before the next `begin`, or before `close`. It does not come again."""
+
     def counts(self) -> Mapping[str, int]:
         """Called after an epoch is written: rows that it counted since the last call, by the name under which they are shown."""
         return {}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """Called when an epoch has failed: the error for the user, if the exception of Spark comes from this transform; else None."""
+        from penstock.transforms.task_error import carried
+
+        return carried(error)
 
     def close(self) -> None:  # noqa: B027
         """Called after `check`, and after the last epoch, also after an error; `open` may come again."""

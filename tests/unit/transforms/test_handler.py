@@ -16,13 +16,13 @@ from penstock import config
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, ConnectorError, DataError
 from penstock.pipeline.transforms.handler import HandlerNode
-from penstock.spark.errors.flow_table import decoded
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
-from penstock.transforms.failed_rows import TaskFailed, with_error_columns
+from penstock.transforms.failed_rows import with_error_columns
 from penstock.transforms.handler.service import Client, Service
 from penstock.transforms.handler.task import HandlerTask
 from penstock.transforms.handler.transform import HandlerTransform
+from penstock.transforms.task_error import TaskError, carried
 from servers.http_service import HttpService
 
 
@@ -69,10 +69,10 @@ def _run(
 def _error(
     service: HttpService, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
 ) -> Any:
-    with pytest.raises(TaskFailed) as failed:
+    with pytest.raises(TaskError) as failed:
         _run(service, rows, taken, given, **options)
     assert "t0ps3cret" not in str(failed.value)
-    return decoded(str(failed.value))
+    return carried(failed.value)
 
 
 def _ids(*ids: int) -> list[dict[str, Any]]:

@@ -22,15 +22,15 @@ from penstock import config
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, DataError
 from penstock.pipeline.transforms.script import ScriptNode
-from penstock.spark.errors.flow_table import decoded
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
-from penstock.transforms.failed_rows import TaskFailed, with_error_columns
+from penstock.transforms.failed_rows import with_error_columns
 from penstock.transforms.script.check import check_imports, check_loads, check_types
 from penstock.transforms.script.program import Program
 from penstock.transforms.script.source import forbidden_import, mentions_import
 from penstock.transforms.script.task import ScriptTask, end_processes
 from penstock.transforms.script.transform import ScriptTransform
+from penstock.transforms.task_error import TaskError, carried
 from waiting import wait_for
 
 MEMORY = 32_000_000
@@ -73,9 +73,9 @@ def _error(
     script: str, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
 ) -> Any:
     """The error as the driver sees it."""
-    with pytest.raises(TaskFailed) as failed:
+    with pytest.raises(TaskError) as failed:
         _run(script, rows, taken, given, **options)
-    error = decoded(str(failed.value))
+    error = carried(failed.value)
     assert error is not None
     return error
 

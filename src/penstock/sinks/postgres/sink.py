@@ -7,17 +7,20 @@ epoch is stored already, copies the rows (streamed, a few partitions at a time),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import DataError, PenstockError
-from penstock.sinks.base import Epoch, Guarantee, Target, require_key
+from penstock.plan.node import Field
+from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.column import fields_of
 from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.operation import inserts_alone, inserts_of, require_rows_by_key, stored_schema
 from penstock.sinks.package import require_package
 from penstock.sinks.postgres import client, table
-from penstock.sinks.postgres.client import column_list, statement
+from penstock.sinks.postgres.client import statement
 from penstock.sinks.postgres.column import check_columns, column_type, encode
-from penstock.sinks.postgres.options import PostgresOptions
+from penstock.sinks.postgres.merge import Merge, merge_stage, stage_rows
+from penstock.sinks.postgres.options import PostgresTableOptions
 from penstock.sinks.server import ServerSink
 
 if TYPE_CHECKING:
@@ -25,16 +28,14 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
 
-STAGE = "penstock_stage"
-ORDER = "penstock_order"
-
 
 class PostgresSink(ServerSink):
-    """Inserts in append mode, upserts by key in update mode, replaces all rows in complete mode."""
+    """Inserts in append mode, upserts and deletes by key in update mode, replaces all rows in complete mode."""
 
-    Options = PostgresOptions
+    Options = PostgresTableOptions
+    takes_operations: ClassVar[bool] = True
 
-    options: PostgresOptions
+    options: PostgresTableOptions
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         require_package("psycopg", extra="postgres")
@@ -50,8 +51,8 @@ class PostgresSink(ServerSink):
         return f"postgres table {self.options.table} in {self._location}"
 
     def check_query(self, target: Target) -> None:
-        require_key(target)
-        for field in fields_of(target.schema):
+        require_rows_by_key(target)
+        for field in _fields(target):
             column_type(field)
 
     def check_server(self, target: Target) -> None:
@@ -75,19 +76,24 @@ class PostgresSink(ServerSink):
             existing = table.find_table(connection, name)
             if existing is None:
                 keys = target.keys if target.mode == "update" else ()
-                table.create_table(connection, name, fields_of(target.schema), keys=keys)
+                table.create_schema(connection, name)
+                table.create_table(connection, name, _fields(target), keys=keys)
             else:
                 missing = self._missing_columns(target, existing)
                 table.add_columns(
-                    connection, name, [field for field in fields_of(target.schema) if field.name in missing]
+                    connection, name, [field for field in _fields(target) if field.name in missing]
                 )
+            self._try_merge(connection, target)
             table.create_mark(connection, query=target.query, name=target.name)
 
     def write(self, epoch: Epoch) -> int | None:
         query = self.target.query
         if self.retry(lambda: table.read_mark(self._connected(), query)) >= epoch.number:
             return 0
-        with EpochRows(encode(epoch.frame)) as rows:
+        frame, target = epoch.frame, self.target
+        if target.mode != "update":
+            frame = inserts_of(frame, target.operation)
+        with inserts_alone(self.describe()), EpochRows(encode(frame)) as rows:
             return self.retry(lambda: self._store(epoch.number, rows))
 
     def close(self) -> None:
@@ -103,7 +109,7 @@ class PostgresSink(ServerSink):
 
     def _missing_columns(self, target: Target, existing: table.Table) -> list[str]:
         return check_columns(
-            fields_of(target.schema), existing.columns, where=self.describe(), adds=self.options.create
+            _fields(target), existing.columns, where=self.describe(), adds=self.options.create
         )
 
     def _store(self, number: int, rows: EpochRows) -> int:
@@ -116,52 +122,32 @@ class PostgresSink(ServerSink):
         return count
 
     def _write_rows(self, connection: psycopg.Connection, target: Target, rows: EpochRows) -> int:
+        name = self.options.table
         if target.mode == "update":
-            return self._upsert(connection, target, rows)
+            columns, operation = target.schema.names, target.operation
+            stage_rows(connection, name, columns, rows.batches(), operation=operation)
+            return merge_stage(connection, self._merge(target))
         if target.mode == "complete":
-            connection.execute(statement("DELETE FROM {}", self.options.table))
-        return table.copy_rows(connection, self.options.table, target.schema.names, rows.batches())
+            connection.execute(statement("DELETE FROM {}", name))
+        return table.copy_rows(connection, name, stored_schema(target).names, rows.batches())
 
-    def _upsert(self, connection: psycopg.Connection, target: Target, rows: EpochRows) -> int:
-        """Copy into a table of this transaction, then merge; of several rows of one key the last one stays."""
-        from psycopg import sql
+    def _merge(self, target: Target) -> Merge:
+        return Merge(self.options.table, tuple(stored_schema(target).names), target.keys, self.options)
 
-        names, keys = target.schema.names, column_list(target.keys)
-        connection.execute(
-            statement("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT ", STAGE)
-            + column_list(names)
-            + statement(" FROM {} WITH NO DATA", self.options.table)
-        )
-        connection.execute(
-            statement("ALTER TABLE {} ADD COLUMN {} BIGINT GENERATED ALWAYS AS IDENTITY", STAGE, ORDER)
-        )
-        table.copy_rows(connection, STAGE, names, rows.batches())
-        values = [name for name in names if name not in target.keys]
-        changes = (
-            sql.SQL("UPDATE SET ")
-            + sql.SQL(", ").join(
-                statement("{} = EXCLUDED.{}", sql.Identifier(name), sql.Identifier(name)) for name in values
-            )
-            if values
-            else sql.SQL("NOTHING")
-        )
-        merged = connection.execute(
-            statement("INSERT INTO {} (", self.options.table)
-            + column_list(names)
-            + sql.SQL(") SELECT DISTINCT ON (")
-            + keys
-            + sql.SQL(") ")
-            + column_list(names)
-            + statement(" FROM {} ORDER BY ", STAGE)
-            + keys
-            + statement(", {} DESC ON CONFLICT (", ORDER)
-            + keys
-            + sql.SQL(") DO ")
-            + changes
-        )
-        return merged.rowcount
+    def _try_merge(self, connection: psycopg.Connection, target: Target) -> None:
+        """Let the server refuse a condition of the user's now, and not with the first rows."""
+        if target.mode == "update" and self.options.update_where is not None:
+            rows = statement("{} AS rows", self.options.table)
+            from psycopg import sql
+
+            connection.execute(sql.SQL("EXPLAIN ") + self._merge(target).upsert(rows))
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
             self._connection = client.connect(self.options.url)
         return self._connection
+
+
+def _fields(target: Target) -> tuple[Field, ...]:
+    """The columns of the table."""
+    return fields_of(stored_schema(target))

@@ -67,6 +67,13 @@ def check_upsert(table: Table, keys: Iterable[str], *, where: str) -> None:
         )
 
 
+def create_schema(connection: psycopg.Connection, name: str) -> None:
+    """Create the schema of a table `schema.table` when it is missing; asking first needs no right to create any."""
+    schema, dot, _ = name.rpartition(".")
+    if dot and connection.execute("SELECT to_regnamespace(quote_ident(%s))", (schema,)).fetchone() == (None,):
+        connection.execute(statement("CREATE SCHEMA IF NOT EXISTS {}", schema))
+
+
 def create_table(
     connection: psycopg.Connection, name: str, fields: Iterable[Field], *, keys: Iterable[str]
 ) -> None:

@@ -1,0 +1,50 @@
+"""The options of a plugin as part of its node: beside the fields of the node, or under `options:`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from penstock.options import Options
+from penstock.pipeline.node import Node, SinkNode
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.sinks.base import Sink
+
+
+class SideOutputs(Options):
+    """The side outputs of a plugin: a sink for each, by the name that the plugin calls it; `node_model` adds the fields."""
+
+    def sinks(self, settings: Settings) -> dict[str, Sink]:
+        """Return the sinks by their names."""
+        nodes: dict[str, SinkNode] = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: node.sink(settings) for name, node in nodes.items()}
+
+
+class PluginNode(Node):
+    """The part of a plugin's node that knows the plugin; `node_model` makes the whole model."""
+
+    plugin: ClassVar[Any]
+    """The class of the plugin."""
+    plugin_name: ClassVar[str]
+    """As users write it."""
+
+    side_outputs: SideOutputs = Field(
+        SideOutputs(),
+        description="where rows go that the plugin gives to `context.side_output(name)`: by that name a sink with its fields, without `from`",
+    )
+
+    @property
+    def plugin_options(self) -> Options:
+        """The options of the plugin, checked."""
+        nested = getattr(self, "options", None)
+        if isinstance(nested, Options):
+            return nested
+        model: type[Options] = self.plugin.Options
+        values = {name: getattr(self, name) for name in model.model_fields}
+        # They were checked with the node: what its validators made of them is not checked again.
+        return model.model_construct(
+            set(values) & self.model_fields_set, **values, **(self.model_extra or {})
+        )
