@@ -59,9 +59,7 @@ class ScriptTask:
                 raise self._error(batch, answer)
             yield from pieces
             return
-        failed_texts = {
-            row: text + (f" ({where})" if where else "") for row, (text, where) in answer.failed.items()
-        }
+        failed_texts = {row: _placed(text, where) for row, (text, where) in answer.failed.items()}
         for piece in pieces:
             yield beside_failed(piece, self.given)
         if failed_texts:
@@ -83,7 +81,7 @@ class ScriptTask:
     def _error(self, batch: pa.RecordBatch, answer: _Answer) -> DataError:
         row, (text, where) = min(answer.failed.items())
         return DataError(
-            f"the script {self.node} failed for a row: {text}; the row is {shown_row(batch, row)}",
+            f"the script {self.node} failed for a row: {_placed(text, where)}; the row is {shown_row(batch, row)}",
             code="SCRIPT_ROW",
             where=where or self.program.file,
             hint="mend the script, or let such rows go with on_error: drop or on_error: dead_letter",
@@ -242,6 +240,10 @@ class _Batch:
         self._fail(row, text, None)
         # Those before it have not been answered either.
         return [*rows[: ended.row], *rows[ended.row + 1 :]]
+
+
+def _placed(text: str, where: str | None) -> str:
+    return f"{text} ({where})" if where else text
 
 
 def _read(text: bytes) -> dict[str, Any]:
