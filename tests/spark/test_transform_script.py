@@ -90,7 +90,10 @@ def test_a_row_that_fails_fails_the_query_with_its_place(spark: SparkSession, or
     assert isinstance(error, ps.DataError)
     assert error.code == "SCRIPT_ROW"
     assert error.where == "by.customer.js:2:27"
-    assert "the script by.customer failed for a row: RangeError: no Zoë (by.customer.js:2:27); the row is {" in error.message
+    assert (
+        "the script by.customer failed for a row: RangeError: no Zoë (by.customer.js:2:27); the row is {"
+        in error.message
+    )
 
 
 def test_rows_that_fail_come_out_with_the_reason(spark: SparkSession, orders: DataFrame) -> None:

@@ -343,6 +343,15 @@ def test_one_row_becomes_a_hundred_thousand() -> None:
     assert pieces[0].column(0)[99_999].as_py() == 99_999
 
 
+def test_a_batch_that_becomes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.transforms.script.task.MOST_ANSWER_BYTES", 100_000)
+    script = "const invoke = (row) => Array.from({length: 20_000}, (_, id) => ({id}));"
+    error = _error(script, _ids(1, 2), "id INT")
+    assert (error.code, error.where) == ("SCRIPT_MEMORY", "node.js")
+    assert "more than 0.0001 GB of 2 rows" in error.message
+    assert len(_run(script, _ids(1), "id INT")) == 20_000
+
+
 def test_text_that_is_longer_than_one_can_be_is_the_fault_of_its_row() -> None:
     script = (
         "const invoke = (row) => ({s: row.id === 2 ? 'x'.repeat(2 ** 28) + 'x'.repeat(2 ** 28) + 'y' : 'x'});"
