@@ -35,6 +35,7 @@ _EXPORTS = {
     "QueryState": "penstock.streaming.query",
     "StreamingQueryManager": "penstock.streaming.queries",
     "StreamingQueryListener": "penstock.streaming.listener",
+    "PluginContext": "penstock.plugin",
     "SourcePlugin": "penstock.plugin",
     "TransformPlugin": "penstock.plugin",
     "SinkPlugin": "penstock.plugin",

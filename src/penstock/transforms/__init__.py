@@ -7,8 +7,8 @@ from penstock.registry import Registry
 TRANSFORMS = Registry(
     "transform",
     {
-        "handler": "penstock.transforms.handler.transform:HandlerTransform",
         "expect": "penstock.transforms.expect:ExpectTransform",
+        "handler": "penstock.transforms.handler.transform:HandlerTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
         "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },

@@ -1,16 +1,26 @@
-"""Rows that a transform in Arrow could not take: as an error shows them, and with the columns that say why, beside rows that went through."""
+"""Rows that a transform could not take: the error that fails the query, or columns that say why beside the rows that went through."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.errors import PenstockError
 from penstock.transforms.base import ERROR, INPUT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN = 500
+
+
+class TaskFailed(Exception):
+    """An error of ours on its way out of a Spark task; on the driver it is that error again."""
+
+    def __init__(self, error: PenstockError) -> None:
+        from penstock.spark.errors.flow_table import encoded
+
+        super().__init__(encoded(error))
 
 
 def row_text(batch: pa.RecordBatch, row: int) -> str:

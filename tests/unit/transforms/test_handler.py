@@ -18,11 +18,11 @@ from penstock.errors import ConfigError, ConnectorError, DataError
 from penstock.pipeline.transforms.handler import HandlerNode
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
-from penstock.transforms.failed_rows import with_error_columns
+from penstock.transforms.failed_rows import TaskFailed, with_error_columns
 from penstock.transforms.handler.service import Client, Service
 from penstock.transforms.handler.task import HandlerTask
 from penstock.transforms.handler.transform import HandlerTransform
-from penstock.transforms.task_error import TaskError, carried
+from penstock.transforms.task_error import carried
 from servers.http_service import HttpService
 
 
@@ -69,7 +69,7 @@ def _run(
 def _error(
     service: HttpService, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
 ) -> Any:
-    with pytest.raises(TaskError) as failed:
+    with pytest.raises(TaskFailed) as failed:
         _run(service, rows, taken, given, **options)
     assert "t0ps3cret" not in str(failed.value)
     return carried(failed.value)

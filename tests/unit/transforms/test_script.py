@@ -24,13 +24,13 @@ from penstock.errors import ConfigError, DataError
 from penstock.pipeline.transforms.script import ScriptNode
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
-from penstock.transforms.failed_rows import with_error_columns
+from penstock.transforms.failed_rows import TaskFailed, with_error_columns
 from penstock.transforms.script.check import check_imports, check_loads, check_types
 from penstock.transforms.script.program import Program
 from penstock.transforms.script.source import forbidden_import, mentions_import
 from penstock.transforms.script.task import ScriptTask, end_processes
 from penstock.transforms.script.transform import ScriptTransform
-from penstock.transforms.task_error import TaskError, carried
+from penstock.transforms.task_error import carried
 from waiting import wait_for
 
 MEMORY = 32_000_000
@@ -73,7 +73,7 @@ def _error(
     script: str, rows: list[dict[str, Any]], taken: str, given: str | None = None, **options: Any
 ) -> Any:
     """The error as the driver sees it."""
-    with pytest.raises(TaskError) as failed:
+    with pytest.raises(TaskFailed) as failed:
         _run(script, rows, taken, given, **options)
     error = carried(failed.value)
     assert error is not None

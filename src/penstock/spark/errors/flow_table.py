@@ -8,7 +8,7 @@ from typing import Any
 from penstock import errors
 from penstock.errors import PenstockError
 
-_MARK = "\npenstock-error:"
+MARK = "\npenstock-error:"
 
 
 def encoded(error: PenstockError) -> str:
@@ -22,7 +22,7 @@ def encoded(error: PenstockError) -> str:
     }
     if isinstance(error, errors.ConnectorError):
         parts["retryable"] = error.retryable
-    return f"{error}{_MARK}{json.dumps(parts)}"
+    return f"{error}{MARK}{json.dumps(parts)}"
 
 
 def decoded(text: str) -> PenstockError | None:
@@ -31,7 +31,7 @@ def decoded(text: str) -> PenstockError | None:
     >>> decoded(encoded(errors.StateError("too late", code="FLOW_CLOSED"))).code
     'FLOW_CLOSED'
     """
-    _, mark, parts = text.partition(_MARK)
+    _, mark, parts = text.partition(MARK)
     if not mark:
         return None
     values, _ = json.JSONDecoder().raw_decode(parts)

@@ -223,6 +223,14 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape) -> None:
         target.write(f"commits/{epoch}", source.read(f"commits/{epoch}"))
 
 
+def begin_empty(spark: SparkSession, checkpoint: str) -> None:
+    """Let the next batch have no rows: for what changes although none comes. Nothing happens before the first batch, or when one has begun."""
+    folder = Folder(spark, checkpoint)
+    last = last_epoch(folder)
+    if last >= 0 and last_epoch(folder, "offsets") == last:
+        folder.write(f"offsets/{last + 1}", folder.read(f"offsets/{last}"))
+
+
 def begin_closing(spark: SparkSession, checkpoint: str) -> bool:
     """Let the next batch have no rows and a watermark that has passed everything, so that every window is emitted.
 

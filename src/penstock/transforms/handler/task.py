@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.data.operation import OPERATION
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.failed_rows import beside_failed, failed_rows, shown_row
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.handler.answer import answered
 from penstock.transforms.handler.service import Client, Refused, Service
 from penstock.transforms.input_operation import with_operation
@@ -22,7 +22,6 @@ from penstock.transforms.json_columns.fitted import fitted_rows
 from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.kind import column_kind
 from penstock.transforms.json_columns.taken import Style, taken
-from penstock.transforms.task_error import TaskError
 
 _STYLE = Style()
 
@@ -66,7 +65,7 @@ class HandlerTask:
                     for _, future in waiting:
                         future.cancel()
         except PenstockError as error:
-            raise TaskError(error) from None
+            raise TaskFailed(error) from None
 
     def _requests(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size = 1 if self.single else self.batch_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock import config
+from penstock.config import secret
 from penstock.errors import ConfigError
 from penstock.transforms.base import Context, Transform
 from penstock.transforms.handler.options import HandlerOptions
@@ -61,8 +61,8 @@ class HandlerTransform(Transform):
 
         options, headers = self.options, dict(self.options.headers)
         if options.secret_name is not None:
-            value = config.variables().get(options.secret_name)
-            if not value:
+            value = secret(options.secret_name)
+            if value is None:
                 raise ConfigError(
                     f"the secret {options.secret_name} of the handler is not set",
                     code="TRANSFORM_SECRET",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.data.operation import DELETE
 from penstock.errors import DataError, PenstockError
+from penstock.transforms.failed_rows import TaskFailed
 from penstock.transforms.lookup.cache import TtlCache
 from penstock.transforms.lookup.keyed import Answer, Backend, Client, Refused, Row
-from penstock.transforms.task_error import TaskError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ class Enrich:
                 yield self._answers(keys, operations, client, cache)
         except PenstockError as error:
             error.where = f"{self.node}{f', {error.where}' if error.where else ''}"
-            raise TaskError(error) from error
+            raise TaskFailed(error) from error
 
     def _kept(self) -> tuple[Client, TtlCache[Answer | None]]:
         if self.id not in _WORKER:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.failed_rows import beside_failed, failed_rows, shown_row
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.input_operation import with_operation
 from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.taken import Style, taken
@@ -20,7 +20,6 @@ from penstock.transforms.script.failure import Ended
 from penstock.transforms.script.process import Process
 from penstock.transforms.script.program import Program
 from penstock.transforms.script.wire import Kind
-from penstock.transforms.task_error import TaskError
 
 MOST_ROWS = 10_000
 MOST_BYTES = 16_000_000
@@ -51,7 +50,7 @@ class ScriptTask:
                 for piece in _pieces(batch):
                     yield from self.process(piece)
         except PenstockError as error:
-            raise TaskError(error) from None
+            raise TaskFailed(error) from None
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Give the rows that a script makes of some rows; raises DataError for one that fails, unless failed rows are kept."""
