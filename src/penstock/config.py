@@ -128,6 +128,11 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
+def secret(name: str) -> str | None:
+    """Return the value of a variable of the environment that the user has named as a secret; None when it is not set or empty."""
+    return os.environ.get(name) or None
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: this process's with the changes on top."""
     return {**os.environ, **changes}

@@ -290,18 +290,18 @@ def _located(
         names = [name for each in models for name in option_fields(each)]
         if known:
             field = known[0]
-            models = [each for one in known for each in _models_in(one.annotation)]
+            models = [each for one in known for each in models_in(one.annotation)]
         elif models:
             field = None
         values = values[part] if is_value or is_item else None
     return tuple(path), list(dict.fromkeys(names)), field
 
 
-def _models_in(annotation: Any) -> list[type[Options]]:
+def models_in(annotation: Any) -> list[type[Options]]:
     """The models that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         return [annotation]
-    return [model for part in get_args(annotation) for model in _models_in(part)]
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 def _tags(model: type[Options]) -> list[str]:

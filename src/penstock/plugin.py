@@ -30,6 +30,7 @@ __all__ = [
     "Context",
     "KeyValues",
     "Options",
+    "PluginContext",
     "SideOutput",
     "SinkPlugin",
     "SourcePlugin",
@@ -121,6 +122,10 @@ class Context:
         if self.side is None:
             raise _only_on_the_driver("side_output")
         return self.side(name)
+
+
+PluginContext = Context
+"""The name of the context in `penstock`."""
 
 
 class _Plugin:

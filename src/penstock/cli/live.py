@@ -85,7 +85,11 @@ class LiveTable:
         elapsed = time.monotonic() - self._began
         title = f"{run.plan.spec.name}: epoch {epoch}, {elapsed:.0f} s"
         if not self._stream.isatty():
-            body = "; ".join(f"{row[0]} {row[2]} rows, {row[3]}/s" for row in rows)
+            body = "; ".join(
+                f"{row[0]} {' '.join(filter(None, (row[2] and f'{row[2]} rows, {row[3]}/s', row[5])))}"
+                for row in rows
+                if row[2] or row[5]
+            )
             self._stream.write(f"{title}; {body}\n")
         else:
             widths = [max(len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
@@ -97,12 +101,12 @@ class LiveTable:
         self._stream.flush()
 
     def _take_progress(self, run: PipelineRun) -> None:
-        for group, query in zip(run.plan.groups, run.queries, strict=False):
+        for group, query in ((group, run.queries[name]) for name, group in run.groups.items()):
             progress = query.last_progress
             if progress is None or self._read.get(query.name) == progress.batch_id:
                 continue
             self._read[query.name] = progress.batch_id
-            for source, report in zip(group.sources, progress.sources, strict=False):
+            for source, report in zip(group.read, progress.sources, strict=False):
                 node = self._nodes[source.node.name]
                 node.rows += report.input_rows
                 node.lag = report.lag

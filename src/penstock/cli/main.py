@@ -38,12 +38,24 @@ class Command:
 COMMANDS = {
     "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
     "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
-    "run": Command("penstock.cli.commands.run:run", "Run a pipeline."),
+    "init": Command("penstock.cli.commands.init:init", "Write a pipeline to begin with."),
+    "validate": Command("penstock.cli.commands.validate:validate", "Find every mistake in a pipeline."),
     "dry-run": Command(
         "penstock.cli.commands.dry_run:dry_run", "Resolve the types of a pipeline and try its connections."
     ),
-    "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
     "test": Command("penstock.cli.commands.test:run_tests", "Run the tests in a pipeline's file."),
+    "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
+    "run": Command("penstock.cli.commands.run:run", "Run a pipeline."),
+    "plan": Command(
+        "penstock.cli.commands.plan:plan", "Say what a changed file means for a pipeline that ran before."
+    ),
+    "echo": Command(
+        "penstock.cli.commands.echo:echo", "Show a pipeline as it is understood, without secrets."
+    ),
+    "graph": Command("penstock.cli.commands.graph:graph", "Draw the nodes of a pipeline."),
+    "schema": Command(
+        "penstock.cli.commands.schema:schema", "Print the JSON schema of pipelines, for editors."
+    ),
     "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
     "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
     "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
@@ -53,7 +65,7 @@ COMMANDS = {
 
 # Commands that always start a session, and the options with which it is not the plain one or does not start at all.
 STARTS_SPARK = ("sql", "shell")
-READS_PIPELINE = ("run", "dry-run", "preview", "test")
+READS_PIPELINE = ("run", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
 EXAMPLES = """\

@@ -20,6 +20,7 @@ from penstock.spark import arrow, reader
 from penstock.spark import connectors as connectors_of
 from penstock.spark import errors as spark_errors
 from penstock.spark.boot import session as spark_session
+from penstock.spark.plugin_function import register_installed
 from penstock.spark.results import SparkExecution
 from penstock.spark.run import TaggedRun
 from penstock.spark.stages import Stages, stages_of
@@ -57,6 +58,7 @@ class Session:
 
     def __init__(self, spark: SparkSession, settings: config.Settings) -> None:
         self._spark = spark
+        register_installed(spark)
         self._lock = threading.Lock()
         self._runs: set[TaggedRun[Any]] = set()
         # The last query, so that it can be explained after its run.

@@ -51,7 +51,6 @@ class PipelineFields(Options):
     description: str | None = Field(None, description="what the pipeline is for")
     state: str | None = Field(
         None,
-        repr=False,
         description="the state database, as `sqlite:///state.db` or `postgresql://...`; without it, that of all queries",
     )
     trigger: Trigger | None = Field(

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.errors import ConfigError
 from penstock.pipeline.spec import Place
 
-MOST_PROBLEMS = 200
+MOST_PROBLEMS = 100
 """After so many mistakes nobody reads on, and the search for near names takes time."""
 MOST_SHOWN = 50
 """How many mistakes the text of an error shows; `problems` has all of them."""

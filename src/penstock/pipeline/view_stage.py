@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,19 @@ class ViewStage:
         self._nothing: dict[str, DataFrame] = {}
 
     # Before the first epoch
+
+    def with_keys(self, keys: Mapping[str, tuple[str, ...]]) -> ViewStage:
+        """Return the same stage with other keys of views; what Spark has planned is not planned again."""
+        stage = copy(self)
+        stage._views = {
+            name: replace(view, keys=keys.get(name, view.keys)) for name, view in self._views.items()
+        }
+        stage._schemas, stage._nothing = {}, {}
+        return stage
+
+    def columns(self, view: str) -> tuple[str, ...]:
+        """Return the names of the columns of a view, without `_op` and `_weight`."""
+        return tuple(field.name for field in self._fields(view))
 
     def plan(self) -> StagePlan:
         """Return what `open` would do to the state that is there. It reads one small file, and asks neither Spark nor the flow."""
@@ -231,7 +245,8 @@ class ViewStage:
             rows = keyed(changes, keys, fields, view=name)
             self._require_unique(flow, name, keys, fields, changes)
             return rows
-        require_unique(flow.rows(name), keys, fields, view=name)
+        if len(settling.base.delta) or settling.others:
+            require_unique(flow.rows(name), keys, fields, view=name)
         parts = [
             keyed(self._difference(name, base, fields, keys), keys, fields, view=name)
             for base in settling.others
@@ -244,6 +259,8 @@ class ViewStage:
 
     def _difference(self, view: str, base: Rows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
         """From the rows that sinks have to those that the view has now."""
+        if not len(base.delta):
+            return consolidate(self._opened().rows(view))
         old = _aligned(base, fields, keys)
         if not keys and base.columns != tuple((field.name, field.type) for field in fields):
             # Without a key, rows of other columns cannot be taken back.
@@ -288,6 +305,7 @@ class ViewStage:
         for view in views:
             known = prepared[view.name].view if view.name in made else flow.views[view.name].view
             _positions(view, known.fields)
+            _refuse_marks(view, known.fields)
         for view in views:
             if view.wanted and (view.name in fresh or plan.view(view.name).change != "unchanged"):
                 self._settle(flow, store, saved, view, committed, is_fresh=view.name in fresh)
@@ -412,6 +430,9 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
             hint=suggest(OPERATION, table.column_names, what="column"),
         )
     words = table.column(OPERATION)
+    rows = table.drop_columns([OPERATION])
+    if not table.num_rows:
+        return DeltaBatch.inserts(rows)
     known = pc.is_in(words, pa.array(OPERATIONS, words.type))
     if not pc.all(known).as_py():
         wrong = words.filter(pc.invert(known))[0].as_py()
@@ -420,9 +441,8 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
             code="VIEW_OPERATION",
             where=where,
         )
-    rows = table.drop_columns([OPERATION])
     if declared.keys:
-        deleted = np.asarray(pc.equal(words, DELETE).combine_chunks(), dtype=np.bool_)
+        deleted = pc.equal(words, DELETE).to_numpy()
         return DeltaBatch(rows, np.where(deleted, -1, 1).astype(np.int64))
     inserts = pc.equal(words, INSERT)
     if not pc.all(inserts).as_py():
@@ -477,6 +497,18 @@ def _positions(view: StageView, fields: Fields) -> tuple[int, ...]:
             )
         positions.append(names.index(spelled))
     return tuple(positions)
+
+
+def _refuse_marks(view: StageView, fields: Fields) -> None:
+    """ConfigError when a view has a column that its changes need."""
+    for name in (OPERATION, WEIGHT):
+        if any(field.name.lower() == name for field in fields):
+            raise ConfigError(
+                f"the view '{view.name}' has a column '{name}', which its changes need",
+                code="PIPELINE_COLUMN_TAKEN",
+                where=f"view '{view.name}'",
+                hint=f"leave it out, or give it another name: {name} AS operation",
+            )
 
 
 def _shown(view: StageView, fields: Fields) -> Fields:

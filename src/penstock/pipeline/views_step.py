@@ -114,7 +114,7 @@ class ViewsStep(Step):
                 views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
-        self._stage = ViewStage(
+        stage = ViewStage(
             session,
             folder,
             list(inputs.values()),
@@ -122,7 +122,22 @@ class ViewsStep(Step):
             shards=_one("shards", shards, nodes),
             memory=_one("memory", sizes, nodes),
         )
-        self._wanted = [view.name for view in views if view.wanted]
+        self._keys = {view.name: view.keys for view in views}
+        for node in nodes:
+            self._inherit(node, stage, reads[node.name], relations)
+        self._stage = stage.with_keys(self._keys)
+
+    def _inherit(
+        self, node: NodeSpec, stage: ViewStage, reads: Sequence[Read], relations: Mapping[str, Relation]
+    ) -> None:
+        """A `sql` node over one view has the key of that view, unless the user gave one or its columns are not there."""
+        if self._keys[node.name] or not isinstance(node.model, SqlNode) or len(reads) != 1:
+            return
+        above = reads[0].node
+        keys = self._keys[above] if above in self._views else relations[above].keys
+        with translated(where=str(node.place)):
+            if keys and set(keys) <= set(stage.columns(node.name)):
+                self._keys[node.name] = keys
 
     def plan(self) -> StagePlan:
         """What opening would do to the state that is there."""
@@ -133,9 +148,14 @@ class ViewsStep(Step):
         for name in self._views:
             node = self._views[name]
             schema = self._stage.schema(name)
-            require_columns(node, _keys(node), schema.names)
-            result[name] = Relation(schema, _keys(node))
+            require_columns(node, self._keys[name], schema.names)
+            result[name] = Relation(schema, self._keys[name])
         return result
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether some of what it gives changes although no row comes: a view was made again, or is new."""
+        return not self.plan().is_unchanged
 
     def open(self, target: Target) -> None:
         self._stage.open(committed=target.committed)

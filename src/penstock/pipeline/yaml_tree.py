@@ -50,7 +50,7 @@ class Scalar:
     @property
     def value(self) -> Any:
         """What it stands for; a text that has been filled in is always a text."""
-        return _resolved(self.text) if self.plain and self.raw is None else self.text
+        return resolved(self.text) if self.plain and self.raw is None else self.text
 
     @property
     def written(self) -> str:
@@ -409,7 +409,12 @@ def _character(character: Any) -> str:
     return f"U+{code:04X}"
 
 
-def _resolved(text: str) -> Any:
+def resolved(text: str) -> Any:
+    """Return what a text without quotes stands for.
+
+    >>> resolved("5"), resolved("true"), resolved("yes"), resolved("~")
+    (5, True, 'yes', None)
+    """
     if text in _NULLS:
         return None
     if text in _TRUTHS:

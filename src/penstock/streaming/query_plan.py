@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class QueryPlan:
     """Why `Trigger.continuous` runs micro-batches; None when it need not."""
     kind: Kind = "query"
     """What the state backend calls it."""
+    prepare: Callable[[str], None] | None = None
+    """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What the state backend records beside what every query has."""
 

@@ -73,7 +73,7 @@ class QueryRuntime:
             with translated():
                 location, state = self._prepare_checkpoint()
                 plan = self.plan = replace(plan, target=self._target(state))
-                self._groups = plan.sources.consumer_groups(self._note)
+                self._groups = plan.sources.consumer_groups(self.note)
                 self._events = QueryEvents(
                     plan.id, plan.name, job=self._job, metrics=queries.metrics, dispatcher=queries.dispatcher
                 )
@@ -95,6 +95,8 @@ class QueryRuntime:
             return None, CheckpointState(plan.id, -1, checksums=False)
         location = plan.location or self._queries.temporary_folder()
         spark = plan.frame.sparkSession
+        if plan.prepare is not None:
+            plan.prepare(location)
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 
@@ -305,12 +307,12 @@ class QueryRuntime:
         pause = SOURCE_RETRY.pause(self._outage.attempts)
         message = f"{problem.message} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
         self.status.waiting(message)
-        self._note(message)
+        self.note(message)
         self.status.stopping.wait(pause)
         self.status.resumed()
         return True
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Write a line into the log of a named query."""
         if self._job is not None:
             self._job.note(text)

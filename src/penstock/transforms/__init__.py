@@ -8,8 +8,9 @@ TRANSFORMS = Registry(
     "transform",
     {
         "expect": "penstock.transforms.expect:ExpectTransform",
-        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
+        "handler": "penstock.transforms.handler.transform:HandlerTransform",
         "script": "penstock.transforms.script.transform:ScriptTransform",
+        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
     },
     group="penstock.transforms",
 )

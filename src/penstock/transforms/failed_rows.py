@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.transforms.base import ERROR, INPUT
@@ -26,15 +24,17 @@ class TaskFailed(Exception):
 
 
 def row_text(batch: pa.RecordBatch, row: int) -> str:
-    """Return a row as JSON."""
+    """Return a row as JSON from which Spark's `from_json` reads the same values: exactly, with NULL written out and times in UTC."""
     import orjson
 
-    values = {name: batch.column(at)[row].as_py() for at, name in enumerate(batch.schema.names)}
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
-    try:
-        return orjson.dumps(values, default=_plain, option=options).decode()
-    except TypeError:  # a value for which JSON has nothing, as an integer of more than 64 bits
-        return orjson.dumps({name: str(value) for name, value in values.items()}).decode()
+    from penstock.transforms.json_columns.taken import Style, taken
+
+    style = Style(micros=True)
+    values = {
+        name: taken(column.slice(row, 1), style).values[0]
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return orjson.dumps(values).decode()
 
 
 def shown_row(batch: pa.RecordBatch, row: int) -> str:
@@ -43,43 +43,26 @@ def shown_row(batch: pa.RecordBatch, row: int) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def with_failed(
-    rows: pa.RecordBatch | None, batch: pa.RecordBatch, failed: Mapping[int, str], schema: pa.Schema
-) -> pa.RecordBatch:
-    """Return the rows that went through, with rows behind them for those of `batch` that did not; `schema` is that of both."""
+def beside_failed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows that went through, with the columns of rows that did not."""
     import pyarrow as pa
 
-    count = 0 if rows is None else rows.num_rows
-    places = sorted(failed)
-    columns: list[Any] = []
-    for at, field in enumerate(schema):
-        if field.name == ERROR:
-            told: Sequence[str | None] = [*[None] * count, *(failed[place] for place in places)]
-            columns.append(pa.array(told, field.type))
-        elif field.name == INPUT:
-            told = [*[None] * count, *(row_text(batch, place) for place in places)]
-            columns.append(pa.array(told, field.type))
-        else:
-            nothing = pa.nulls(len(places), field.type)
-            columns.append(nothing if rows is None else pa.concat_arrays([rows.column(at), nothing]))
+    nothing = pa.nulls(rows.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays([*rows.columns, nothing, nothing], schema=schema)
+
+
+def failed_rows(batch: pa.RecordBatch, failed: Mapping[int, str], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows for those of `batch` that did not go through, each with what is wrong with it."""
+    import pyarrow as pa
+
+    columns = [pa.nulls(len(failed), field.type) for field in schema]
+    columns[-2] = pa.array([failed[row] for row in sorted(failed)], pa.string())
+    columns[-1] = pa.array([row_text(batch, row) for row in sorted(failed)], pa.string())
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def with_error_columns(fields: Sequence[pa.Field]) -> pa.Schema:
-    """Return the columns of a transform whose failed rows come out with the others."""
+    """Return the columns of a transform whose failed rows come out with the others: two more behind its own."""
     import pyarrow as pa
 
     return pa.schema([*fields, pa.field(ERROR, pa.string()), pa.field(INPUT, pa.string())])
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case bytes():
-            import base64
-
-            return base64.b64encode(value).decode()
-        case Decimal() | date() | datetime():
-            return str(value)
-        case list() | tuple():
-            return list(value)
-    return str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,21 @@ from pydantic import ValidationError
 from penstock.config import Settings
 from penstock.errors import ConfigError
 from penstock.pipeline.columns import ddl_of
+from penstock.pipeline.sources.clickhouse import ClickHouseNode
 from penstock.pipeline.sources.file import FileNode
+from penstock.pipeline.sources.hybrid import HybridNode
+from penstock.pipeline.sources.iceberg import IcebergNode
 from penstock.pipeline.sources.kafka import KafkaNode
 from penstock.pipeline.sources.rate import RateNode
+from penstock.sources.clickhouse.source import ClickHouseSource
 from penstock.sources.csv import CsvSource
 from penstock.sources.file import AvroSource, ParquetSource
 from penstock.sources.json import JsonSource
 from penstock.sources.kafka import KafkaSource
 
-SETTINGS = Settings(home=Path("home"), kafka_bootstrap_servers="host:9092")
+SETTINGS = Settings(
+    home=Path("home"), kafka_bootstrap_servers="host:9092", clickhouse_url="http://me:hush@db/shop"
+)
 
 
 def file(**fields: Any) -> FileNode:
@@ -29,10 +36,12 @@ def file(**fields: Any) -> FileNode:
 
 
 def kafka(**fields: Any) -> KafkaNode:
-    return KafkaNode.model_validate({"type": "kafka", "topic": "t", **fields})
+    return KafkaNode.model_validate(
+        {"type": "kafka", "topic": "t", "bootstrap_servers": "host:9092", **fields}
+    )
 
 
-@pytest.mark.parametrize("model", [FileNode, KafkaNode, RateNode])
+@pytest.mark.parametrize("model", [FileNode, KafkaNode, RateNode, IcebergNode, ClickHouseNode, HybridNode])
 def test_every_field_describes_itself(model: Any) -> None:
     properties = model.model_json_schema()["properties"]
     assert [name for name, field in properties.items() if not field.get("description")] == []
@@ -41,7 +50,7 @@ def test_every_field_describes_itself(model: Any) -> None:
 def test_models_load_nothing_slow() -> None:
     code = (
         "import sys; from penstock.pipeline.sources.kafka import KafkaNode; from penstock.pipeline.sources.file import FileNode;"
-        "KafkaNode(type='kafka', topic='t', schema={'id': 'int64', 'price': 'decimal(10,2)'});"
+        "KafkaNode(type='kafka', topic='t', bootstrap_servers='h:1', schema={'id': 'int64', 'price': 'decimal(10,2)'});"
         "FileNode(type='file', path='a.csv');"
         "assert not {'pyarrow', 'pyspark'} & sys.modules.keys()"
     )
@@ -194,3 +203,68 @@ def test_topics_that_cannot_be_read(fields: dict[str, Any], words: str) -> None:
 def test_rows_that_are_made_up() -> None:
     source = RateNode.model_validate({"type": "rate", "rows_per_second": 7}).source(SETTINGS)
     assert source.options.model_dump()["rows_per_second"] == 7
+
+
+def test_a_table_of_clickhouse() -> None:
+    node = ClickHouseNode.model_validate(
+        {
+            "type": "clickhouse",
+            "table_name": "db.t",
+            "url": "http://me:hush@db/shop",
+            "start_at": date(2020, 1, 2),
+        }
+    )
+    assert node.is_bounded
+    assert "hush" not in repr(node)
+    source = node.source(SETTINGS)
+    assert isinstance(source, ClickHouseSource)
+    assert (source.options.table, source.options.start_at) == ("db.t", "2020-01-02")
+    assert source.options.address().location == "db:8123/shop"
+    with pytest.raises(ValidationError, match="until needs cursor"):
+        ClickHouseNode.model_validate({"table": "t", "url": "http://db", "until": 5})
+
+
+HISTORY = {"type": "clickhouse", "table": "t"}
+LIVE = {"type": "kafka", "topic": "t", "schema": {"id": "int64"}}
+
+
+def test_a_history_and_then_what_is_live() -> None:
+    node = HybridNode.model_validate({"type": "hybrid", "history": HISTORY, "live": LIVE, "cursor": "id"})
+    assert not node.is_bounded
+    assert isinstance(node.source(SETTINGS), KafkaSource)
+    secret = {**HISTORY, "url": "http://me:hush@db/shop"}
+    keyed = HybridNode.model_validate({"history": secret, "live": LIVE, "primary_key": "id"})
+    assert "hush" not in repr(keyed)
+    without = HybridNode.model_validate({"history": HISTORY, "live": LIVE, "primary_key": "id"})
+    with pytest.raises(ConfigError) as caught:
+        without.history_source(Settings(home=Path("home")), {"cursor": None, "offsets": "{}"})
+    assert "PENSTOCK_" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "words"),
+    [
+        ({}, (), "needs a cursor or a primary_key"),
+        ({"cursor": "id", "history": LIVE}, (), "history is a kafka source that does not end"),
+        ({"cursor": "id", "live": HISTORY}, (), "live is a clickhouse source that ends"),
+        ({"primary_key": "id", "live": {"type": "rate"}}, (), "must be kafka"),
+        ({"cursor": "id", "live": {"topic": "t"}}, ("live",), "has no type"),
+        ({"cursor": "id", "live": {"type": "kafak"}}, ("live",), "unknown source 'kafak'"),
+        ({"cursor": "id", "live": {"type": "hybrid"}}, ("live",), "is a hybrid source itself"),
+        (
+            {"cursor": "id", "history": {"type": "clickhouse", "tabel": "t"}},
+            ("history", "tabel"),
+            "Extra inputs",
+        ),
+        (
+            {"cursor": "id", "live": {"type": "kafka", "topic": "t", "schema": {"id": "int46"}}},
+            ("live", "schema"),
+            "int46",
+        ),
+    ],
+)
+def test_what_is_no_history_or_not_live(fields: dict[str, Any], place: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        HybridNode.model_validate({"type": "hybrid", "history": HISTORY, "live": LIVE, **fields})
+    found = {error["loc"]: error["msg"] for error in caught.value.errors()}
+    assert words in found[place]

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -26,8 +31,9 @@ from penstock.transforms.script.program import Program
 from penstock.transforms.script.source import forbidden_import, mentions_import
 from penstock.transforms.script.task import ScriptTask, end_processes
 from penstock.transforms.script.transform import ScriptTransform
+from waiting import wait_for
 
-MEMORY = 64_000_000
+MEMORY = 32_000_000
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -392,6 +398,8 @@ FORBIDDEN = [
     ("new Worker('data:text/javascript,0')", "ReferenceError: Worker is not defined"),
     ("await fetch('http://127.0.0.1:8123/')", "Requires net access"),
     ("new WebSocket('ws://127.0.0.1:8123/')", "Requires net access"),
+    ("await caches.open('a')", "ReferenceError: caches is not defined"),
+    ("localStorage.a = 1", "ReferenceError: localStorage is not defined"),
     ("eval('1')", "Code generation from strings disallowed"),
     ("new Function('return 1')()", "Code generation from strings disallowed"),
 ]
@@ -403,6 +411,40 @@ def test_a_script_has_no_permissions() -> None:
     rows = _run(script, _ids(*range(len(FORBIDDEN))), "id INT", keeps_failed=True)
     for row, (_, message) in zip(rows, FORBIDDEN, strict=True):
         assert message in row["_error"]
+
+
+def test_no_process_outlives_its_task() -> None:
+    program = """
+    import pyarrow as pa
+    from penstock.transforms.script.process import Process
+    from penstock.transforms.script.program import Program
+
+    ids = pa.schema([("id", pa.int32())])
+    process = Process(Program("a.js", "setInterval(() => {}, 1); function invoke(row) { while (row.id) {} return row; }", ids, ids), memory=64_000_000)
+    print(process.pid, flush=True)
+    body = b'{"columns": [[%d]], "count": 1, "revive": [], "stop": true, "announce": false}' % ENDLESS
+    list(process.call(body, seconds=60))
+    """
+    for endless in (0, 1):
+        code = textwrap.dedent(program).replace("ENDLESS", str(endless))
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+            assert parent.stdout is not None
+            child = psutil.Process(int(parent.stdout.readline()))
+            if endless:
+                wait_for(partial(_has_worked, child), "endless loop")
+                parent.kill()
+        wait_for(partial(_is_gone, child), "end of the process", 20)
+
+
+def _has_worked(process: psutil.Process) -> bool:
+    return bool(process.cpu_times().user > 0.3)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_what_a_script_prints_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -451,9 +493,9 @@ def test_a_script_that_cannot_be_loaded(script: str, message: str, where: str) -
 
 
 def test_types_that_no_script_can_have() -> None:
-    with pytest.raises(ConfigError, match="cannot have the column 'i' of type INTERVAL") as refused:
+    with pytest.raises(ConfigError, match="the column 'i' of type INTERVAL") as refused:
         _task("function invoke(row) { return row; }", "i INTERVAL DAY TO SECOND").program.main()
-    assert refused.value.code == "SCRIPT_TYPE"
+    assert refused.value.code == "TRANSFORM_TYPE"
 
 
 def test_what_deno_says_before_rows_come() -> None:

@@ -14,7 +14,7 @@ from penstock.cli.live import LiveTable
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
-from penstock.cli.pipeline import File, load_spec, pipeline_session
+from penstock.cli.pipeline import File, confirm_losses, load_spec, pipeline_session
 
 if TYPE_CHECKING:
     from penstock.pipeline.run import PipelineRun
@@ -24,6 +24,12 @@ def run(
     file: File,
     live: Annotated[
         bool, typer.Option("--live", help="Show a table of rows per second, lag and errors per node.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
+        ),
     ] = False,
     master: Master = None,
     conf: Conf = None,
@@ -46,8 +52,13 @@ def run(
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
         table = LiveTable(spec) if live else None
+        plan = plan_pipeline(session, spec, runs=True)
+        confirm_losses(session, plan, yes=yes)
         run = PipelineRun(
-            session, plan_pipeline(session, spec), report=None if table is None else table.report
+            session,
+            plan,
+            report=None if table is None else table.report,
+            say=lambda text: print(text, file=sys.stderr),
         )
         stopped = _StopOnSignals(run)
         run.start()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
-from penstock.options import Count, Duration, IgnoringCase, Options, PathText, Texts, mistake
+from penstock.options import Count, IgnoringCase, PathText, Texts, mistake
 from penstock.pipeline.columns import Columns
 from penstock.pipeline.node import SourceNode
+from penstock.pipeline.sources.mode import Mode
 from penstock.sql.files import FORMATS, extension
 
 if TYPE_CHECKING:
@@ -21,42 +22,10 @@ READABLE = ("parquet", "csv", "json", "avro")
 _OF_RECORDS = ("csv", "json")
 
 
-class FileMode(Options):
-    """Whether the source comes to an end."""
-
-    type: Literal["bounded", "continuous"] = Field(
-        description="`bounded`: the files that are there; `continuous`: also those that come later"
-    )
-    poll_interval: Duration | None = Field(
-        None, description="how often a continuous source looks for new files; default `5s`"
-    )
-
-    @model_validator(mode="after")
-    def _polls(self) -> Self:
-        if self.type == "bounded" and self.poll_interval is not None:
-            raise mistake(
-                "poll_interval is for continuous sources", hint="leave it out, or say type: continuous"
-            )
-        return self
-
-
-def _as_mode(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-Mode = Annotated[
-    FileMode,
-    BeforeValidator(_as_mode),
-    WithJsonSchema(
-        {"anyOf": [{"enum": ["bounded", "continuous"]}, FileMode.model_json_schema()]},
-    ),
-]
-
-
 class FileNode(SourceNode):
     """Files, each read once."""
 
-    type: Literal["file"] = Field(description="`file`")
+    type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(
         description="a file, a folder or a pattern, local or in an object store (`s3://...`)"
     )
@@ -72,7 +41,7 @@ class FileNode(SourceNode):
         None, description="of CSV: the first line has the names of the columns; default true"
     )
     mode: Mode = Field(
-        FileMode.model_validate({"type": "bounded"}),
+        Mode.model_validate({"type": "bounded"}),
         description="`bounded`, or `{type: continuous, poll_interval: 5s}`",
     )
     recursive: bool = Field(
@@ -104,9 +73,7 @@ class FileNode(SourceNode):
     @property
     def poll_interval_ms(self) -> int | None:
         """How often to look for new files; None for a bounded source."""
-        if self.is_bounded:
-            return None
-        return 5_000 if self.mode.poll_interval is None else self.mode.poll_interval
+        return self.mode.poll_interval_ms
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

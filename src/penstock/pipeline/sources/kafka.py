@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, With
 from penstock.options import Count, Duration, IgnoringCase, Others, PathText, mistake
 from penstock.pipeline.columns import Columns
 from penstock.pipeline.node import SourceNode
+from penstock.spark.kafka_access import BootstrapServers
 
 if TYPE_CHECKING:
     from typing import Self
@@ -42,11 +43,9 @@ class KafkaNode(SourceNode):
         "kafka.", "settings of the consumer, such as `kafka.security.protocol: SASL_SSL`"
     )
 
-    type: Literal["kafka"] = Field(description="`kafka`")
+    type: Literal["kafka"] = Field("kafka", description="`kafka`")
     topic: str = Field(description="a topic, several (`a,b`) or a pattern (`/orders-.*/`)")
-    bootstrap_servers: str | None = Field(
-        None, description="the brokers, `host:9092,other:9092`; default `PENSTOCK_KAFKA_BOOTSTRAP_SERVERS`"
-    )
+    bootstrap_servers: BootstrapServers
     data_format: Annotated[Literal["json", "avro", "binary"] | None, IgnoringCase] = Field(
         None,
         description="of values: `json`, `avro`, or `binary` (the columns `key` and `value`); without it `json` when there is a schema, else `avro`",
@@ -71,7 +70,7 @@ class KafkaNode(SourceNode):
         "earliest",
         description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
     )
-    operations: Annotated[Literal["header", "debezium", "none"], IgnoringCase] = Field(
+    operations: Annotated[Literal["none", "header", "debezium"], IgnoringCase] = Field(
         "header",
         description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
         "delete), Debezium's envelope, or nothing",

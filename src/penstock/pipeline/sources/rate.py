@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RateNode(SourceNode):
     """So many rows per second, with a `timestamp` and a `value` that counts up from 0."""
 
-    type: Literal["rate"] = Field(description="`rate`")
+    type: Literal["rate"] = Field("rate", description="`rate`")
     rows_per_second: Count = Field(1, description="rows per second")
 
     def source(self, settings: Settings) -> Source:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from penstock.data.operation import OPERATION
 from penstock.options import Names, mistake
 from penstock.pipeline.view_node import (
     ARRIVAL,
@@ -69,7 +70,7 @@ class DedupNode(ViewTransformNode):
         direction = "ASC" if self.keep == "first" else "DESC"
         # Where rows change by key there is no order of arrival, and equal rows are chosen from by their key.
         ordered = ", ".join(f"{column} {direction} NULLS LAST" for column in order or by)
-        added = [quoted(_RANK), *([quoted(ARRIVAL)] if is_log else [])]
+        added = [quoted(name) for name in (_RANK, ARRIVAL, OPERATION) if name == _RANK or name in known]
         return (
             f"SELECT * EXCEPT ({', '.join(added)}) FROM ("
             f"SELECT *, row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {ordered}) AS {quoted(_RANK)} "

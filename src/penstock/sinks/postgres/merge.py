@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.data.operation import DELETE
 from penstock.sinks.postgres import table
 from penstock.sinks.postgres.client import column_list, statement
-from penstock.sinks.postgres.options import TARGET, PostgresTableOptions
+from penstock.sinks.postgres.options import TARGET, UpsertOptions
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,7 +33,7 @@ class Merge:
     columns: tuple[str, ...]
     """Of the rows, without their operation."""
     keys: tuple[str, ...]
-    options: PostgresTableOptions
+    options: UpsertOptions
 
     def upsert(self, source: sql.Composable) -> sql.Composed:
         """The statement that inserts rows of distinct keys, or updates the rows that are there."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
-from penstock.options import FromSetting, mistake
+from penstock.options import FromSetting, Options, mistake
 from penstock.sinks.server import ServerOptions
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -44,10 +44,9 @@ Condition = Annotated[
 ]
 
 
-class PostgresOptions(ServerOptions):
-    """Where the rows go, and whether the sink may create the table."""
+class PostgresServerOptions(ServerOptions):
+    """Where the server is, and whether the sink may create tables."""
 
-    table: str = Field(description="`table` or `schema.table`")
     url: Annotated[str, FromSetting("postgres_url", EXAMPLE)] = Field(
         repr=False, description=f"the address of the database, `{EXAMPLE}`"
     )
@@ -72,7 +71,13 @@ class PostgresOptions(ServerOptions):
         return url
 
 
-class PostgresTableOptions(PostgresOptions):
+class PostgresOptions(PostgresServerOptions):
+    """Where the rows go, and whether the sink may create the table."""
+
+    table: str = Field(description="`table` or `schema.table`")
+
+
+class UpsertOptions(Options):
     """What happens to a row whose key is there already."""
 
     on_conflict: Literal["update", "nothing"] = Field(
@@ -94,3 +99,7 @@ class PostgresTableOptions(PostgresOptions):
     def takes_last(self) -> bool:
         """Whether only the last row of each key of an epoch is written."""
         return self.update_where is None if self.deduplicate is None else self.deduplicate
+
+
+class PostgresTableOptions(UpsertOptions, PostgresOptions):
+    """Where the rows go, and what happens to one whose key is there already."""

@@ -54,6 +54,13 @@ def find_table(connection: psycopg.Connection, name: str) -> Table | None:
     )
 
 
+def comment_of(connection: psycopg.Connection, name: str) -> str | None:
+    """Return what is noted about a table."""
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    row = connection.execute("SELECT obj_description(to_regclass(%s)::oid, 'pg_class')", (quoted,)).fetchone()
+    return None if row is None else row[0]
+
+
 def check_upsert(table: Table, keys: Iterable[str], *, where: str) -> None:
     """Refuse a table that has no unique index on the key of the query."""
     names = tuple(keys)

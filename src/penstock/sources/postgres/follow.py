@@ -165,11 +165,11 @@ class ChangeReader:
         self._shared = shared_snapshot(reading)
         seen = self._shared.visible()
         # What the snapshot has seen was in the log before.
-        until = _text(connection, "SELECT pg_current_wal_insert_lsn()::text")
+        _, until = _positions(connection)
         bounds = find_bounds(
             connection, reading.table, condition=reading.condition, partitions=reading.partitions
         )
-        return {**offset, "phase": SNAPSHOT, "seen": seen, "until": until, "bounds": bounds}
+        return {**offset, "phase": SNAPSHOT, "seen": seen, "until": lsn_text(until), "bounds": bounds}
 
     def _position(self, before: Offset, lsn: int) -> Offset:
         """The offset of a position of the log."""
@@ -191,44 +191,48 @@ class ChangeReader:
         return connection
 
     def _look(self, connection: psycopg.Connection, current: Offset) -> Offset:
-        flushed = lsn_number(_text(connection, "SELECT pg_current_wal_flush_lsn()::text"))
+        """The end of the next batch: of the transactions that wait in the slot, or of what the log has for other tables."""
+        flushed, inserted = _positions(connection)
         if flushed <= self._scanned or time.monotonic() < self._next_look:
-            return current
+            return self._idle(connection, current, inserted)
         began = time.monotonic()
-        count = self._following.max_rows
-        messages = slot.peek(connection, self._following.slot, count=count)
+        messages = slot.peek(connection, self._following.slot, count=self._following.max_rows)
         # Looking costs as much as there is log since the slot's oldest transaction: not more than a third of the time goes there.
         self._next_look = time.monotonic() + min(1.0, 2 * (time.monotonic() - began))
         rows = self._rows(connection, messages, current, upto=None)
-        if rows.end is not None:
-            end = self._position(current, rows.end)
-            self._ahead = (current, end, rows.batches)
-            self._candidate = None
-            return end
-        self._scanned = flushed
-        return self._idle(connection, current)
+        if rows.end is None:
+            self._scanned = flushed
+            return self._idle(connection, current, inserted)
+        end = self._position(current, rows.end)
+        self._ahead = (current, end, rows.batches)
+        self._candidate = None
+        return end
 
-    def _idle(self, connection: psycopg.Connection, current: Offset) -> Offset:
+    def _idle(self, connection: psycopg.Connection, current: Offset, inserted: int) -> Offset:
         """Go on to a position up to which only other tables have changed."""
         lsn = lsn_number(current["lsn"])
         if self._candidate is not None and lsn < self._candidate <= self._scanned:
             end = self._position(current, self._candidate)
             self._ahead, self._candidate = (current, end, []), None
             return end
-        inserted = lsn_number(_text(connection, "SELECT pg_current_wal_insert_lsn()::text"))
-        if time.monotonic() >= self._next_candidate or inserted - lsn > IDLE_BYTES:
-            if not slot.publishes(connection, self._following.slot.publication, self._reading.table):
-                raise ConnectorError(
-                    f"the publication {self._following.slot.publication} does not have the table any more",
-                    code="CDC_PUBLICATION",
-                    where=self._reading.where,
-                    hint="add it, and reset the state of the pipeline: changes since then are not in the log",
-                )
+        if self._candidate is None and (
+            time.monotonic() >= self._next_candidate or inserted - lsn > IDLE_BYTES
+        ):
             self._next_candidate = time.monotonic() + IDLE_SECONDS
+            self._require_published(connection)
             # The end of a record of the log; right behind the header of a page it may be that of the page instead.
             if inserted > lsn and inserted % _PAGE > _PAGE_HEADER:
                 self._candidate = inserted
         return current
+
+    def _require_published(self, connection: psycopg.Connection) -> None:
+        if not slot.publishes(connection, self._following.slot.publication, self._reading.table):
+            raise ConnectorError(
+                f"the publication {self._following.slot.publication} does not have the table any more",
+                code="CDC_PUBLICATION",
+                where=self._reading.where,
+                hint="add it, and reset the state of the pipeline: changes since then are not in the log",
+            )
 
     # Rows
 
@@ -288,7 +292,10 @@ class ChangeReader:
         return current
 
 
-def _text(connection: psycopg.Connection, query: str) -> str:
-    row = connection.execute(query.encode()).fetchone()
+def _positions(connection: psycopg.Connection) -> tuple[int, int]:
+    """Up to where the log is on the disk, and up to where it is written."""
+    row = connection.execute(
+        "SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text"
+    ).fetchone()
     assert row is not None
-    return str(row[0])
+    return lsn_number(row[0]), lsn_number(row[1])

@@ -1,8 +1,9 @@
-"""Errors of ours that pass through Spark: why a table of a flow could not be read, what a task could not do."""
+"""Errors of ours that pass through Spark: why a table of a flow could not be read, or a task failed."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from penstock import errors
 from penstock.errors import PenstockError
@@ -12,7 +13,7 @@ MARK = "\npenstock-error:"
 
 def encoded(error: PenstockError) -> str:
     """The error as the text of an exception in the JVM: for people, and behind the mark for `decoded`."""
-    parts: dict[str, object] = {
+    parts: dict[str, Any] = {
         "kind": type(error).__name__,
         "message": error.message,
         "code": error.code,

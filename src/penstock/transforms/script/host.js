@@ -2,10 +2,9 @@
 //
 // It is evaluated before the script, and keeps for itself what the script must not have.
 
-const { readSync } = Deno.stdin;
-const { writeSync } = Deno.stdout;
-const read = readSync.bind(Deno.stdin);
-const write = writeSync.bind(Deno.stdout);
+const read = Deno.stdin.readSync.bind(Deno.stdin);
+const write = Deno.stdout.writeSync.bind(Deno.stdout);
+const { exit } = Deno;
 const { parse, stringify, rawJSON } = JSON;
 const { isFinite, isInteger, isSafeInteger } = Number;
 const { isArray } = Array;
@@ -22,7 +21,7 @@ const print = console.error.bind(console);
 for (const name of ["log", "info", "debug", "dir", "dirxml", "table", "group", "groupCollapsed", "count", "timeEnd", "timeLog"]) {
   console[name] = print;
 }
-for (const name of ["Deno", "process", "Worker", "close", "alert", "confirm", "prompt"]) {
+for (const name of ["Deno", "process", "Worker", "close", "alert", "confirm", "prompt", "caches", "localStorage", "sessionStorage"]) {
   delete globalThis[name];
 }
 const listen = globalThis.addEventListener.bind(globalThis);
@@ -371,5 +370,6 @@ export function serve({ invoke, file, types, width, setUp }) {
       if (pending !== undefined) await pending;
     }
   }
-  return loop();
+  // Timers of the script would keep the process.
+  return loop().then(() => exit(0));
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.transforms.script.kind import column_kind
+from penstock.transforms.json_columns.kind import column_kind
 
 MAIN = "main.js"
 INVOKE = "penstock_invoke"

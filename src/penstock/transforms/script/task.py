@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data.operation import OPERATION
 from penstock.errors import DataError, PenstockError
-from penstock.transforms.failed_rows import TaskFailed, shown_row, with_failed
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
+from penstock.transforms.input_operation import with_operation
+from penstock.transforms.json_columns.given import given
+from penstock.transforms.json_columns.taken import Style, taken
 from penstock.transforms.script.failure import Ended
-from penstock.transforms.script.given import given
 from penstock.transforms.script.process import Process
 from penstock.transforms.script.program import Program
-from penstock.transforms.script.taken import taken
 from penstock.transforms.script.wire import Kind
 
 MOST_ROWS = 10_000
@@ -62,9 +62,9 @@ class ScriptTask:
             row: text + (f" ({where})" if where else "") for row, (text, where) in answer.failed.items()
         }
         for piece in pieces:
-            yield with_failed(piece, batch, {}, self.given)
+            yield beside_failed(piece, self.given)
         if failed_texts:
-            yield with_failed(None, batch, failed_texts, self.given)
+            yield failed_rows(batch, failed_texts, self.given)
 
     def running(self) -> Process:
         """Return the process, started when there is none."""
@@ -121,12 +121,8 @@ class _Answer:
             if self.failed:
                 good = pc.invert(pc.is_in(rows, value_set=bad))
                 columns, rows = [column.filter(good) for column in columns], rows.filter(good)
-            if OPERATION in schema.names and OPERATION in batch.schema.names:
-                at = schema.get_field_index(OPERATION)
-                own = batch.column(batch.schema.get_field_index(OPERATION)).take(rows)
-                columns[at] = pc.coalesce(columns[at], own.cast(columns[at].type))
             if len(rows):
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                yield with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows)
 
 
 class _Batch:
@@ -135,7 +131,8 @@ class _Batch:
     def __init__(self, task: ScriptTask, batch: pa.RecordBatch) -> None:
         self._task = task
         self._batch = batch
-        self._columns = [taken(column, bigint=task.program.bigint) for column in batch.columns]
+        style = Style("text" if task.program.bigint else "safe")
+        self._columns = [taken(column, style) for column in batch.columns]
         self._revive = [at for at, column in enumerate(self._columns) if column.special]
         self._answer = _Answer()
         self._ends = 0

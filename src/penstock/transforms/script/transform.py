@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock.data.operation import OPERATION
 from penstock.transforms.base import Context, Transform
 from penstock.transforms.script.options import ScriptOptions
 from penstock.transforms.script.source import file_name, mentions_import
@@ -42,12 +41,11 @@ class ScriptTransform(Transform):
         from penstock.data.schema import to_arrow_schema, to_ddl
         from penstock.transforms.columns import given_columns
         from penstock.transforms.failed_rows import with_error_columns
+        from penstock.transforms.input_operation import with_operation_column
         from penstock.transforms.script.task import ScriptTask
 
         taken = to_arrow_schema(rows.schema)
-        fields = given_columns(self.options.columns, taken)
-        if OPERATION in taken.names and OPERATION not in (field.name for field in fields):
-            fields.append(pa.field(OPERATION, pa.string()))
+        fields = with_operation_column(given_columns(self.options.columns, taken), taken)
         program = self._program(context, taken, pa.schema(fields))
         program.main()  # refuses types that no script can have
         self._refuse_imports(program)

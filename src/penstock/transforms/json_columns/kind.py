@@ -1,4 +1,4 @@
-"""The types of columns as the program in Deno knows them."""
+"""The types of columns as those know them who read and write values in JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTEGERS = ((t.is_int8, 8), (t.is_int16, 16), (t.is_int32, 32))
 
 
 def column_kind(field: pa.Field) -> dict[str, Any]:
-    """Return the type of a column; raises ConfigError for one that no script can have."""
+    """Return the type of a column; raises ConfigError for one that JSON cannot say."""
     if field.name == OPERATION and is_text(field.type):
         return {"kind": "operation", "name": "STRING"}
     return _kind(field.type, field.name)
@@ -78,7 +78,7 @@ def _plain(kind: pa.DataType, column: str, name: str) -> str:
 
 def _unsupported(column: str, name: str) -> ConfigError:
     return ConfigError(
-        f"a script cannot have the column '{column}' of type {name}",
-        code="SCRIPT_TYPE",
-        hint="cast it to STRING, or leave it out, in a sql node before the script",
+        f"the column '{column}' of type {name} cannot go through a script or a handler",
+        code="TRANSFORM_TYPE",
+        hint="cast it to STRING, or leave it out, in a sql node before it",
     )

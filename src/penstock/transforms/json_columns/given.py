@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as t
 
 from penstock.data.schema import type_to_ddl
-from penstock.transforms.script.kind import is_bytes, is_list, is_text
+from penstock.transforms.json_columns.kind import is_bytes, is_list, is_text
 
 SHOWN = 60
 _ZONE = r"\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"

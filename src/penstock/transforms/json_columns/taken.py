@@ -1,22 +1,21 @@
-"""Rows on their way to a script: the columns of a batch as what JSON can say.
+"""Columns of rows on their way out: as values that JSON can say.
 
-BIGINT is a number, or a text where the script gets a BigInt; DECIMAL a text; times and dates ISO texts, binaries base64. NaN and infinities, which
-JSON has no numbers for, are texts in a column that the host then reads anew.
+DECIMAL is a text; times and dates are ISO texts, binaries base64, maps objects. NaN and infinities, for which JSON has no numbers, are texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from penstock.transforms.script.kind import is_bytes, is_list
+from penstock.transforms.json_columns.kind import is_bytes, is_list
 
 SAFE = (1 << 53) - 1
 """The largest integer up to which a Number of JavaScript holds every integer."""
@@ -27,43 +26,55 @@ _OUT_OF_YEARS = "is not in the years 1 to 9999"
 
 
 @dataclass(frozen=True, slots=True)
+class Style:
+    """How values are written where there is a choice."""
+
+    bigint: Literal["safe", "text", "number"] = "number"
+    """A BIGINT as a number that is bad when JavaScript cannot hold it exactly, as a text, or as a number in any case."""
+    micros: bool = False
+    """Whether times always have six digits behind the seconds, or only where three do not say all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """One column, or a part of one."""
 
     values: list[Any]
     special: bool = False
-    """Whether the host must read the values anew."""
+    """Whether there are texts in the place of numbers."""
     bad: Mapping[int, str] = field(default_factory=dict)
     """What is wrong, by the number of the value."""
 
 
-def taken(values: pa.Array, *, bigint: bool) -> Taken:
+def taken(values: pa.Array, style: Style) -> Taken:
     """Return a column as it is sent."""
     kind = values.type
     if t.is_int64(kind):
-        return _bigints(values, as_text=bigint)
+        return _bigints(values, style)
     if t.is_floating(kind):
         return _floats(values)
     if t.is_decimal(kind):
         return Taken(_decimals(values))
     if t.is_timestamp(kind):
-        return _times(values)
+        return _times(values, style)
     if t.is_date(kind):
         return _dates(values)
     if is_bytes(kind):
         return Taken(_base64(values))
     if is_list(kind):
-        return _lists(values, bigint=bigint)
+        return _lists(values, style)
     if t.is_map(kind):
-        return _maps(values, bigint=bigint)
+        return _maps(values, style)
     if t.is_struct(kind):
-        return _structs(values, bigint=bigint)
+        return _structs(values, style)
     return Taken(values.to_pylist())
 
 
-def _bigints(values: pa.Array, *, as_text: bool) -> Taken:
-    if as_text:
+def _bigints(values: pa.Array, style: Style) -> Taken:
+    if style.bigint == "text":
         return Taken(values.cast(pa.string()).to_pylist(), special=True)
+    if style.bigint == "number":
+        return Taken(values.to_pylist())
     unsafe = pc.or_(pc.less(values, -SAFE), pc.greater(values, SAFE))
     if not pc.any(unsafe).as_py():
         return Taken(values.to_pylist())
@@ -93,7 +104,7 @@ def _decimals(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _times(values: pa.Array) -> Taken:
+def _times(values: pa.Array, style: Style) -> Taken:
     import polars as pl
 
     zone = "Z" if values.type.tz else ""
@@ -104,6 +115,8 @@ def _times(values: pa.Array) -> Taken:
         micros = pc.if_else(outside, pa.scalar(None, pa.int64()), micros)
     whole = pc.equal(pc.multiply(pc.divide(micros, 1000), 1000), micros)
     times: Any = pl.from_arrow(micros.cast(pa.timestamp("us")))
+    if style.micros:
+        return Taken(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}").to_list(), bad=bad)
     if pc.all(whole).as_py() is not False:
         return Taken(times.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.3f{zone}").to_list(), bad=bad)
     texts = times.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f").to_list()
@@ -136,17 +149,17 @@ def _base64(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _lists(values: pa.Array, *, bigint: bool) -> Taken:
+def _lists(values: pa.Array, style: Style) -> Taken:
     offsets = values.offsets.to_numpy()
-    items = taken(values.values.slice(offsets[0], offsets[-1] - offsets[0]), bigint=bigint)
+    items = taken(values.values.slice(offsets[0], offsets[-1] - offsets[0]), style)
     return _cut(values, offsets - offsets[0], items, lambda start, end: items.values[start:end])
 
 
-def _maps(values: pa.Array, *, bigint: bool) -> Taken:
+def _maps(values: pa.Array, style: Style) -> Taken:
     offsets = values.offsets.to_numpy()
     first, count = offsets[0], offsets[-1] - offsets[0]
-    keys = taken(values.keys.slice(first, count), bigint=True)
-    items = taken(values.items.slice(first, count), bigint=bigint)
+    keys = taken(values.keys.slice(first, count), replace(style, bigint="text"))
+    items = taken(values.items.slice(first, count), style)
     names = [_field_name(key) for key in keys.values]
     both = Taken(items.values, items.special, {**keys.bad, **items.bad})
 
@@ -179,9 +192,9 @@ def _cut(
     return Taken(whole, items.special, bad)
 
 
-def _structs(values: pa.Array, *, bigint: bool) -> Taken:
+def _structs(values: pa.Array, style: Style) -> Taken:
     names = [values.type.field(index).name for index in range(values.type.num_fields)]
-    parts = [taken(part, bigint=bigint) for part in values.flatten()]
+    parts = [taken(part, style) for part in values.flatten()]
     rows = zip(*(part.values for part in parts), strict=True) if parts else ((),) * len(values)
     objects = [
         dict(zip(names, row, strict=True)) if is_valid else None
