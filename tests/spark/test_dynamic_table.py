@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from penstock import config
 from penstock.errors import DataError, PenstockError
@@ -35,7 +34,7 @@ def _members(type_name: str, *values: Any) -> Members:
 def _open(
     node: dict[str, Any], spark: SparkSession, columns: str | None, values: Values | None = None
 ) -> DynamicTable:
-    schema = None if columns is None else StructType.fromDDL(columns)
+    schema = None if columns is None else spark.createDataFrame([], columns).schema
     table = DynamicTableNode.model_validate(node).dynamic_table(config.load(), name="vip")
     table.check(context(spark, state=values), schema)
     table.open(context(spark, state=values), schema)
@@ -70,6 +69,15 @@ def test_a_check_may_stand_anywhere(spark: SparkSession, function: MembershipFun
     assert [row.s for row in texts.collect()] == ["", "Zoë"]
     grouped = spark.sql("SELECT sum(IF(dynamic_table_check('vip', id), 1, 0)) AS n FROM range(1000)")
     assert grouped.collect()[0].n == 3
+
+
+def test_queries_are_planned_before_the_values_are_known(
+    spark: SparkSession, function: MembershipFunction
+) -> None:
+    function.plan(spark, ["a", "b"])
+    row = spark.sql("SELECT dynamic_table_check('a', 1) AS x, dynamic_table_check('b', 'text') AS y").first()
+    assert row is not None
+    assert (row.x, row.y) == (False, False)
 
 
 def test_values_are_compared_by_what_they_are(spark: SparkSession, function: MembershipFunction) -> None:

@@ -25,6 +25,7 @@ import org.apache.spark.sql.api.java.UDF2;
  */
 public class Membership implements UDF2, Serializable {
   private static final long serialVersionUID = 1L;
+  private static final String ANY = "any";
   private static final BigDecimal LEAST = BigDecimal.valueOf(Long.MIN_VALUE);
   private static final BigDecimal MOST = BigDecimal.valueOf(Long.MAX_VALUE);
 
@@ -172,7 +173,7 @@ public class Membership implements UDF2, Serializable {
     if (table == null) {
       throw failure("there is no dynamic table '" + name + "'", "DYNAMIC_TABLE_UNKNOWN", "its name is the first argument, as text");
     }
-    if (value == null) {
+    if (value == null || table.kind.equals(ANY)) {
       return Boolean.FALSE;
     }
     String kind = kindOf(value);

@@ -6,11 +6,11 @@ another kind than the table holds, such as text for a table of numbers, is an er
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
-from penstock.transforms.dynamic_table.members import Members, Part
+from penstock.transforms.dynamic_table.members import UNKNOWN, Members, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,10 +24,16 @@ class MembershipFunction:
 
     def __init__(self) -> None:
         self._sent: dict[int, tuple[Part, Any]] = {}
-        self._registered: tuple[str, Mapping[str, Members]] | None = None
+
+    def plan(self, spark: SparkSession, names: Iterable[str]) -> None:
+        """Let queries be planned that ask these tables, before their values are known: nothing is in them."""
+        self.register(spark, {name: Members(UNKNOWN) for name in names})
 
     def register(self, spark: SparkSession, tables: Mapping[str, Members]) -> None:
-        """Let queries that are planned from now on in a session ask these tables, as they are now."""
+        """Let queries that are planned from now on in a session ask these tables, as they are now.
+
+        Called for each epoch, with the session of its frames, after the tables were brought up to date.
+        """
         java = janino.instance_for_tasks(spark, __package__, "Membership")
         gateway: Any = spark.sparkContext._gateway
         jvm: Any = spark._jvm

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 MOST_PARTS = 8
 _SMALL = 10_000
+UNKNOWN = "void"
+"""The type of a table whose values are not known yet: nothing is in it, and it may be asked for anything."""
 
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "number"),
     "string": "text",
+    UNKNOWN: "any",
     **{name: name for name in ("boolean", "date", "timestamp", "timestamp_ntz", "binary")},
 }
 
