@@ -101,7 +101,7 @@ class Planner:
                 self._session.settings,
                 None if self.values is None else NodeValues(self.values(name), node.name),
                 None if self.values is None else str(self._folder / (name or MAIN) / "sources" / node.name),
-                goes_on,
+                goes_on and _is_bounded(node),
             )
             with translated(where=str(node.place)):
                 source = self._source(model, context, phase)

@@ -51,7 +51,8 @@ class PipelinePlan:
     @property
     def is_bounded(self) -> bool:
         """Whether it comes to an end by itself."""
-        return all(group.is_bounded for group in self.groups)
+        models = (node.model for node in self.spec.nodes.values())
+        return all(model.is_bounded for model in models if isinstance(model, SourceNode))
 
     def job_name(self, group: GroupPlan) -> str:
         """The name of the job that runs a group."""
@@ -221,7 +222,7 @@ class PipelineRun:
         return self.plan.folder / (group.name or MAIN) / name
 
     def _trigger(self, group: GroupPlan) -> Trigger:
-        if self.plan.is_bounded or group.phase is Phase.HISTORY:
+        if group.is_bounded:
             return Trigger.available_now()
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
 
