@@ -79,6 +79,8 @@ PYTHON_SINK = SinkFactory(PythonOptions, _python_sink)
 class PluginSink(Sink):
     """Leads a plugin through its life."""
 
+    takes_operations = True
+
     def __init__(
         self,
         kind: type[SinkPlugin],
@@ -129,6 +131,7 @@ class PluginSink(Sink):
             mode=target.mode,
             schema=to_arrow_schema(target.schema),
             keys=target.keys,
+            operation=target.operation,
             labels=dict(target.labels),
             current=lambda: self._number,
             memory=target.state if target.state is not None else TransientValues(),

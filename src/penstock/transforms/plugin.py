@@ -136,6 +136,7 @@ class PluginTransform(Transform):
             mode="append",
             schema=taken,
             keys=context.keys,
+            operation=OPERATION if OPERATION in taken.names else None,
             labels=dict(context.labels),
             current=lambda: self._number,
             memory=context.state if context.state is not None else TransientValues(),
