@@ -19,6 +19,7 @@ def open_sink(
     mode: str = "append",
     keys: tuple[str, ...] = (),
     query: str = "q-1",
+    operation: str | None = None,
     status: QueryStatus | None = None,
 ) -> AnySink:
     """Check and open a sink for rows like those of the frame, and return it."""
@@ -29,6 +30,7 @@ def open_sink(
         mode,
         frame.schema,
         keys,
+        operation,
         status=status or QueryStatus(),
         settings=config.load(),
     )

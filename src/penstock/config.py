@@ -123,6 +123,16 @@ def spark_variable(name: SparkVariable) -> str | None:
     return os.environ.get(name) or None
 
 
+def variables() -> dict[str, str]:
+    """Return all variables of the environment, for files in which users refer to them."""
+    return dict(os.environ)
+
+
+def secret(name: str) -> str | None:
+    """Return the value of a variable of the environment that the user has named as a secret; None when it is not set or empty."""
+    return os.environ.get(name) or None
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: this process's with the changes on top."""
     return {**os.environ, **changes}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -120,15 +121,26 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mistake:
+class Mistake:
+    """One thing that is wrong with options that a user wrote."""
+
     kind: Literal["UNKNOWN", "MISSING", "VALUE"]
-    name: str
+    path: tuple[str | int, ...]
+    """Where it is: the name of the option, and the way into its value; empty when it is about several options."""
     text: str
     hint: str | None = None
     code: str | None = None
+    choices: tuple[str, ...] = ()
+    """Of an unknown name, the names that there are."""
+
+    @property
+    def name(self) -> str:
+        """The name of the option."""
+        return str(self.path[0]) if self.path else ""
 
     @property
     def order(self) -> int:
+        """Which kinds of mistakes come first."""
         return ("UNKNOWN", "MISSING", "VALUE").index(self.kind)
 
 
@@ -136,12 +148,28 @@ def read_options(
     model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
 ) -> Model:
     """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes."""
+    read, mistakes = check_options(model, options, owner=owner, settings=settings)
+    if read is None:
+        raise _error(mistakes, model, owner)
+    return read
+
+
+def check_options(
+    model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
+) -> tuple[Model | None, list[Mistake]]:
+    """Return the model of what the user wrote and the settings complete, or None and all mistakes."""
+    values = _completed(model, options, settings)
     try:
-        return model.model_validate(_completed(model, options, settings))
+        return model.model_validate(values), []
     except ValidationError as error:
         details = error.errors(include_url=False)
-    mistakes = sorted((_mistake(model, detail, owner) for detail in details), key=lambda item: item.order)
-    raise _error(mistakes, model, owner) from None
+    mistakes: dict[tuple[str | int, ...], Mistake] = {}
+    for detail in details:
+        found = _mistake(model, detail, owner, values)
+        before = mistakes.get(found.path)
+        # The parts of a union each say what they would take.
+        mistakes[found.path] = found if before is None else _either(before, found)
+    return None, sorted(mistakes.values(), key=lambda item: item.order)
 
 
 def mistake(message: str, *, hint: str | None = None) -> PydanticCustomError:
@@ -198,37 +226,109 @@ def _aliases(name: str, field: FieldInfo) -> tuple[str, ...]:
     return (name, *(choice for choice in choices if isinstance(choice, str) and choice != name))
 
 
-def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner) -> _Mistake:
-    path = [str(part) for part in detail["loc"]]
-    name = path[0] if path else ""
-    field = option_fields(model).get(name)
-    if detail["type"] == "extra_forbidden" or (field is None and detail["type"] == "string_pattern_mismatch"):
-        return _Mistake("UNKNOWN", name, f"no option '{name}'")
-    if detail["type"] == "missing" and len(path) == 1:
+def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: Mapping[str, Any]) -> Mistake:
+    path, fields, field = _located(model, detail["loc"], values)
+    name = str(path[-1]) if path else ""
+    kind = detail["type"]
+    if kind == "extra_forbidden" or (field is None and kind == "string_pattern_mismatch"):
+        hint = suggest(name, fields, what="option") if len(path) > 1 else None
+        text = f"no option '{'.'.join(map(str, path))}'"
+        return Mistake("UNKNOWN", path, text, hint, choices=tuple(fields))
+    if kind == "missing" and len(path) == 1:
         return _missing(name, settings_of(model).get(name), owner)
+    if kind in ("missing", "union_tag_not_found"):
+        if kind == "union_tag_not_found":
+            path = (*path, str(detail["ctx"]["discriminator"]).strip("'"))
+        dotted = ".".join(map(str, path))
+        return Mistake("MISSING", path, f"the option '{dotted}' is missing", f"add {path[-1]}")
     context = detail.get("ctx", {})
-    if detail["type"] == _CUSTOM:
-        text = f"{'.'.join(path)} {context['message']}".lstrip()
-        return _Mistake("VALUE", name, text, context["hint"])
+    dotted = ".".join(map(str, path))
+    if kind == _CUSTOM:
+        return Mistake("VALUE", path, f"{dotted} {context['message']}".lstrip(), context["hint"])
     value = detail["input"]
-    if detail["type"] == "literal_error":
-        assert field is not None
-        hint = suggest(str(value), literals(field.annotation), what="value")
-        return _Mistake("VALUE", name, f"unknown {name} {_shown(value, name, field)}", hint)
-    if detail["type"] in _WORDS:
-        words = _WORDS[detail["type"]].format(**context)
+    if kind == "union_tag_invalid":
+        tag = str(context["tag"])
+        path = (*path, str(context["discriminator"]).strip("'"))
+        words = [word.strip().strip("'") for word in str(context["expected_tags"]).split(",")]
+        return Mistake(
+            "VALUE", path, f"unknown {'.'.join(map(str, path))} '{tag}'", suggest(tag, words, what="value")
+        )
+    if kind == "literal_error":
+        words = literals(field.annotation) if field is not None else []
+        expected = words or [word.strip("' ") for word in re.split(r",| or ", str(context["expected"]))]
+        text = f"unknown {dotted} {_shown(value, name, field)}"
+        return Mistake("VALUE", path, text, suggest(str(value), expected, what="value"))
+    if kind in _WORDS:
+        words_of_kind = _WORDS[kind].format(**context)
     else:
-        words = detail["msg"].replace("Input should be", "must be")
-    return _Mistake("VALUE", name, f"{'.'.join(path)} {words}, got {_shown(value, name, field)}")
+        words_of_kind = detail["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    return Mistake("VALUE", path, f"{dotted} {words_of_kind}, got {_shown(value, name, field)}".lstrip())
 
 
-def _missing(name: str, setting: FromSetting | None, owner: Owner) -> _Mistake:
+def _located(
+    model: type[Options], loc: Sequence[str | int], values: Any
+) -> tuple[tuple[str | int, ...], list[str], FieldInfo | None]:
+    """The path of a place without the words that name parts of a union, the names that there are at its end, and its field."""
+    path: list[str | int] = []
+    models: list[type[Options]] = [model]
+    names: list[str] = list(option_fields(model))
+    field: FieldInfo | None = None
+    for index, part in enumerate(loc):
+        known = [
+            option_fields(each)[part]
+            for each in models
+            if isinstance(part, str) and part in option_fields(each)
+        ]
+        is_value = isinstance(values, Mapping) and part in values
+        is_item = isinstance(values, list | tuple) and isinstance(part, int) and part < len(values)
+        if not (is_value or is_item or (known and index == len(loc) - 1)):
+            tagged = [each for each in models if part in _tags(each)]
+            models = tagged or models
+            names = [name for each in models for name in option_fields(each)] if tagged else names
+            continue
+        path.append(part)
+        names = [name for each in models for name in option_fields(each)]
+        if known:
+            field = known[0]
+            models = [each for one in known for each in models_in(one.annotation)]
+        elif models:
+            field = None
+        values = values[part] if is_value or is_item else None
+    return tuple(path), list(dict.fromkeys(names)), field
+
+
+def models_in(annotation: Any) -> list[type[Options]]:
+    """The models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
+
+
+def _tags(model: type[Options]) -> list[str]:
+    """The words by which a model is told from others in a union."""
+    return [word for field in model.model_fields.values() for word in literals(field.annotation)]
+
+
+def _either(one: Mistake, other: Mistake) -> Mistake:
+    """Both of two mistakes about one value as one."""
+    before, must, wanted = one.text.partition(" must be ")
+    _, also, alternative = other.text.partition(" must be ")
+    if not (must and also):
+        return one
+    wanted, got, value = wanted.rpartition(", got ")
+    alternative = alternative.rpartition(", got ")[0]
+    if not alternative or alternative in wanted:
+        return one
+    return replace(one, text=f"{before} must be {wanted} or {alternative}{got}{value}")
+
+
+def _missing(name: str, setting: FromSetting | None, owner: Owner) -> Mistake:
     text = f"the option '{name}' is missing"
     if setting is None:
-        return _Mistake("MISSING", name, text, f"add {owner.written(name)}")
+        return Mistake("MISSING", (name,), text, f"add {owner.written(name)}")
     example = owner.written(name, repr(setting.example).replace("'", '"'))
     hint = f"add {example}, or set {setting.variable}"
-    return _Mistake("MISSING", name, text, hint, setting.code)
+    return Mistake("MISSING", (name,), text, hint, setting.code)
 
 
 def _shown(value: Any, name: str, field: FieldInfo | None) -> str:
@@ -237,7 +337,7 @@ def _shown(value: Any, name: str, field: FieldInfo | None) -> str:
     return repr(hidden_values({name: value})[name]) if plain else type(value).__name__
 
 
-def _error(mistakes: Sequence[_Mistake], model: type[Options], owner: Owner) -> ConfigError:
+def _error(mistakes: Sequence[Mistake], model: type[Options], owner: Owner) -> ConfigError:
     kinds = {mistake.kind for mistake in mistakes}
     code = f"{owner.code}_{mistakes[0].kind}" if len(kinds) == 1 else SEVERAL
     if len(mistakes) > 1:
@@ -252,7 +352,7 @@ def _error(mistakes: Sequence[_Mistake], model: type[Options], owner: Owner) -> 
     return ConfigError(sentences[only.kind], code=only.code or code, hint=_hint(mistakes, model))
 
 
-def _hint(mistakes: Sequence[_Mistake], model: type[Options]) -> str | None:
+def _hint(mistakes: Sequence[Mistake], model: type[Options]) -> str | None:
     unknown = [mistake.name for mistake in mistakes if mistake.kind == "UNKNOWN"]
     hints = [_unknown_hint(unknown, model)] if unknown else []
     hints += [mistake.hint for mistake in mistakes if mistake.hint]

@@ -5,9 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import unquote
+
+INCOMPATIBLE = {
+    "error_code": 409,
+    "message": "Schema being registered is incompatible with an earlier schema",
+}
 
 
 class Registry:
@@ -21,13 +27,22 @@ class Registry:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                self._answer(lambda path: registry.answer(path))
+
+            def do_POST(self) -> None:
+                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self._answer(lambda path: registry.take(path, content))
+
+            def _answer(self, of: Callable[[list[str]], Any]) -> None:
                 registry.asked.append(self.path)
                 wanted = None if login is None else f"Basic {base64.b64encode(login.encode()).decode()}"
                 if wanted is not None and self.headers.get("Authorization") != wanted:
                     code, answer = 401, {"error_code": 401}
                 else:
-                    found = registry.answer(unquote(self.path).strip("/").split("/"))
+                    found = of(unquote(self.path).strip("/").split("/"))
                     code, answer = (404, {"error_code": 40403}) if found is None else (200, found)
+                    if found == INCOMPATIBLE:
+                        code = 409
                 body = json.dumps(answer).encode()
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))
@@ -48,6 +63,21 @@ class Registry:
         if subject is not None:
             self.subjects.setdefault(subject, []).append(made)
         return made
+
+    def take(self, path: list[str], content: dict[str, Any]) -> Any:
+        """Register what was posted, once; a schema of other fields of one name is incompatible."""
+        if path[0] != "subjects" or path[2:] != ["versions"]:
+            return None
+        schema, ids = json.loads(content["schema"]), self.subjects.get(path[1], [])
+        for number in ids:
+            if json.loads(self.schemas[number]["schema"]) == schema:
+                return {"id": number}
+        types = {field["name"]: field["type"] for field in schema["fields"]}
+        for number in ids:
+            for field in json.loads(self.schemas[number]["schema"])["fields"]:
+                if types.get(field["name"], field["type"]) != field["type"]:
+                    return INCOMPATIBLE
+        return {"id": self.register(path[1], schema)}
 
     def answer(self, path: list[str]) -> Any:
         """What is at a path, or None."""

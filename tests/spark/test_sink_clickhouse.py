@@ -27,10 +27,11 @@ def _sink(
     keys: tuple[str, ...] = (),
     query: str = "q-1",
     status: QueryStatus | None = None,
+    operation: str | None = None,
     **options: Any,
 ) -> ClickHouseSink:
     sink = ClickHouseSink({"url": url, "table": "out", **options})
-    return open_sink(sink, frame, mode=mode, keys=keys, query=query, status=status)
+    return open_sink(sink, frame, mode=mode, keys=keys, query=query, operation=operation, status=status)
 
 
 @contextmanager
@@ -547,3 +548,86 @@ def test_a_query_with_aggregates(
     assert "exactly once (a repeated row replaces itself: read with FINAL)" in query.explain()
     assert query.last_progress is not None
     assert query.last_progress.output_rows == 2
+
+
+CHANGES = "k INT, part STRING, v STRING, _op STRING"
+
+
+@pytest.mark.parametrize("append_only", [True, False])
+def test_changes_are_newer_versions_and_deletes(
+    spark: SparkSession, clickhouse: ClickHouse, append_only: bool
+) -> None:
+    url = clickhouse.new_database()
+
+    def changes(*rows: tuple[Any, ...]) -> DataFrame:
+        return spark.createDataFrame(list(rows), CHANGES).coalesce(1)
+
+    def stored() -> list[Any]:
+        rows = clickhouse.execute("SELECT k, part, v FROM out FINAL ORDER BY k, part", url)
+        return [tuple(row.values()) for row in rows]
+
+    def opened() -> ClickHouseSink:
+        return _sink(url, first, "update", ("k", "part"), operation="_op", append_only_mode=append_only)
+
+    first = changes((1, "x", "a", "i"), (2, "x", "b", "i"), (1, "x", "c", "u"), (3, "y", "d", "i"))
+    sink = opened()
+    sink.write(Epoch(0, first))
+    assert stored() == [(1, "x", "c"), (2, "x", "b"), (3, "y", "d")]
+    second = changes(
+        (1, "x", None, "d"),
+        (1, "x", "e", "i"),
+        (2, "x", "b", "u"),
+        (2, "x", None, "d"),
+        (3, "y", None, "u"),
+        (9, "z", None, "d"),
+        (4, "z", "f", None),
+    )
+    sink.write(Epoch(1, second))
+    expected = [(1, "x", "e"), (3, "y", None), (4, "z", "f")]
+    assert stored() == expected
+    sink.write(Epoch(1, second))
+    sink.close()
+    again = opened()
+    again.write(Epoch(1, second))
+    assert stored() == expected
+    again.write(Epoch(2, changes((1, "x", "e", "d"), (1, "y", "e", "i"), (2, "x", "g", "i"))))
+    again.close()
+    assert stored() == [(1, "y", "e"), (2, "x", "g"), (3, "y", None), (4, "z", "f")]
+    [made] = clickhouse.execute(
+        "SELECT engine_full FROM system.tables WHERE name = 'out' AND database = currentDatabase()", url
+    )
+    assert ("_deleted" in made["engine_full"]) is append_only
+
+
+def test_changes_with_versions_of_their_own(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    schema = "k INT, ver BIGINT, v STRING, _op STRING"
+    for append_only in (True, False):
+        url = clickhouse.new_database()
+        frame = spark.createDataFrame([(1, 5, "new", "i"), (1, 3, "old", "u"), (2, 1, "x", "i")], schema)
+        sink = _sink(
+            url,
+            frame,
+            "update",
+            ("k",),
+            operation="_op",
+            version_column_name="ver",
+            append_only_mode=append_only,
+        )
+        sink.write(Epoch(0, frame))
+        sink.write(Epoch(1, spark.createDataFrame([(1, 4, "late", "u"), (2, 2, "x", "d")], schema)))
+        sink.close()
+        rows = clickhouse.execute("SELECT k, ver, v FROM out FINAL ORDER BY k", url)
+        assert rows == [{"k": 1, "ver": 5, "v": "new"}]
+
+
+def test_a_table_that_only_grows_refuses_changes_as_a_whole(
+    spark: SparkSession, clickhouse: ClickHouse
+) -> None:
+    url = clickhouse.new_database()
+    frame = spark.createDataFrame([(1, "i"), (2, "i")], "id INT, _op STRING")
+    sink = _sink(url, frame, operation="_op")
+    assert sink.write(Epoch(0, frame)) == 2
+    with pytest.raises(ps.DataError, match="has the operation 'd'"):
+        sink.write(Epoch(1, spark.createDataFrame([(3, "i"), (1, "d")], frame.schema)))
+    sink.close()
+    assert _ids(clickhouse, url) == [1, 2]

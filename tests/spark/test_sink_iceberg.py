@@ -34,10 +34,11 @@ def _sink(
     mode: str = "append",
     keys: tuple[str, ...] = (),
     query: str = "q-1",
+    operation: str | None = None,
     **options: Any,
 ) -> IcebergSink:
     sink = IcebergSink({"table": table, **options})
-    return open_sink(sink, frame, mode=mode, keys=keys, query=query)
+    return open_sink(sink, frame, mode=mode, keys=keys, query=query, operation=operation)
 
 
 def _rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
@@ -232,3 +233,31 @@ def test_a_query_waits_for_a_catalog_that_restarts(
     assert query.exception() is None
     values = [row[0] for row in _rows(spark, table)]
     assert values == list(range(len(values)))
+
+
+def test_changes_are_merged_with_their_deletes(spark: SparkSession, table: str) -> None:
+    def changes(*rows: tuple[Any, ...]) -> DataFrame:
+        return spark.createDataFrame(list(rows), "k STRING, n BIGINT, _op STRING").coalesce(1)
+
+    frame = changes(("a", 1, "i"), ("b", 1, "i"), ("a", 2, "u"), ("c", 1, "i"), ("c", 1, "d"))
+    sink = _sink(table, frame, "update", ("k",), operation="_op")
+    assert sink.write(Epoch(0, frame)) == 3
+    second = changes(("a", None, "d"), ("a", 3, "i"), ("b", None, "d"), ("x", None, "d"), ("d", None, "i"))
+    assert sink.write(Epoch(1, second)) == 4
+    again = _sink(table, frame, "update", ("k",), operation="_op")
+    assert again.write(Epoch(1, second)) == 0
+    again.write(Epoch(2, changes(("a", 3, "d"), ("e", 3, "i"))))  # a key that changes
+    assert _rows(spark, table) == [("d", None), ("e", 3)]
+    assert spark.table(table).columns == ["k", "n"]
+    again.write(Epoch(3, changes(("nobody", None, "d"))))
+    assert _rows(spark, table) == [("d", None), ("e", 3)]
+
+
+def test_a_table_that_only_grows_refuses_changes_as_a_whole(spark: SparkSession, table: str) -> None:
+    frame = spark.createDataFrame([(1, "i"), (2, "i")], "id INT, _op STRING")
+    sink = _sink(table, frame, operation="_op")
+    assert sink.write(Epoch(0, frame)) == 2
+    with pytest.raises(ps.DataError, match="has the operation 'd'") as refused:
+        sink.write(Epoch(1, spark.createDataFrame([(3, "i"), (1, "d")], frame.schema)))
+    assert refused.value.code == "SINK_OPERATION"
+    assert _rows(spark, table) == [(1,), (2,)]

@@ -20,6 +20,7 @@ from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.kafka.sink import KafkaSink
 from servers.kafka import Broker
+from servers.schema_registry import Registry
 from waiting import wait_for
 
 
@@ -30,10 +31,11 @@ def _sink(
     *,
     keys: Sequence[str] = (),
     query: str = "q-1",
+    operation: str | None = None,
     **options: Any,
 ) -> KafkaSink:
     sink = KafkaSink({"bootstrap_servers": kafka.bootstrap_servers, "topic": topic, **options})
-    return open_sink(sink, frame, keys=tuple(keys), query=query)
+    return open_sink(sink, frame, keys=tuple(keys), query=query, operation=operation)
 
 
 def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
@@ -249,3 +251,75 @@ def test_a_query_waits_for_a_broker_that_restarts(
             assert ids == list(range(len(ids)))
         else:
             assert set(ids) == set(range(max(ids) + 1))
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_the_operation_of_a_row_is_a_header(spark: SparkSession, kafka: Broker, exactly_once: bool) -> None:
+    rows = [(1, "a", "i"), (1, "b", "u"), (2, "c", None), (1, None, "d")]
+    frame = spark.createDataFrame(rows, "id INT, v STRING, _op STRING").coalesce(1)
+    topic = kafka.new_topic()
+    sink = _sink(
+        kafka,
+        topic,
+        frame,
+        keys=("id",),
+        operation="_op",
+        exactly_once=exactly_once,
+        headers={"origin": "x"},
+        compression="lz4",
+    )
+    sink.write(Epoch(0, frame))
+    sink.close()
+    assert [
+        (message.key(), json.loads(message.value()), message.headers()) for message in _messages(kafka, topic)
+    ] == [
+        (b"1", {"id": 1, "v": "a"}, [("origin", b"x"), ("dbz.op", b"c")]),
+        (b"1", {"id": 1, "v": "b"}, [("origin", b"x"), ("dbz.op", b"u")]),
+        (b"2", {"id": 2, "v": "c"}, [("origin", b"x"), ("dbz.op", b"c")]),
+        (b"1", {"id": 1, "v": None}, [("origin", b"x"), ("dbz.op", b"d")]),
+    ]
+
+
+def test_deleted_rows_as_tombstones_once(spark: SparkSession, kafka: Broker) -> None:
+    frame = spark.createDataFrame([(1, "a", "i"), (1, "a", "d")], "id INT, v STRING, _op STRING").coalesce(1)
+    topic = kafka.new_topic()
+    for _ in range(2):  # the epoch comes again after a crash
+        sink = _sink(kafka, topic, frame, keys=("id",), operation="_op", exactly_once=True, tombstones=True)
+        sink.write(Epoch(0, frame))
+        sink.close()
+    assert [(message.value(), message.headers()) for message in _messages(kafka, topic)] == [
+        (b'{"id":1,"v":"a"}', [("dbz.op", b"c")]),
+        (None, [("dbz.op", b"d")]),
+    ]
+
+
+def test_avro_by_a_schema_registry(session: ps.Session, spark: SparkSession, kafka: Broker) -> None:
+    frame = spark.createDataFrame([(1, "a", "i"), (2, None, "u")], "id INT, v STRING, _op STRING").coalesce(1)
+    with Registry(login="me:secret") as registry:
+        options = {
+            "value_format": "avro",
+            "schema_registry": registry.url,
+            "schema_registry_auth": "me:secret",
+        }
+        topic = kafka.new_topic()
+        for query in ("q-1", "q-2"):
+            sink = _sink(kafka, topic, frame, keys=("id",), operation="_op", query=query, **options)
+            sink.write(Epoch(0, frame))
+            sink.close()
+        assert registry.subjects == {f"{topic}-value": [1]}
+        assert {message.value()[:5] for message in _messages(kafka, topic)} == {b"\0\0\0\0\1"}
+        back = session.read_stream.kafka(
+            topic,
+            bootstrap_servers=kafka.bootstrap_servers,
+            format="avro",
+            schema_registry=registry.url,
+            schema_registry_auth="me:secret",
+            starting_offsets="earliest",
+        ).select("id", "v")
+        reader = back.write_stream.trigger(ps.Trigger.once()).format("memory").start()
+        reader.await_termination()
+        stored = [tuple(row.values()) for batch in reader.memory_batches() for row in batch.to_pylist()]
+        assert sorted(stored, key=str) == [(1, "a"), (1, "a"), (2, None), (2, None)]
+        other = spark.createDataFrame([("x",)], "id STRING")
+        with pytest.raises(ps.ConnectorError, match="the schema registry answers 409"):
+            _sink(kafka, topic, other, **options)

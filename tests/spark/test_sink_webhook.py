@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -172,3 +173,20 @@ def test_a_query_posts_its_rows(session: ps.Session, receiver: Receiver, tmp_pat
     query.await_termination()
     assert sorted(row["id"] for _, _, body in receiver.requests for row in body) == [1, 2]
     assert "at least once" in query.explain()
+
+
+def test_a_request_per_row_and_the_operation_with_it(spark: SparkSession, receiver: Receiver) -> None:
+    frame = spark.createDataFrame([(1, "i"), (2, "u"), (1, "d")], "id INT, _op STRING").coalesce(1)
+    with closing(_sink(receiver, spark, one_row_per_request=True)) as sink:
+        assert sink.write(Epoch(3, frame)) == 3
+    assert [(key, body) for _, key, body in receiver.requests] == [
+        ("q-1-3-0", {"id": 1, "_op": "i"}),
+        ("q-1-3-1", {"id": 2, "_op": "u"}),
+        ("q-1-3-2", {"id": 1, "_op": "d"}),
+    ]
+
+
+def test_the_size_of_a_batch_has_two_names(spark: SparkSession, receiver: Receiver) -> None:
+    with closing(_sink(receiver, spark, batch_size=2)) as sink:
+        sink.write(Epoch(0, spark.range(5).coalesce(1)))
+    assert [len(body) for _, _, body in receiver.requests] == [2, 2, 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,25 +10,6 @@ from pyspark.sql import functions as F  # as PySpark's users have it
 import penstock as ps
 from penstock.sinks import SINKS
 from penstock.sinks.base import Epoch, Target
-from servers.s3 import ACCESS_KEY, SECRET_KEY, Store
-
-
-@pytest.fixture
-def bucket(session: ps.Session, s3: Store) -> Iterator[str]:
-    settings = {
-        "fs.s3a.endpoint": s3.endpoint,
-        "fs.s3a.path.style.access": "true",
-        "fs.s3a.endpoint.region": "us-east-1",
-        "fs.s3a.access.key": ACCESS_KEY,
-        "fs.s3a.secret.key": SECRET_KEY,
-    }
-    conf = session.spark.conf
-    before = {name: conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        conf.set(name, value)
-    yield f"s3://{s3.new_bucket()}"
-    for name, value in before.items():
-        conf.unset(name) if value is None else conf.set(name, value)
 
 
 def test_a_query_with_state_goes_on_where_it_was(session: ps.Session, bucket: str) -> None:

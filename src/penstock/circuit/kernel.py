@@ -35,7 +35,7 @@ class KernelSource:
     name: str
     fields: plan.Fields
     primary_key: tuple[int, ...] = ()
-    on_missing: Literal["reject", "quarantine"] = "reject"
+    on_missing: Literal["reject", "quarantine", "ignore"] = "reject"
     retain: Literal["all", "used"] = "all"
     retained: tuple[int, ...] = ()
     event_time: int | None = None  # the column of a source that accepts no change behind its watermark

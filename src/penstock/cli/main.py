@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock import __version__, config
@@ -37,6 +38,24 @@ class Command:
 COMMANDS = {
     "sql": Command("penstock.cli.commands.sql:sql", "Run SQL statements and print their rows."),
     "shell": Command("penstock.cli.commands.shell:shell", "Type SQL interactively."),
+    "init": Command("penstock.cli.commands.init:init", "Write a pipeline to begin with."),
+    "validate": Command("penstock.cli.commands.validate:validate", "Find every mistake in a pipeline."),
+    "dry-run": Command(
+        "penstock.cli.commands.dry_run:dry_run", "Resolve the types of a pipeline and try its connections."
+    ),
+    "test": Command("penstock.cli.commands.test:run_tests", "Run the tests in a pipeline's file."),
+    "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
+    "run": Command("penstock.cli.commands.run:run", "Run a pipeline."),
+    "plan": Command(
+        "penstock.cli.commands.plan:plan", "Say what a changed file means for a pipeline that ran before."
+    ),
+    "echo": Command(
+        "penstock.cli.commands.echo:echo", "Show a pipeline as it is understood, without secrets."
+    ),
+    "graph": Command("penstock.cli.commands.graph:graph", "Draw the nodes of a pipeline."),
+    "schema": Command(
+        "penstock.cli.commands.schema:schema", "Print the JSON schema of pipelines, for editors."
+    ),
     "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
     "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
     "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
@@ -46,6 +65,7 @@ COMMANDS = {
 
 # Commands that always start a session, and the options with which it is not the plain one or does not start at all.
 STARTS_SPARK = ("sql", "shell")
+READS_PIPELINE = ("run", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
 EXAMPLES = """\
@@ -177,7 +197,11 @@ def _run(words: list[str]) -> int:
 
 def _boot_early(words: list[str]) -> None:
     """Let Spark's JVM boot while this process still imports what the command needs: a tenth of the whole start."""
-    if not words or words[0] not in STARTS_SPARK or any(word.startswith(CHANGES_START) for word in words[1:]):
+    if not words or words[0] not in STARTS_SPARK + READS_PIPELINE:
+        return
+    if any(word.startswith(CHANGES_START) for word in words[1:]):
+        return
+    if words[0] in READS_PIPELINE and not _is_plain_pipeline(words[1:]):
         return
     from penstock.spark.boot import session
 
@@ -186,6 +210,15 @@ def _boot_early(words: list[str]) -> None:
         settings = config.load()
         if not settings.connectors:
             session.prepare(settings)
+
+
+def _is_plain_pipeline(words: list[str]) -> bool:
+    """Whether a pipeline is there and surely has no node whose connector Spark must be started with."""
+    try:
+        files = [Path(word) for word in words if Path(word).is_file()]
+        return len(files) == 1 and b"iceberg" not in files[0].read_bytes()
+    except (OSError, ValueError):
+        return False
 
 
 def _invoke(name: str, words: list[str]) -> int:

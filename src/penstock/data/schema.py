@@ -49,6 +49,8 @@ _NESTED = ("array", "list", "map", "struct")
 _DECLARED = b"spark"  # metadata of a column: its declared type, when Arrow's type does not say all of it
 _VARIANT = {b"variant": b"true"}  # metadata by which Spark and PySpark know the struct of a VARIANT
 _MOST_DIGITS = 6  # of the seconds of a TIME
+PLAIN_TYPES = frozenset(_PLAIN)
+"""Type names, in lower case, that are whole types."""
 TYPE_NAMES = (*_PLAIN, *_DECIMAL, *_SIZED, *_NESTED, "interval", "time", "variant")
 
 _YEAR_MONTH = ("year", "month")

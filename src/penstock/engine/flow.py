@@ -216,7 +216,7 @@ class IncrementalFlow(ReadableFlow):
         a batch whose content was accepted before. `retain="used"` keeps only the columns that views use, and tells rows
         apart by a 128-bit hash: register the views before the first rows; the source itself can then not be read. `retain="open"` does the same
         and, with a lateness, lets rows go that lie behind the watermark.
-        `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick.
+        `on_missing_delete="quarantine"` quarantines retractions of rows that are not there instead of rejecting the tick, and `"ignore"` forgets them.
         `lateness={"column": "ts", "delay": "10 minutes"}` quarantines rows whose event time lies further behind the latest
         one that was accepted in an earlier tick.
         """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from penstock.circuit.kernel import Kernel
 from penstock.circuit.sharded import ShardedKernel
 from penstock.config import Settings
 from penstock.data.byte_size import byte_size
@@ -51,11 +52,12 @@ class PartitionedIncrementalFlow(IncrementalFlow):
         of the bytes of `memory` every shard has an equal part, with scratch files where the temporary files of its worker are.
         """
         self.shards = _checked(shards)
-        size = None if memory is None else byte_size(memory, what="memory")
-        master = _master(settings_of(session))
-        _require_shared(check_durability(durability, path), master)
-        self._make_kernel = lambda: ShardedKernel(
-            SparkShards(lambda: self.session.spark, self.shards, remote=not is_local(master), memory=size)
+        self._make_kernel = shard_kernels(
+            lambda: self.session,
+            settings_of(session),
+            shards=self.shards,
+            durability=check_durability(durability, path),
+            memory=memory,
         )
         super().__init__(
             session,
@@ -117,6 +119,24 @@ class PartitionedIncrementalFlow(IncrementalFlow):
             code="FLOW_SHARDS",
             hint="take IncrementalFlow.read(path)",
         )
+
+
+def shard_kernels(
+    session: Callable[[], Session],
+    settings: Settings,
+    *,
+    shards: int | None,
+    durability: Durability,
+    memory: int | str | None = None,
+) -> Callable[[], Kernel]:
+    """Return what makes kernels in so many shards; ConfigError when a flow of this durability cannot have them where Spark runs."""
+    count = _checked(shards)
+    size = None if memory is None else byte_size(memory, what="memory")
+    master = _master(settings)
+    _require_shared(durability, master)
+    return lambda: ShardedKernel(
+        SparkShards(lambda: session().spark, count, remote=not is_local(master), memory=size)
+    )
 
 
 def _checked(shards: int | None) -> int:

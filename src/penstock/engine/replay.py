@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
 from penstock.engine.stretch import replay_all
-from penstock.engine.tick import NoJournal, maintain, newest, run_tick
+from penstock.engine.tick import NoJournal, Ticked, maintain, newest, run_tick
 from penstock.errors import PenstockError
 from penstock.plan import node as plan
 from penstock.state.scratch import using
@@ -54,6 +54,28 @@ def opened(
     make_kernel: MakeKernel | None = None,
 ) -> tuple[Graph, str | None]:
     """The flow of a directory, as it was when it was last open, and its name."""
+    flow = opened_at_last_epoch(directory, session, budget, make_kernel)
+    return flow.graph, flow.name
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The flow of a directory. `last` is what the last epoch of a streaming query has changed; None when it is behind a checkpoint, or nobody asked."""
+
+    graph: Graph
+    name: str | None
+    last: Ticked | None = None
+
+
+def opened_at_last_epoch(
+    directory: FlowDirectory,
+    session: OpenSession,
+    budget: MemoryBudget | None = None,
+    make_kernel: MakeKernel | None = None,
+    *,
+    is_epoch: Callable[[TickEvent], bool] = lambda event: False,
+) -> Opened:
+    """The flow of a directory, as it was when it was last open, with the changes of the last of the ticks that are epochs."""
     saved = directory.checkpoints.newest()
     if saved is None:
         kernel = LocalKernel() if make_kernel is None else make_kernel()
@@ -64,10 +86,34 @@ def opened(
     with _closed_on_error(graph.kernel):
         if saved is not None:
             directory.checkpoints.continue_from(saved, graph.kernel)
-        for are_ticks, events in groupby(directory.events(first), lambda event: isinstance(event, TickEvent)):
+        last: Ticked | None = None
+        tail: list[Event] = []
+        events_before = _before_last(directory.events(first), is_epoch, tail)
+        for are_ticks, events in groupby(events_before, lambda event: isinstance(event, TickEvent)):
             with graph.kernel.together() if are_ticks else nullcontext():
                 replay_all(graph, events, lambda event: apply(graph, event, session))
-    return graph, name
+        for event in tail:
+            if last is None and isinstance(event, TickEvent):
+                last = run_tick(graph, event.fed, event.micros, NoJournal())
+                pass_tick(graph, last.changes)
+                maintain(graph)
+            else:
+                apply(graph, event, session)
+    return Opened(graph, name, last)
+
+
+def _before_last(
+    events: Iterator[Event], is_epoch: Callable[[TickEvent], bool], tail: list[Event]
+) -> Iterator[Event]:
+    """Yield the events before the last one that is an epoch; that one and those behind it are left in `tail`."""
+    for event in events:
+        if isinstance(event, TickEvent) and is_epoch(event):
+            yield from tail
+            tail[:] = [event]
+        elif tail:
+            tail.append(event)
+        else:
+            yield event
 
 
 @contextmanager

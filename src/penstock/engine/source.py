@@ -56,7 +56,7 @@ class SourceSpec:
     primary_key: tuple[str, ...] = ()
     dedup: bool = False
     retain: Literal["all", "used", "open"] = "all"
-    on_missing_delete: Literal["reject", "quarantine"] = "reject"
+    on_missing_delete: Literal["reject", "quarantine", "ignore"] = "reject"
     lateness: Lateness | None = None
     table: SourceTable | None = None
 
@@ -107,7 +107,7 @@ def declare(
 ) -> SourceSpec:
     """Check a declaration and return it as a spec."""
     one_of("retain", retain, ("all", "used", "open"))
-    one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine"))
+    one_of("on_missing_delete", on_missing_delete, ("reject", "quarantine", "ignore"))
     fields = tuple(
         Field(field.name, declared_type(field), field.nullable) for field in to_arrow_schema(schema)
     )

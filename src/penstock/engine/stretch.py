@@ -116,7 +116,7 @@ class _Together:
             spec = graph.spec(batch.source)
             if spec.dedup or keys.setdefault(batch.source, batch.keys) != batch.keys:
                 return False
-            if spec.on_missing_delete == "quarantine" and (batch.delta.weights < 0).any():
+            if (batch.delta.weights < 0).any() and _finds_nothing(spec):
                 return False
         return True
 
@@ -132,6 +132,14 @@ class _Together:
             and stretch.bytes + size <= self.most_bytes
             and all(stretch.keys.get(batch.source, batch.keys) == batch.keys for batch in _filled(event))
         )
+
+
+def _finds_nothing(spec: SourceSpec) -> bool:
+    """Whether retractions of a source may be left out, which depends on the rows that are there then."""
+    # By key, one that finds nothing may as well find a row that came with it.
+    return spec.on_missing_delete == "quarantine" or (
+        spec.on_missing_delete == "ignore" and not spec.primary_key
+    )
 
 
 def _filled(event: TickEvent) -> Iterator[Fed]:

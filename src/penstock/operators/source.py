@@ -27,7 +27,7 @@ from penstock.state.narrow import all_one
 from penstock.state.spine import saved_keys
 from penstock.state.state import Image, State
 
-OnMissing = Literal["reject", "quarantine"]
+OnMissing = Literal["reject", "quarantine", "ignore"]
 _MANY = 32_768
 
 
@@ -35,7 +35,7 @@ class Source(Operator):
     """The rows of a source, with or without a primary key.
 
     Rule without a key: S+ = S- + consolidate(dS). A retraction of a row that is not there (or not so often) rejects the tick, or
-    is left out and goes to `missing` with `on_missing="quarantine"`.
+    is left out and goes to `missing` with `on_missing="quarantine"`, and nowhere with "ignore".
 
     Rule with a key: rows of the delta are events in the order of their positions. An insert replaces the row of its key, the
     last insert of a key wins, a retraction removes the row of its key whatever its other columns say; it must find one, stored
@@ -133,7 +133,7 @@ class Source(Operator):
                 hint="retract rows exactly as they were inserted, or register the source with on_missing_delete='quarantine'",
                 where=f"source {self._name!r}",
             )
-        self.missing = missing
+        self.missing = missing if self._on_missing == "quarantine" else self._nothing
         self.arrangement.apply(changed)
         return changed.select(range(len(self.columns)))
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from penstock.options import Names, Options, Texts
+from penstock.options import Names, Options, Texts, mistake
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -48,11 +48,31 @@ class DeadLetter(Options):
     """Where rows go that a node could not take: with the node, the reason, the time and the row as JSON."""
 
     type: Literal["file", "kafka", "postgres", "iceberg"] = Field("file", description="what takes them")
-    path: str | None = Field(None, description="of a file: the folder")
+    path: str | None = Field(
+        None, description="of a file: the folder; without it, one beside the state of the pipeline"
+    )
     topic: str | None = Field(None, description="of kafka")
     table: str | None = Field(None, description="of postgres and iceberg: `table` or `schema.table`")
     url: str | None = Field(None, repr=False, description="of postgres")
     bootstrap_servers: str | None = Field(None, description="of kafka")
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        needed = {"kafka": "topic", "postgres": "table", "iceberg": "table"}.get(self.type)
+        if needed is not None and getattr(self, needed) is None:
+            raise mistake(f"of type {self.type} needs the field '{needed}'")
+        taken = {
+            "file": ("path",),
+            "kafka": ("topic", "bootstrap_servers"),
+            "postgres": ("table", "url"),
+            "iceberg": ("table",),
+        }[self.type]
+        for name in ("path", "topic", "table", "url", "bootstrap_servers"):
+            if name not in taken and getattr(self, name) is not None:
+                raise mistake(
+                    f"of type {self.type} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                )
+        return self
 
 
 class Node(Options):
@@ -110,7 +130,9 @@ class SinkNode(Node):
     """Where rows go."""
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
-    primary_key: Names = Field((), description="the columns that tell rows apart; without it, those of the node in `from`")
+    primary_key: Names = Field(
+        (), description="the columns that tell rows apart; without it, those of the node in `from`"
+    )
 
     @property
     def is_keyed(self) -> bool:

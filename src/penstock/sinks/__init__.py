@@ -16,6 +16,7 @@ SINKS = Registry(
         "orc": "penstock.sinks.file:OrcSink",
         "kafka": "penstock.sinks.kafka.sink:KafkaSink",
         "postgres": "penstock.sinks.postgres.sink:PostgresSink",
+        "postgres_aggregate": "penstock.sinks.postgres.aggregate:PostgresAggregateSink",
         "clickhouse": "penstock.sinks.clickhouse.sink:ClickHouseSink",
         "iceberg": "penstock.sinks.iceberg:IcebergSink",
         "webhook": "penstock.sinks.webhook:WebhookSink",

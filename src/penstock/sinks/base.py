@@ -164,6 +164,11 @@ class Sink(ABC):
         """
 
     @property
+    def is_done(self) -> bool:
+        """Whether it wants no more rows: asked after each epoch, and when it is so, the query ends in order."""
+        return False
+
+    @property
     def is_live(self) -> bool:
         """Whether Spark can write to it by itself, without epochs: only for sinks that are not exactly once."""
         return False

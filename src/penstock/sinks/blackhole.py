@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from penstock.sinks.base import Epoch, Guarantee, Sink, counted
 
 
@@ -9,6 +11,7 @@ class BlackholeSink(Sink):
     """Computes every row and keeps none."""
 
     needs_checkpoint = False
+    takes_operations: ClassVar[bool] = True
 
     @property
     def guarantee(self) -> Guarantee:

@@ -53,6 +53,7 @@ class FileSink(Sink):
     fixed_columns: ClassVar[bool] = False
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
     Options: ClassVar[type[FileOptions]] = FileOptions
+    takes_operations: ClassVar[bool] = True
 
     options: FileOptions
 

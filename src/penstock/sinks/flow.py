@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock.data.batch import DeltaBatch
+from penstock.data.operation import WEIGHT
 from penstock.errors import ConfigError
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.arrow import to_arrow, user_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-WEIGHT = "_weight"
 
 
 class Fed(Protocol):

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from penstock.data.operation import DELETE
 from penstock.options import Expressions
-from penstock.sinks.base import Epoch, Guarantee, Target, counted, require_key
+from penstock.sinks.base import Epoch, Guarantee, Target, counted
 from penstock.sinks.column import column, quoted
 from penstock.sinks.evolution import refuse_incompatible
 from penstock.sinks.last_by_key import last_of_each_key
+from penstock.sinks.operation import inserts_alone, inserts_of, require_rows_by_key, stored_schema
 from penstock.sinks.server import ServerOptions, ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("penstock.sinks")
 QUERY, EPOCH = "penstock.query", "penstock.epoch"
+OPERATION = "penstock_operation"
 IN_OPTIONS, IN_SESSION = "snapshot-property.", "spark.sql.iceberg.snapshot-property."
 
 # Exceptions of catalogs and stores that do not answer for a while, and of commits that lost a race.
@@ -68,9 +71,10 @@ class IcebergOptions(ServerOptions):
 
 
 class IcebergSink(ServerSink):
-    """Appends, merges by key in update mode, replaces all rows in complete mode."""
+    """Appends, merges by key in update mode, deletes included, replaces all rows in complete mode."""
 
     Options = IcebergOptions
+    takes_operations: ClassVar[bool] = True
 
     options: IcebergOptions
 
@@ -89,7 +93,7 @@ class IcebergSink(ServerSink):
         return f"iceberg table {self.options.table}"
 
     def check_query(self, target: Target) -> None:
-        require_key(target)
+        require_rows_by_key(target)
         ensure_format(target.spark, "iceberg", target.settings)
 
     def check_server(self, target: Target) -> None:
@@ -100,11 +104,11 @@ class IcebergSink(ServerSink):
     def prepare(self, target: Target) -> None:
         from pyspark.sql.types import StructType
 
-        spark, name = target.spark, self.options.table
+        spark, name, schema = target.spark, self.options.table, stored_schema(target)
         if not spark.catalog.tableExists(name):
-            create_table(spark, name, _ddl(spark, target.schema), self.options.partition_by)
+            create_table(spark, name, _ddl(spark, schema), self.options.partition_by)
         columns = {column.lower() for column in spark.table(name).columns}
-        added = [field for field in target.schema if field.name.lower() not in columns]
+        added = [field for field in schema if field.name.lower() not in columns]
         if added:
             spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({_ddl(spark, StructType(added))})")
         self._mark = self._read_mark(spark)
@@ -120,7 +124,8 @@ class IcebergSink(ServerSink):
                     epoch.number,
                     self.options.table,
                 )
-        return self.retry(lambda: self._commit(epoch))
+        with inserts_alone(self.describe()):
+            return self.retry(lambda: self._commit(epoch))
 
     def transient(self, error: Exception) -> str | None:
         reason = transient(error)
@@ -135,6 +140,8 @@ class IcebergSink(ServerSink):
             return 0
         properties = {QUERY: self.target.query, EPOCH: str(epoch.number)}
         frame = self._fitted(epoch.frame)
+        if self.target.mode != "update" and self.target.operation is not None:
+            frame = inserts_of(frame, OPERATION)
         if self.target.mode == "append" and self.target.stateful and frame.isEmpty():
             rows = 0  # a batch that only moved the watermark: one that comes again has no rows either
         elif self.target.mode == "update":
@@ -172,8 +179,7 @@ class IcebergSink(ServerSink):
             last.createOrReplaceTempView(view)
             with session_properties(spark, properties):
                 spark.sql(
-                    f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} "
-                    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                    f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} {_changes(last.columns)}"
                 )
         finally:
             spark.catalog.dropTempView(view)
@@ -193,17 +199,19 @@ class IcebergSink(ServerSink):
         return -1 if row is None or row.epoch is None else int(row.epoch)
 
     def _fitted(self, frame: DataFrame) -> DataFrame:
-        """The frame with the table's columns; those that the query does not have are NULL."""
+        """The frame with the table's columns, and with the operation of each row; columns that the query does not have are NULL."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
-        names = {name.lower(): name for name in frame.columns}
+        operation = self.target.operation
+        names = {name.lower(): name for name in frame.columns if name != operation}
         return frame.select(
             *[
                 (column(names[field.name.lower()]) if field.name.lower() in names else F.lit(None))
                 .cast(field.dataType)
                 .alias(field.name)
                 for field in frame.sparkSession.table(self.options.table).schema
-            ]
+            ],
+            *([] if operation is None else [column(operation).alias(OPERATION)]),
         )
 
 
@@ -242,6 +250,20 @@ def session_properties(spark: SparkSession, properties: Mapping[str, str]) -> It
             spark.conf.unset(f"{IN_SESSION}{name}")
 
 
+def _changes(names: Sequence[str]) -> str:
+    """What a merge does with the rows of a source with these columns."""
+    if OPERATION not in names:
+        return "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    columns = [quoted(name) for name in names if name != OPERATION]
+    is_delete = f"s.{OPERATION} <=> '{DELETE}'"
+    return (
+        f"WHEN MATCHED AND {is_delete} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
+        f"WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join(f's.{name}' for name in columns)})"
+    )
+
+
 def _opaque(frame: DataFrame) -> DataFrame:
     """The rows of a frame without its plan: a merge refuses one in which rows are numbered."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -263,7 +285,7 @@ def _widened(target: Target, existing: StructType) -> StructType:
     cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
     columns = {field.name.lower(): field for field in existing}
     fields = []
-    for field in target.schema:
+    for field in stored_schema(target):
         old = columns.get(field.name.lower())
         if old is not None:
             fits = not isinstance(old.dataType, StringType) and cast.canUpCast(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ class MemorySink(Sink):
     """Keeps the newest rows, up to `max_rows`; in complete mode the last result."""
 
     Options = MemoryOptions
+    takes_operations: ClassVar[bool] = True
 
     options: MemoryOptions
     needs_checkpoint = False

@@ -1,4 +1,4 @@
-"""Rows as JSON arrays in HTTP requests: at least once, with a key by which the receiver can tell a repeated request."""
+"""Rows as JSON in HTTP requests: at least once, with a key by which the receiver can tell a repeated request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field, field_validator
 
 from penstock.errors import ConnectorError
 from penstock.options import Count, Duration, Texts, mistake
@@ -29,13 +29,20 @@ SHOWN = 200
 class WebhookOptions(ServerOptions):
     """Where rows are posted, and in what portions."""
 
-    url: str = Field(repr=False, description="where rows are posted, as JSON arrays")
+    url: str = Field(repr=False, description="where rows are posted, as JSON")
     headers: Texts = Field(
         {},
         repr=False,
         description='more headers of each request, for example `{"Authorization": "Bearer ..."}`',
     )
-    batch_rows: Count = Field(1_000, description="rows per request")
+    batch_rows: Count = Field(
+        1_000,
+        validation_alias=AliasChoices("batch_rows", "batch_size"),
+        description="rows per request; `batch_size` is another name for it",
+    )
+    one_row_per_request: bool = Field(
+        False, description="one JSON object per request, and not an array of objects"
+    )
     timeout: Duration = Field("30 seconds", validate_default=True, description="of one request")
 
     @field_validator("url")
@@ -53,6 +60,7 @@ class WebhookSink(ServerSink):
     """Posts the rows of each epoch in chunks; the header `Idempotency-Key` has query, epoch and chunk."""
 
     Options = WebhookOptions
+    takes_operations: ClassVar[bool] = True
 
     options: WebhookOptions
 
@@ -80,10 +88,10 @@ class WebhookSink(ServerSink):
         return f"webhook {self._location}"
 
     def write(self, epoch: Epoch) -> int | None:
-        count = 0
+        count, single = 0, self.options.one_row_per_request
         with EpochRows(epoch.frame.select(row_as_json(epoch.frame.columns).alias("row"))) as rows:
             for number, chunk in enumerate(self._chunks(rows)):
-                body = f"[{','.join(chunk)}]".encode()
+                body = (chunk[0] if single else f"[{','.join(chunk)}]").encode()
                 key = f"{self.target.query}-{epoch.number}-{number}"
                 self.retry(partial(self._post, body, key))
                 count += len(chunk)
@@ -101,12 +109,14 @@ class WebhookSink(ServerSink):
 
     def _chunks(self, rows: EpochRows) -> Iterator[list[str]]:
         """Rows in chunks of one size, whatever the partitions, so that a repeated chunk has the same number."""
-        size, pending = self.options.batch_rows, list[str]()
+        size = 1 if self.options.one_row_per_request else self.options.batch_rows
+        pending = list[str]()
         for batch in rows.batches():
             pending += batch.column(0).to_pylist()
-            while len(pending) >= size:
-                yield pending[:size]
-                pending = pending[size:]
+            whole = len(pending) // size * size
+            for start in range(0, whole, size):
+                yield pending[start : start + size]
+            del pending[:whole]
         if pending:
             yield pending
 
@@ -122,7 +132,7 @@ class WebhookSink(ServerSink):
         shown = content[:SHOWN].decode(errors="replace").strip()
         status = f"{answer.status} {answer.reason}{f': {shown}' if shown else ''}"
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise RetryAfter(status, seconds=_seconds(answer.getheader("Retry-After")))
+            raise RetryAfter(status, seconds=seconds_after(answer.getheader("Retry-After")))
         raise ConnectorError(
             f"the webhook answers {status}",
             code="SINK_REFUSED",
@@ -131,10 +141,10 @@ class WebhookSink(ServerSink):
         )
 
 
-def _seconds(after: str | None) -> float:
+def seconds_after(after: str | None) -> float:
     """How long a header `Retry-After` asks to wait, in seconds or until a date; 0 when it cannot be read.
 
-    >>> _seconds("120"), _seconds("Wed, 21 Oct 2015 07:28:00 GMT"), _seconds("soon"), _seconds(None)
+    >>> seconds_after("120"), seconds_after("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_after("soon"), seconds_after(None)
     (120.0, 0.0, 0.0, 0.0)
     """
     if after is None:

@@ -23,6 +23,9 @@ SOURCES = Registry(
         "iceberg": "penstock.sources.table:IcebergSource",
         "table": "penstock.sources.table:TableSource",
         "rate": "penstock.sources.rate:RateSource",
+        "clickhouse": "penstock.sources.clickhouse.source:ClickHouseSource",
+        "postgres": "penstock.sources.postgres.source:PostgresSource",
+        "postgres_cdc": "penstock.sources.postgres.cdc_source:PostgresCdcSource",
     },
     group="penstock.sources",
 )

@@ -216,11 +216,12 @@ def refused(faults: tuple[Fault, ...], bad_taps: Mapping[str, BadRecordTap]) -> 
         tap = bad_taps[taps.marked(details["point"])]
     except (ValueError, KeyError):
         return None
-    raw = base64.b64decode(details.get("raw") or "")
+    size = details.get("bytes")
+    raw = None if size is None else base64.b64decode(details.get("raw") or "")
     reason = (
         tap.why(raw)
-        if len(raw) == details.get("bytes") or tap.rule.max_bytes is not None
-        else f"it does not fit the schema ({details.get('bytes')} bytes)"
+        if raw is None or len(raw) == size or tap.rule.max_bytes is not None
+        else f"it does not fit the schema ({size} bytes)"
     )
     at = (
         f"topic {details['topic']}, partition {details['partition']}, offset {details['offset']}"

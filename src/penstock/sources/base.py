@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.config import Settings
+    from penstock.plugin import KeyValues
     from penstock.sources.bad_record import BadRecordTap
 
 
@@ -23,6 +24,12 @@ class Context:
 
     spark: SparkSession
     settings: Settings
+    state: KeyValues | None = None
+    """What the source remembers from one start to the next, such as columns that it has inferred; None where it begins anew each time."""
+    folder: str | None = None
+    """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""
+    goes_on: bool = False
+    """Whether the query goes on when the source has come to its end, because other sources have none."""
 
 
 @dataclass(frozen=True, slots=True)

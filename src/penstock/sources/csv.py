@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from penstock.sources import bad_record
+from penstock.sources import bad_record, first_start
 from penstock.sources.bad_record import split
 from penstock.sources.base import Context, Source, SourceFrame
 from penstock.sources.csv_record import WhyNotCsv
@@ -35,29 +35,29 @@ class CsvSource(Source):
     options: CsvOptions
 
     def read(self, context: Context) -> SourceFrame:
-        if self.options.mode is None:
-            return self._records(context)
-        return SourceFrame(
-            frames.of_files(
-                context.spark,
-                "csv",
-                self.options.path,
-                schema=self.options.columns,
-                options=self._spark_options(),
-            )
+        spark, path, options = context.spark, self.options.path, self._spark_options()
+        columns = first_start.columns(
+            context,
+            self.options.columns,
+            lambda: frames.columns_of_files(spark, "csv", path, schema=None, options=options),
         )
+        if self.options.mode is None:
+            return self._records(context, columns)
+        files = frames.of_files(spark, "csv", path, schema=columns, options=options)
+        return SourceFrame(first_start.only_earlier(context, files))
 
-    def _records(self, context: Context) -> SourceFrame:
+    def _records(self, context: Context, columns: Any) -> SourceFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
         spark, path, options = context.spark, self.options.path, self._spark_options()
-        schema = frames.columns_of_files(spark, "csv", path, schema=self.options.columns, options=options)
+        schema = frames.columns_of_files(spark, "csv", path, schema=columns, options=options)
         folders = frames.folders_of_files(spark, path, schema, options)
         own = frames.without(schema, folders.names)
         wide = StructType([*widened(own).fields, StructField(CORRUPT, StringType()), *folders.fields])
         permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        rows = frames.of_files(spark, "csv", path, schema=wide, options=permissive)
+        files = frames.of_files(spark, "csv", path, schema=wide, options=permissive)
+        rows = first_start.only_earlier(context, files)
         fields = F.struct(*[F.col(f"`{name}`") for name in own.names])
         parsed = rows.withColumn(PARSED, fields).withColumn(FILE, F.col("_metadata.file_path"))
         # Spark does not parse columns that the query does not use, and a record would be bad in one query and good in another: so all
@@ -70,8 +70,8 @@ class CsvSource(Source):
             PARSED, FILE, *folders.names, bad_record.column(is_bad, raw, file=F.col(FILE))
         )
         good, tap = split(checked, self.options.rule, position="file", why=self._why(own.json()))
-        columns = [column.alias(name) for name, column in narrowed(F.col(PARSED), own).items()]
-        return SourceFrame(good.select(*columns, *folders.names).select(*in_order(schema, folders)), tap)
+        values = [column.alias(name) for name, column in narrowed(F.col(PARSED), own).items()]
+        return SourceFrame(good.select(*values, *folders.names).select(*in_order(schema, folders)), tap)
 
     def _spark_options(self) -> dict[str, object]:
         return {"header": self.options.header, **self.options.spark}

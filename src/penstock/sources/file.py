@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from penstock.sources import first_start
 from penstock.sources.base import Context, Source, SourceFrame
 from penstock.sources.spark_options import FileColumns, FilePath, SparkOptions
 from penstock.spark.micro_batch import frames
@@ -34,15 +35,14 @@ class FileSource(Source):
     options: FileOptions
 
     def read(self, context: Context) -> SourceFrame:
-        return SourceFrame(
-            frames.of_files(
-                context.spark,
-                self.form,
-                self.options.path,
-                schema=self.options.columns,
-                options=self.options.spark,
-            )
+        spark, path, options = context.spark, self.options.path, self.options.spark
+        schema = first_start.columns(
+            context,
+            self.options.columns,
+            lambda: frames.columns_of_files(spark, self.form, path, schema=None, options=options),
         )
+        files = frames.of_files(spark, self.form, path, schema=schema, options=options)
+        return SourceFrame(first_start.only_earlier(context, files))
 
 
 class ParquetSource(FileSource):

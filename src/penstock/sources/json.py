@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
 from penstock.options import mistake
-from penstock.sources import bad_record
+from penstock.sources import bad_record, first_start
 from penstock.sources.bad_record import MaxRecordBytes, split
 from penstock.sources.base import Context, Source, SourceFrame
 from penstock.sources.json_record import PARSED, JsonDecoder
@@ -49,23 +49,27 @@ class JsonSource(Source):
     options: JsonOptions
 
     def read(self, context: Context) -> SourceFrame:
-        options = self.options
-        if options.mode is None and options.has_lines:
-            return self._lines(context)
-        spark = options.spark if options.mode is not None else {**options.spark, "mode": "FAILFAST"}
-        return SourceFrame(
-            frames.of_files(context.spark, "json", options.path, schema=options.columns, options=spark)
+        spark, path, options = context.spark, self.options.path, self.options.spark
+        columns = first_start.columns(
+            context,
+            self.options.columns,
+            lambda: frames.columns_of_files(spark, "json", path, schema=None, options=options),
         )
+        if self.options.mode is None and self.options.has_lines:
+            return self._lines(context, columns)
+        if self.options.mode is None:
+            options = {**options, "mode": "FAILFAST"}
+        files = frames.of_files(spark, "json", path, schema=columns, options=options)
+        return SourceFrame(first_start.only_earlier(context, files))
 
-    def _lines(self, context: Context) -> SourceFrame:
+    def _lines(self, context: Context, columns: Any) -> SourceFrame:
         from pyspark.sql import functions as F
 
         spark, path, options, rule = context.spark, self.options.path, self.options.spark, self.options.rule
-        schema = frames.columns_of_files(spark, "json", path, schema=self.options.columns, options=options)
+        schema = frames.columns_of_files(spark, "json", path, schema=columns, options=options)
         folders = frames.folders_of_files(spark, path, schema, options)
-        lines = frames.of_files(spark, "text", path, schema=frames.text_and(folders), options=options).where(
-            F.btrim("value", F.lit(" \t\r")) != ""
-        )
+        files = frames.of_files(spark, "text", path, schema=frames.text_and(folders), options=options)
+        lines = first_start.only_earlier(context, files).where(F.btrim("value", F.lit(" \t\r")) != "")
         decoder = JsonDecoder(frames.without(schema, folders.names), options)
         text = small = F.col("value")
         large = F.lit(False)

@@ -19,6 +19,7 @@ PARSED = "_penstock_parsed"
 CORRUPT = "_penstock_corrupt"
 INTEGER_BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 SHOWN = 60
+DOES_NOT_FIT = "it does not fit the schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class WhyNotJson:
         if not isinstance(value, dict):
             return f"it is {_kind(value)}, not a JSON object"
         misfit = next(_misfits("", value, StructType.fromJson(json.loads(self.schema))), None)
-        return misfit or "it does not fit the schema"
+        return misfit or DOES_NOT_FIT
 
 
 def _misfits(path: str, value: Any, kind: Any) -> Iterator[str]:

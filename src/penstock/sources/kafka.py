@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
+from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
-from penstock.options import IgnoringCase, Others, mistake
-from penstock.sources import bad_record, kafka_group
+from penstock.options import IgnoringCase, Names, Others, mistake
+from penstock.sources import bad_record, kafka_group, kafka_operation
 from penstock.sources.avro_record import AvroDecoder, with_writers
 from penstock.sources.bad_record import (
     BadRecordOptions,
@@ -21,7 +25,8 @@ from penstock.sources.bad_record import (
     split,
 )
 from penstock.sources.base import Context, OffsetReporter, Source, SourceFrame
-from penstock.sources.json_record import JsonDecoder, WhyNotJson
+from penstock.sources.json_record import DOES_NOT_FIT, JsonDecoder, WhyNotJson
+from penstock.sources.kafka_operation import HEADER, EnvelopeDecoder, Operations
 from penstock.sources.schema_registry import SchemaRegistry
 from penstock.sources.spark_options import Schema
 from penstock.spark.connectors import ensure_format
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 # Large fetches: with the consumer's defaults it waits more than it reads (measured: 0.8M records/s before, 1.5M after).
 CONSUMER = {
@@ -50,6 +56,7 @@ CONSUMER = {
 
 OWN = ("key", "topic", "partition", "offset", "timestamp")
 """Columns of Kafka's own that stand beside those of the value, with an underscore."""
+KEY = "_penstock_key"
 
 
 class KafkaOptions(BadRecordOptions):
@@ -87,6 +94,23 @@ class KafkaOptions(BadRecordOptions):
         description="a consumer group to which the query commits, after every batch, how far it has read",
     )
     max_record_bytes: MaxRecordBytes = None
+    operations: Annotated[Operations, IgnoringCase] = Field(
+        "none",
+        description="how a record says what it does to the row with its key, which becomes the column `_op` (`i`, `u`, `d`): `header` (the header "
+        "`dbz.op`; without it an insert, and without a value a delete), `debezium` (values are Debezium's change events), or `none`",
+    )
+    primary_key: Names = Field(
+        (),
+        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, or the plain value); "
+        "without it, records without a value are left out",
+    )
+    metadata: bool = Field(
+        True,
+        description="with a schema: Kafka's own columns too, `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`",
+    )
+    filter: str | None = Field(
+        None, description="a condition in SQL; only records for which it is true are read"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -106,6 +130,10 @@ class KafkaOptions(BadRecordOptions):
             raise mistake('schema registries are for format="avro"', hint='add format="avro"')
         if self.format == "json" and self.columns is None:
             raise mistake('format="json" needs the columns', hint='for example schema="id BIGINT"')
+        if self.operations == "debezium" and self.format is None and self.columns is None:
+            raise mistake(
+                'operations="debezium" needs the columns of the rows', hint='for example schema="id BIGINT"'
+            )
         has_good_ones = self.format or self.columns is not None or self.max_record_bytes is not None
         if self.on_bad_record != "fail" and not has_good_ones:
             raise mistake(
@@ -153,15 +181,29 @@ class KafkaSource(Source):
     options: KafkaOptions
 
     def read(self, context: Context) -> SourceFrame:
-        spark, rule = context.spark, self.options.rule
+        from pyspark.sql import functions as F
+
+        spark, rule, wanted = context.spark, self.options.rule, self.options
         options = self._spark_options(spark)
         frame = spark.readStream.format("kafka").options(**options).load()
         decoder = self._decoder(context)
+        tap: BadRecordTap | None = None
         if decoder is not None:
-            return SourceFrame(*_decoded(frame, decoder, rule, options))
-        if rule.max_bytes is not None:
-            return SourceFrame(*_limited(frame, rule, options))
-        return SourceFrame(frame)
+            frame, tap = _decoded(
+                frame, decoder, rule, options, operations=wanted.operations, keys=wanted.primary_key
+            )
+        else:
+            if wanted.operations == "header":
+                operation = kafka_operation.of_header(F.col("headers"), F.col("value"))
+                frame = frame.withColumn(OPERATION, operation).drop("headers")
+            if rule.max_bytes is not None:
+                frame, tap = _limited(frame, rule, options)
+        if wanted.filter is not None:
+            frame = frame.where(wanted.filter)
+        if not wanted.metadata:
+            hidden = [f"_{name}" for name in OWN] if decoder is not None else [*OWN[1:], "timestampType"]
+            frame = frame.drop(*hidden)
+        return SourceFrame(frame, tap)
 
     @classmethod
     def reporter(cls, options: Mapping[str, str], *, note: Callable[[str], None]) -> OffsetReporter | None:
@@ -194,6 +236,7 @@ class KafkaSource(Source):
             "minPartitions": spark.sparkContext.defaultParallelism,
             SERVERS: self.options.bootstrap_servers,
             **self.options.topics,
+            **({"includeHeaders": "true"} if self.options.operations == "header" else {}),
             "startingOffsets": self.options.starting_offsets,
             **{name: value for name, value in own.items() if not name.startswith("kafka.")},
             **prefixed(for_java(unprefixed(own))),
@@ -201,11 +244,14 @@ class KafkaSource(Source):
 
     def _decoder(self, context: Context) -> Decoder | None:
         """What decodes values; None when they stay as they are."""
+        has_envelope = self.options.operations == "debezium"
         if self.options.format == "avro":
-            return self._avro_decoder(context)
+            decoder = self._avro_decoder(context)
+            return EnvelopeDecoder.of_avro(decoder) if has_envelope else decoder
         if self.options.columns is None:
             return None
-        return JsonDecoder(as_struct(self.options.columns))
+        columns = as_struct(self.options.columns)
+        return EnvelopeDecoder.of_json(columns) if has_envelope else JsonDecoder(columns)
 
     def _avro_decoder(self, context: Context) -> AvroDecoder:
         options, topic = self.options, self.options.topic
@@ -229,14 +275,24 @@ class KafkaSource(Source):
 
 
 def _decoded(
-    frame: DataFrame, decoder: Decoder, rule: BadRecords, options: Mapping[str, Any]
+    frame: DataFrame,
+    decoder: Decoder,
+    rule: BadRecords,
+    options: Mapping[str, Any],
+    *,
+    operations: Operations,
+    keys: tuple[str, ...],
 ) -> tuple[DataFrame, BadRecordTap]:
-    """Return the columns of values, then Kafka's key, topic, partition, offset and timestamp with an underscore.
+    """Return the columns of values, `_op` if it is wanted, then Kafka's key, topic, partition, offset and timestamp with an underscore.
 
-    A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values.
+    A record without a value, which deletes its key in a compacted topic, has NULL in all columns of values, but for those of the primary key
+    when operations come from headers.
     """
     from pyspark.sql import functions as F
 
+    has_header = operations == "header"
+    if operations == "debezium" or (has_header and not keys):
+        frame = frame.where(F.col("value").isNotNull())  # nothing says which row such a record is about
     value = small = F.col("value")
     large = F.lit(False)
     if rule.max_bytes is not None:
@@ -247,20 +303,64 @@ def _decoded(
     def column() -> DataFrame:
         return frame.withColumn(alias, decoder.parse(small))
 
+    columns = {name: kind for name, kind in _types(column(), decoder).items() if has_header and name in keys}
+    from_key = kafka_operation.of_key(F.col("key"), columns)
+    carried, is_bad = [], large | decoder.is_bad(small, F.col(alias))
+    if has_header:
+        operation = kafka_operation.of_header(F.col("headers"), value)
+        is_bad = F.coalesce(is_bad, F.lit(False)) | operation.isNull()
+        carried.append(operation.alias(OPERATION))
+    if from_key:
+        lost = reduce(or_, (part.isNull() for part in from_key.values()))
+        is_bad = is_bad | (value.isNull() & lost)
+        parts = F.struct(*[part.alias(name) for name, part in from_key.items()])
+        carried.append(F.when(value.isNull(), parts).alias(KEY))
     checked = column().select(
         alias,
+        *carried,
         *[F.col(name).alias(f"_{name}") for name in OWN],
-        _bad(large | decoder.is_bad(small, F.col(alias))),
+        _bad(is_bad),
     )
+    inner = decoder.inner if isinstance(decoder, EnvelopeDecoder) else decoder
     good, tap = split(
         checked,
         rule,
         position="offset",
-        why=decoder.why(rule.max_bytes),
+        why=_WhyNotRow(decoder.why(rule.max_bytes)) if has_header else decoder.why(rule.max_bytes),
         kafka=options,
-        evolving=Evolving(alias, column, decoder.learn_from) if isinstance(decoder, AvroDecoder) else None,
+        evolving=Evolving(alias, column, inner.learn_from) if isinstance(inner, AvroDecoder) else None,
     )
-    return good.select(*decoder.columns(F.col(alias)), *[f"_{name}" for name in OWN]), tap
+    rows = good.select(
+        *decoder.columns(F.col(alias)),
+        *([F.col(OPERATION)] if has_header else []),
+        *([decoder.operation(F.col(alias)).alias(OPERATION)] if isinstance(decoder, EnvelopeDecoder) else []),
+        *[f"_{name}" for name in OWN],
+        *([KEY] if from_key else []),
+    )
+    whole = {name: F.coalesce(F.col(f"`{name}`"), F.col(KEY).getField(name)) for name in from_key}
+    return rows.withColumns(whole).drop(KEY) if whole else rows, tap
+
+
+def _types(frame: DataFrame, decoder: Decoder) -> dict[str, DataType]:
+    from pyspark.sql import functions as F
+
+    schema = frame.select(*decoder.columns(F.col(decoder.alias))).schema
+    return {field.name: field.dataType for field in schema.fields}
+
+
+@dataclass(frozen=True, slots=True)
+class _WhyNotRow:
+    """Says why a record is no row and no delete of one."""
+
+    inner: Why
+
+    def __call__(self, raw: bytes | None) -> str:
+        if raw is None:
+            return "it has no value, and its key is not the primary key"
+        reason = self.inner(raw)
+        return (
+            f"the header {HEADER} is unknown, or the value does not fit" if reason == DOES_NOT_FIT else reason
+        )
 
 
 def _limited(

@@ -67,6 +67,17 @@ class SchemaRegistry:
         answers = [self._version(subject, version) for version in versions]
         return [self._registered(int(answer["id"]), answer) for answer in answers if answer is not None]
 
+    def register(self, subject: str, text: str) -> int:
+        """Add an Avro schema to a subject, unless it has it already, and return its id."""
+        answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions", {"schema": text})
+        if answer is None:
+            raise ConnectorError(
+                f"the schema registry takes no schema for the subject '{subject}'",
+                code="SCHEMA_REGISTRY_REFUSED",
+                where=self.location,
+            )
+        return int(answer["id"])
+
     def _version(self, subject: str, version: Any) -> Any:
         return self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
@@ -81,8 +92,13 @@ class SchemaRegistry:
         )
 
     def _get(self, path: str) -> Any:
+        return self._ask(path, None)
+
+    def _ask(self, path: str, content: Mapping[str, Any] | None) -> Any:
         """Return an answer, or None when there is no such thing."""
-        request = urllib.request.Request(f"{self.location.rstrip('/')}{path}")
+        body = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self.location.rstrip('/')}{path}", data=body)
+        request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
         login = self.auth or urlsplit(self.url).netloc.rpartition("@")[0]
         if login:
@@ -94,12 +110,13 @@ class SchemaRegistry:
             with error:
                 if error.code == 404:
                     return None
-                refused = error.code in (401, 403)
+                refused = error.code in (401, 403, 409, 422)
+                login_fails = error.code in (401, 403)
                 raise ConnectorError(
                     f"the schema registry answers {error.code} {error.reason}",
                     code="SCHEMA_REGISTRY_REFUSED" if refused else "SCHEMA_REGISTRY",
                     where=f"{self.location}{path}",
-                    hint='give schema_registry_auth="user:password"' if refused else None,
+                    hint='give schema_registry_auth="user:password"' if login_fails else None,
                     retryable=error.code >= 500,
                 ) from error
         except (OSError, ValueError) as error:

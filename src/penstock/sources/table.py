@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from penstock.errors import ConfigError
 from penstock.sources.base import Context, Source, SourceFrame
 from penstock.sources.spark_options import SparkOptions
 
@@ -29,14 +30,29 @@ class TableSource(Source):
         return SourceFrame(reader.table(self.options.table))
 
 
+class IcebergOptions(TableOptions):
+    """Which table, and for how long."""
+
+    ends: bool = Field(
+        False,
+        description="the rows that are there are all that are wanted; a query that goes on refuses such a source",
+    )
+
+
 class IcebergSource(Source):
     """An Iceberg table, by its name or its path."""
 
-    Options = TableOptions
+    Options = IcebergOptions
     location: ClassVar[str | None] = "table"
 
-    options: TableOptions
+    options: IcebergOptions
 
     def read(self, context: Context) -> SourceFrame:
+        if self.options.ends and context.goes_on:
+            raise ConfigError(
+                f"the source {self.options.table} is to end, and sources beside it do not",
+                code="SOURCE_ENDS",
+                hint="Iceberg's stream has no end in a query that goes on: say mode: continuous",
+            )
         reader = context.spark.readStream.format("iceberg").options(**self.options.spark)
         return SourceFrame(reader.load(self.options.table))

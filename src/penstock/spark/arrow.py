@@ -170,9 +170,14 @@ def spark_type(kind: pa.DataType, *, large: bool = True) -> pa.DataType:
 
 
 def to_frame(
-    spark: SparkSession, columns: Sequence[pa.Array], names: Sequence[str], kinds: Sequence[str]
+    spark: SparkSession,
+    columns: Sequence[pa.Array],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    schema: StructType | None = None,
 ) -> DataFrame:
-    """Return columns of the kernel as a DataFrame of exactly these types of Spark."""
+    """Return columns of the kernel as a DataFrame of exactly these types of Spark; `schema` says the same, when it is known."""
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
@@ -181,8 +186,11 @@ def to_frame(
 
     jvm: Any = spark._jvm
     large = bool(spark._jconf.arrowUseLargeVarTypes())
-    ddl = bridge.ddl((name, kind, True) for name, kind in zip(names, kinds, strict=True))
-    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json()
+    if schema is None:
+        ddl = bridge.ddl((name, kind, True) for name, kind in zip(names, kinds, strict=True))
+        described = jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json()
+    else:
+        described = schema.json()
     wire = pa.schema(
         [(name, spark_type(column.type, large=large)) for name, column in zip(names, columns, strict=True)]
     )
@@ -199,4 +207,4 @@ def to_frame(
         lambda path: jvm.PythonSQLUtils.readArrowStreamFromFile(path),
         lambda: jvm.ArrowIteratorServer(),
     )
-    return DataFrame(jvm.PythonSQLUtils.toDataFrame(rows, schema, spark._jsparkSession), spark)
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(rows, described, spark._jsparkSession), spark)

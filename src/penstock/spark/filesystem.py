@@ -32,6 +32,11 @@ class Folder:
         """The whole address of it, as Spark writes it."""
         return str(self._qualified).rstrip("/")
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the path leads to a file, and to no folder."""
+        return bool(self.exists() and self._files.getFileStatus(self._root).isFile())
+
     def exists(self, name: str = "") -> bool:
         """Whether there is a file or a folder of that name."""
         return bool(self._files.exists(self._at(name)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.spark import arrow, arrow_stream
+from penstock.spark import arrow, arrow_stream, observed
 from penstock.spark.run import TaggedRun, cancel_tag
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class PersistedResult:
 
         frame = arrow.readable(frame)
         self._spark = frame.sparkSession
+        self._frame = frame
         self._tag = tag
         self._released = released
         context = self._spark.sparkContext
@@ -44,6 +45,7 @@ class PersistedResult:
     def materialise(self) -> None:
         """Run the last stage; its batches stay where they are."""
         self._rdd.count()
+        observed.complete(self._frame)
 
     def read(self, partitions: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the batches of some partitions, in their order; the job that reads them carries the result's tag."""

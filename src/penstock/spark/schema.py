@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DataError
@@ -10,6 +11,7 @@ from penstock.spark.catalyst import bridge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 def spark_kinds(spark: SparkSession, fields: Fields) -> tuple[str, ...]:
@@ -22,6 +24,13 @@ def spark_kinds(spark: SparkSession, fields: Fields) -> tuple[str, ...]:
                 hint=f"cast it in the view, for example CAST({field.name} AS STRING)",
             )
     return tuple(item.dataType().catalogString() for item in _struct(spark, fields).fields())
+
+
+def struct_of(spark: SparkSession, fields: Fields) -> StructType:
+    """The columns of a view as PySpark has them; texts of a declared length are STRING."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(_struct(spark, fields).json()))
 
 
 def nullable_ddl(spark: SparkSession, fields: Fields) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.backend.checkpoint import durability_of
@@ -12,6 +13,7 @@ from penstock.streaming.trigger import OutputMode, Trigger, TriggerKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.backend.model import Kind
     from penstock.sinks.base import Sink, Target
     from penstock.streaming.query_sources import QuerySources
 
@@ -44,6 +46,12 @@ class QueryPlan:
     close_windows: bool = False
     obstacle: str | None = None
     """Why `Trigger.continuous` runs micro-batches; None when it need not."""
+    kind: Kind = "query"
+    """What the state backend calls it."""
+    prepare: Callable[[str], None] | None = None
+    """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What the state backend records beside what every query has."""
 
     @property
     def id(self) -> str:
@@ -92,4 +100,5 @@ class QueryPlan:
             "output_mode": self.mode.value,
             "columns": self.target.schema.simpleString(),
             "durability": durability_of(self.location),
+            **self.parts,
         }

@@ -174,7 +174,11 @@ class StreamReader:
         settings = self._queries.settings
         values = {**options, **{key: value for key, value in arguments.items() if value is not None}}
         kind = self._kind(name)
-        source = SparkSource(name, values, settings) if kind is None else kind(values, settings)
+        return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
+
+    def of(self, source: Source) -> Stream:
+        """The stream of a source that is made already, as a pipeline makes it of a node."""
+        settings = self._queries.settings
         read = self._attempt(lambda: source.read(Context(self._spark, settings)))
         if read.bad_records is None:
             return Stream(self._queries, read.frame)

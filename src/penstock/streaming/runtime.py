@@ -80,7 +80,8 @@ class QueryRuntime:
                 self._writer = self._new_writer()
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
-                    self._job.record(JobRecord(plan.id, plan.location, plan.call_site, plan.definition()))
+                    record = JobRecord(plan.id, plan.location, plan.call_site, plan.definition(), plan.kind)
+                    self._job.record(record)
         except BaseException:
             self._started.set()
             if self._job is not None:
@@ -94,6 +95,8 @@ class QueryRuntime:
             return None, CheckpointState(plan.id, -1, checksums=False)
         location = plan.location or self._queries.temporary_folder()
         spark = plan.frame.sparkSession
+        if plan.prepare is not None:
+            plan.prepare(location)
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 

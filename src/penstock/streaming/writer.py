@@ -157,6 +157,10 @@ class StreamWriter:
         """Check everything that `start` checks, and return the query as a value: no lease is taken, nothing is written."""
         return self._plan(self._sink(), name, calling_line())
 
+    def plan_for(self, sink: Sink, name: str | None, *, place: str) -> QueryPlan:
+        """Check a query into a sink that is made already, as that of a pipeline is; `place` is where the user described it."""
+        return self._plan(sink, name, place)
+
     def launch(self, plan: QueryPlan) -> StreamingQuery:
         """Start a query that `plan` returned, and return its handle; a plan is launched once."""
         runtime = QueryRuntime(plan, self._queries)

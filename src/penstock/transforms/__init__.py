@@ -4,4 +4,13 @@ from __future__ import annotations
 
 from penstock.registry import Registry
 
-TRANSFORMS = Registry("transform", {}, group="penstock.transforms")
+TRANSFORMS = Registry(
+    "transform",
+    {
+        "expect": "penstock.transforms.expect:ExpectTransform",
+        "handler": "penstock.transforms.handler.transform:HandlerTransform",
+        "script": "penstock.transforms.script.transform:ScriptTransform",
+        "lookup": "penstock.transforms.lookup.transform:LookupTransform",
+    },
+    group="penstock.transforms",
+)

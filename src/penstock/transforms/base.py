@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.config import Settings
+    from penstock.errors import PenstockError
     from penstock.plugin import KeyValues
 
 OnError = Literal["fail", "drop", "dead_letter"]
@@ -88,6 +89,12 @@ class Transform(ABC):
     def counts(self) -> Mapping[str, int]:
         """Called after an epoch is written: rows that it counted since the last call, by the name under which they are shown."""
         return {}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """Called when an epoch has failed: the error for the user, if the exception of Spark comes from this transform; else None."""
+        from penstock.transforms.task_error import carried
+
+        return carried(error)
 
     def close(self) -> None:  # noqa: B027
         """Called after `check`, and after the last epoch, also after an error; `open` may come again."""

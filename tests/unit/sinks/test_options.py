@@ -93,7 +93,7 @@ def test_all_mistakes_are_in_one_error() -> None:
     assert error.code == "STREAM_OPTIONS"
     assert error.message == (
         "the kafka sink: no option 'topik'; the option 'topic' is missing; the option 'bootstrap_servers' is missing; "
-        "retry_for cannot be negative, got -5; unknown value_format 'jsn'; headers must be a dictionary, got list"
+        "retry_for cannot be negative, got -5; headers must be a dictionary, got list; unknown value_format 'jsn'"
     )
     assert "did you mean 'topic'?" in str(error.hint)
     assert "others begin with 'kafka.'" in str(error.hint)

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError
 from penstock.sinks.column import column
 from penstock.sinks.errors import require_fit
+from penstock.sources.clickhouse.type_name import NAMED
+from penstock.sources.clickhouse.type_name import parsed as parsed
+from penstock.sources.clickhouse.type_name import quoted as quoted
+from penstock.sources.clickhouse.type_name import split_arguments as split_arguments
+from penstock.sources.clickhouse.type_name import text as text
+from penstock.sources.clickhouse.type_name import unquoted as unquoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,7 +49,6 @@ DECLARED_BY_USERS: Mapping[str, tuple[str, ...]] = {
     "binary": ("FixedString",),
     "date": ("Date",),
 }
-_NAMED = re.compile(r"\s*(`(?:[^`\\]|\\.)*`|\"[^\"]*\"|\w+)\s+(?=\S)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,79 +124,12 @@ def fits(kind: DataType, stored: str) -> bool:
     if isinstance(kind, MapType):
         return name == "Map" and fits(kind.keyType, arguments[0]) and fits(kind.valueType, arguments[1])
     if isinstance(kind, StructType):
-        inner = [match for part in arguments if (match := _NAMED.fullmatch(part))] if name == "Tuple" else []
+        inner = [match for part in arguments if (match := NAMED.fullmatch(part))] if name == "Tuple" else []
         types = {unquoted(match[1]): match[2] for match in inner}
         return len(types) == len(kind.fields) and all(
             field.name in types and fits(field.dataType, types[field.name]) for field in kind
         )
     return _scalar_fits(kind, name, arguments)
-
-
-def parsed(stored: str) -> tuple[str, list[str]]:
-    """The name of a type and its arguments, without the wrappers that only say how it is stored.
-
-    >>> parsed("Nullable(Decimal(10, 2))"), parsed("Map(String, Array(Int64))"), parsed("LowCardinality(String)")
-    (('Decimal', ['10', '2']), ('Map', ['String', 'Array(Int64)']), ('String', []))
-    """
-    name, bracket, rest = stored.strip().partition("(")
-    arguments = split_arguments(rest.rpartition(")")[0]) if bracket else []
-    if name in ("Nullable", "LowCardinality"):
-        return parsed(arguments[0])
-    return name, arguments
-
-
-def split_arguments(text: str) -> list[str]:
-    """Split at commas that are not inside brackets or quotes.
-
-    >>> split_arguments("a, f(b, c), `d,e`, 'f,g'")
-    ['a', 'f(b, c)', '`d,e`', "'f,g'"]
-    """
-    parts, depth, quote, start = [], 0, "", 0
-    skip = False
-    for position, sign in enumerate(text):
-        if skip:
-            skip = False
-        elif quote:
-            skip = sign == "\\"
-            quote = "" if sign == quote else quote
-        elif sign in "'`\"":
-            quote = sign
-        elif sign in "()":
-            depth += 1 if sign == "(" else -1
-        elif sign == "," and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts
-
-
-def quoted(name: str) -> str:
-    """A name for ClickHouse's SQL.
-
-    >>> quoted("a`b")
-    '`a\\\\`b`'
-    """
-    escaped = name.replace("\\", "\\\\").replace("`", "\\`")
-    return f"`{escaped}`"
-
-
-def unquoted(name: str) -> str:
-    """A name out of ClickHouse's SQL.
-
-    >>> unquoted("`a b`"), unquoted("a")
-    ('a b', 'a')
-    """
-    return re.sub(r"\\(.)", r"\1", name[1:-1]) if name[:1] in '`"' and name else name
-
-
-def text(value: str) -> str:
-    """A text for ClickHouse's SQL.
-
-    >>> text("it's")
-    "'it\\\\'s'"
-    """
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _scalar(kind: DataType) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field, field_validator
 
 from penstock.errors import ConfigError
 from penstock.options import Count, Duration, Expressions, FromSetting, Texts, mistake
@@ -31,6 +31,7 @@ class ClickHouseOptions(ServerOptions):
     )
     version: str | None = Field(
         None,
+        validation_alias=AliasChoices("version", "version_column_name"),
         description="update mode: the column of the query that says which row of a key is newest; without it the sink counts in a "
         "column `_version`",
     )
@@ -78,3 +79,14 @@ class ClickHouseOptions(ServerOptions):
             settings={**address.settings, **self.settings},
             seconds=self.timeout / 1000,
         )
+
+
+class ClickHouseTableOptions(ClickHouseOptions):
+    """How the table of a query takes deletes."""
+
+    append_only_mode: bool = Field(
+        True,
+        description="update mode, in a table that the sink creates: deletes are inserted as rows whose column `_deleted` is 1, which `FINAL` "
+        "leaves out; false: they are `DELETE` statements, which are slow when there are many. A table that is there has its own way: "
+        "with a second argument of `ReplacingMergeTree` it is the first one",
+    )

@@ -11,18 +11,22 @@ import math
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.data.operation import DELETE
 from penstock.errors import ConfigError, DataError, PenstockError, suggest
-from penstock.sinks.base import Epoch, Guarantee, Target, require_key
+from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.clickhouse import client, table
 from penstock.sinks.clickhouse.chunk import insert_settings, send_chunks
 from penstock.sinks.clickhouse.client import Client
 from penstock.sinks.clickhouse.column import check_columns, column_type, encode, quoted
-from penstock.sinks.clickhouse.options import ClickHouseOptions
+from penstock.sinks.clickhouse.options import ClickHouseTableOptions
 from penstock.sinks.clickhouse.table import VERSION, WINDOW, Table, full_name
+from penstock.sinks.column import column
 from penstock.sinks.epoch_rows import AT_ONCE_BYTES
 from penstock.sinks.last_by_key import last_of_each_key
+from penstock.sinks.operation import inserts_alone, inserts_of, require_rows_by_key, stored_schema
 from penstock.sinks.server import ServerSink
 
 if TYPE_CHECKING:
@@ -34,11 +38,12 @@ MOST_CHUNKS = 1_000
 
 
 class ClickHouseSink(ServerSink):
-    """Inserts in append mode, inserts newer versions by key in update mode, replaces all rows in complete mode."""
+    """Inserts in append mode, inserts newer versions by key in update mode, deletes included, replaces all rows in complete mode."""
 
-    Options = ClickHouseOptions
+    Options = ClickHouseTableOptions
+    takes_operations: ClassVar[bool] = True
 
-    options: ClickHouseOptions
+    options: ClickHouseTableOptions
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         super().__init__(options, settings)
@@ -48,6 +53,8 @@ class ClickHouseSink(ServerSink):
         self._version: str | None = None
         """The column in which this sink counts the versions of rows."""
         self._counter = 0
+        self._deleted: str | None = None
+        """The column of the table that says that a row is gone."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -57,8 +64,8 @@ class ClickHouseSink(ServerSink):
         return f"clickhouse table {self.options.table} in {self._address.location}"
 
     def check_query(self, target: Target) -> None:
-        require_key(target)
-        for field in target.schema:
+        require_rows_by_key(target)
+        for field in stored_schema(target):
             column_type(field.dataType, name=field.name)
         self._check_version(target)
 
@@ -85,9 +92,10 @@ class ClickHouseSink(ServerSink):
             table.create_table(
                 self._client,
                 options.table,
-                target.schema,
+                stored_schema(target),
                 keys=target.keys,
                 upserts=target.mode == "update",
+                deletes=target.operation is not None and options.append_only_mode,
                 version=self._query_version(target),
                 order_by=options.order_by,
                 partition_by=options.partition_by,
@@ -96,16 +104,22 @@ class ClickHouseSink(ServerSink):
             missing = self._missing_columns(target, existing)
             table.add_columns(self._client, options.table, [target.schema[name] for name in missing])
         self.check_server(target)
-        if target.mode == "update" and not self._query_version(target):
-            self._begin_versions(target)
+        if target.mode == "update":
+            created = table.find_table(self._client, options.table)
+            self._deleted = None if created is None else created.deleted
+            if not self._query_version(target):
+                self._begin_versions(target)
 
     def write(self, epoch: Epoch) -> int | None:
-        target = self.target
-        with _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
+        target, token = self.target, f"{self.target.query}-{epoch.number}"
+        if target.operation is not None and target.mode == "update" and self._deleted is None:
+            with _persisted(epoch.frame) as (changes, _):
+                return self._insert_and_delete(changes, target, token)
+        with inserts_alone(self.describe()), _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
             if target.mode == "complete":
                 self._replace(frame, rows, target)
             elif rows:
-                self._insert(frame, rows, self.options.table, f"{target.query}-{epoch.number}")
+                self._insert(frame, rows, self.options.table, token)
         return rows
 
     def close(self) -> None:
@@ -121,9 +135,17 @@ class ClickHouseSink(ServerSink):
         """The rows as they are sent; in update mode the last of each key, unless the query has the versions of rows."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
-        if target.mode != "update" or self._query_version(target):
-            return encode(frame)
-        last = encode(last_of_each_key(frame, target.keys))
+        operation = target.operation
+        if target.mode != "update":
+            return encode(inserts_of(frame, operation))
+        if not self._query_version(target):
+            frame = last_of_each_key(frame, target.keys)
+        if operation is not None:
+            is_delete = column(operation).eqNullSafe(DELETE)
+            frame = frame.withColumn(operation, is_delete.cast("tinyint"))
+            if self._deleted is not None:
+                frame = frame.withColumnRenamed(operation, self._deleted)
+        last = encode(frame)
         if self._version is None:
             return last
         self._counter += 1
@@ -148,6 +170,40 @@ class ClickHouseSink(ServerSink):
                 raise failure
 
         self.retry(send)
+
+    def _insert_and_delete(self, changes: DataFrame, target: Target, token: str) -> int:
+        """Insert the rows that stay, and delete those whose last operation says so, in a table without a column for it."""
+        keys, operation = list(target.keys), str(target.operation)
+        is_delete = column(operation).eqNullSafe(DELETE)
+        last = last_of_each_key(changes, keys)
+        gone = last.where(is_delete).select(*[column(key) for key in keys])
+        with _persisted(gone) as (gone, deletes):
+            versioned = self._query_version(target) is not None
+            stay = (changes if versioned else last).where(~is_delete).drop(column(operation))
+            if versioned and deletes:
+                stay = stay.join(gone, keys, "left_anti").select(*[column(name) for name in stay.columns])
+            with _persisted(self._encoded(replace(target, operation=None), stay)) as (frame, rows):
+                if rows:
+                    self._insert(frame, rows, self.options.table, token)
+            if deletes:
+                self._delete(encode(gone), deletes, target)
+        return rows + deletes
+
+    def _delete(self, keys: DataFrame, rows: int, target: Target) -> None:
+        """Delete the rows of these keys in one statement, which finds them in a table beside this one."""
+        listed = ", ".join(map(quoted, keys.columns))
+        stage = f"{self.options.table}_penstock_{target.query.replace('-', '')[:12]}"
+        name, stage_name = full_name(self.options.table), full_name(stage)
+        self._execute(f"DROP TABLE IF EXISTS {stage_name} SYNC")
+        try:
+            self._execute(
+                f"CREATE TABLE IF NOT EXISTS {stage_name} ENGINE = MergeTree ORDER BY tuple() "
+                f"AS SELECT {listed} FROM {name} WHERE false"
+            )
+            self._insert(keys, rows, stage, uuid.uuid4().hex)
+            self._execute(f"DELETE FROM {name} WHERE ({listed}) IN (SELECT {listed} FROM {stage_name})")
+        finally:
+            self._execute(f"DROP TABLE IF EXISTS {stage_name} SYNC")
 
     def _replace(self, frame: DataFrame, rows: int, target: Target) -> None:
         """Store all rows in a table beside this one, and replace the partition of this one in one step."""
@@ -191,7 +247,9 @@ class ClickHouseSink(ServerSink):
         return VERSION if VERSION in target.schema.names else None
 
     def _missing_columns(self, target: Target, existing: Table) -> list[str]:
-        return check_columns(target.schema, existing.columns, where=self.describe(), adds=self.options.create)
+        return check_columns(
+            stored_schema(target), existing.columns, where=self.describe(), adds=self.options.create
+        )
 
     def _check_table(self, target: Target, existing: Table) -> None:
         self._missing_columns(target, existing)

@@ -22,7 +22,7 @@ from penstock.sinks.clickhouse.column import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-VERSION = "_version"
+VERSION, DELETED = "_version", "_deleted"
 WINDOW = 10_000
 """How many inserts a table that the sink creates remembers."""
 
@@ -59,8 +59,18 @@ class Table:
     @property
     def version(self) -> str | None:
         """The column that says which row of a key is newer."""
-        names = [argument for argument in self.arguments if not argument.startswith("'")]
-        return unquoted(names[0]) if self.replaces and names else None
+        return next(iter(self._columns_of_engine), None)
+
+    @property
+    def deleted(self) -> str | None:
+        """The column that says that the row of a key is gone."""
+        return self._columns_of_engine[1] if len(self._columns_of_engine) > 1 else None
+
+    @property
+    def _columns_of_engine(self) -> tuple[str, ...]:
+        if not self.replaces:
+            return ()
+        return tuple(unquoted(argument) for argument in self.arguments if not argument.startswith("'"))
 
     def column(self, name: str) -> TableColumn | None:
         """The column of that name."""
@@ -137,11 +147,12 @@ def create_table(
     *,
     keys: Iterable[str],
     upserts: bool,
+    deletes: bool,
     version: str | None,
     order_by: str | None,
     partition_by: str | None,
 ) -> None:
-    """Create a table with the columns of the query, sorted by its keys; for upserts one that replaces rows by them."""
+    """Create a table with the columns of the query, sorted by its keys; for upserts one that replaces rows by them, and knows which are deleted."""
     names = tuple(keys)
     columns = [
         _declaration(field, nullable=field.name != version and (field.name not in names or field.nullable))
@@ -150,9 +161,12 @@ def create_table(
     key_list = ", ".join(map(quoted, names))
     engine, order = "MergeTree", order_by or key_list
     if upserts:
-        engine, order = f"ReplacingMergeTree({quoted(version or VERSION)})", key_list
+        arguments = [version or VERSION, *([DELETED] if deletes else [])]
+        engine, order = f"ReplacingMergeTree({', '.join(map(quoted, arguments))})", key_list
         if version is None:
             columns.append(f"{quoted(VERSION)} UInt64")
+        if deletes:
+            columns.append(f"{quoted(DELETED)} UInt8")
     client.execute(
         f"CREATE TABLE IF NOT EXISTS {full_name(name)} ({', '.join(columns)}) ENGINE = {engine}"
         + (f" PARTITION BY ({partition_by})" if partition_by else "")

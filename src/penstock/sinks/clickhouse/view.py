@@ -17,7 +17,7 @@ from penstock.sinks.clickhouse.chunk import insert_settings
 from penstock.sinks.clickhouse.client import Client
 from penstock.sinks.clickhouse.column import check_columns, column_type, quoted, text
 from penstock.sinks.clickhouse.options import ClickHouseOptions
-from penstock.sinks.clickhouse.table import Table, full_name
+from penstock.sinks.clickhouse.table import DELETED, VERSION, Table, full_name
 from penstock.sinks.key_change import by_key, summed
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget, taken
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
 
-VERSION, DELETED = "_version", "_deleted"
 LIFE = 2**40
 """Versions of one time that the table was brought in line: 0, and one behind each tick; the last says that rows of before are being deleted."""
 BLOCK = 500_000

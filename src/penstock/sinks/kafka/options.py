@@ -13,8 +13,8 @@ from penstock.spark.kafka_access import BootstrapServers
 PREFIX = "kafka."
 
 
-class KafkaOptions(ServerOptions):
-    """The topic, how rows become records, and settings of the producer."""
+class KafkaTopicOptions(ServerOptions):
+    """The topic, what a record has, and settings of the producer."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^kafka\.")], Any]
@@ -26,20 +26,49 @@ class KafkaOptions(ServerOptions):
 
     topic: str = Field(description="the topic; it must exist unless the broker creates topics by itself")
     bootstrap_servers: BootstrapServers
-    value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
-        None,
-        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Without it, "
-        "a query that has only `value` and perhaps `key` and `headers` is sent as it is, all others as JSON",
-    )
     avro_schema: str | None = Field(
         None,
         description="the Avro schema of values, as JSON; without it, it follows from the columns",
     )
+    schema_registry: str | None = Field(
+        None,
+        repr=False,
+        description="of Avro: the address of a schema registry; the schema is registered there, and values begin with its id",
+    )
+    schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
+    subject: str | None = Field(None, description="the subject in the registry; without it `TOPIC-value`")
     headers: Texts = Field(
         {},
         description="headers of every record; a query in the form of records may have a column `headers` instead",
     )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
+        None,
+        description="how the producer compresses records; without it, as the settings of the producer say",
+    )
+    tombstones: bool = Field(
+        False,
+        description="of a change stream: a row that is deleted is a record without a value, as compacted topics want it, and not the row",
+    )
     transactional_id: str | None = Field(
         None,
         description="write exactly once, with transactions of this id; `with_kafka_transactional(id)` sets it",
+    )
+    exactly_once: bool = Field(
+        False,
+        description="write exactly once, with transactions whose id is that of the query; `transactional_id` gives them another",
+    )
+
+    @property
+    def in_transactions(self) -> bool:
+        """Whether rows are written exactly once."""
+        return self.exactly_once or self.transactional_id is not None
+
+
+class KafkaOptions(KafkaTopicOptions):
+    """The topic, how rows become records, and settings of the producer."""
+
+    value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
+        None,
+        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Without it, "
+        "a query that has only `value` and perhaps `key` and `headers` is sent as it is, all others as JSON",
     )

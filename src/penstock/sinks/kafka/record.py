@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from penstock.data.operation import DELETE, INSERT
 from penstock.errors import ConfigError
 from penstock.sinks.column import as_json, column, row_as_json
+from penstock.sinks.kafka.avro_value import AvroValue
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 RECORD_COLUMNS = frozenset({"key", "value", "headers"})
+OPERATION_HEADER = "dbz.op"
+CREATE = "c"
+"""What the header says of an insert; updates and deletes are `u` and `d`, as in the column."""
 
 
 def value_format(schema: StructType, option: str | None) -> str:
@@ -31,9 +36,16 @@ def value_format(schema: StructType, option: str | None) -> str:
 
 
 def records(
-    frame: DataFrame, form: str, *, keys: tuple[str, ...], headers: Mapping[str, str], avro_schema: str | None
+    frame: DataFrame,
+    form: str,
+    *,
+    keys: tuple[str, ...],
+    headers: Mapping[str, str],
+    avro: AvroValue,
+    operation: str | None = None,
+    tombstones: bool = False,
 ) -> DataFrame:
-    """Return a frame of records: one key column is sent as it is, several as JSON."""
+    """Return a frame of records: one key column is sent as it is, several as JSON; the operation of a row is a header."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     ready = form in ("string", "binary")
@@ -41,16 +53,29 @@ def records(
     key = _key(frame, keys, ready)
     if key is not None:
         columns.append(key.cast("binary").alias("key"))
-    columns.append(_value(frame, form, avro_schema).cast("binary").alias("value"))
-    if headers:
-        pairs = [
-            F.struct(F.lit(name).alias("key"), F.lit(value).cast("binary").alias("value"))
-            for name, value in headers.items()
-        ]
-        columns.append(F.array(*pairs).alias("headers"))
-    elif ready and "headers" in frame.columns:
+    value = _value(frame, [name for name in frame.columns if name != operation], form, avro).cast("binary")
+    if operation is not None and tombstones:
+        value = F.when(~column(operation).eqNullSafe(DELETE), value)
+    columns.append(value.alias("value"))
+    pairs = [_header(name, F.lit(text)) for name, text in headers.items()]
+    if operation is not None:
+        kind = column(operation)
+        word = F.when(kind.isNull() | (kind == INSERT), F.lit(CREATE)).otherwise(kind)
+        pairs.append(_header(OPERATION_HEADER, word))
+    own = ready and "headers" in frame.columns and not headers
+    if own and pairs:
+        columns.append(F.concat(F.coalesce(column("headers"), F.array()), F.array(*pairs)).alias("headers"))
+    elif own:
         columns.append(F.col("headers"))
+    elif pairs:
+        columns.append(F.array(*pairs).alias("headers"))
     return frame.select(*columns)
+
+
+def _header(name: str, value: Column) -> Column:
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
 
 
 def _key(frame: DataFrame, keys: tuple[str, ...], ready: bool) -> Column | None:
@@ -65,14 +90,11 @@ def _key(frame: DataFrame, keys: tuple[str, ...], ready: bool) -> Column | None:
     return column(name) if kind == "binary" else column(name).cast("string")
 
 
-def _value(frame: DataFrame, form: str, avro_schema: str | None) -> Column:
+def _value(frame: DataFrame, names: list[str], form: str, avro: AvroValue) -> Column:
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     if form in ("string", "binary"):
         return F.col("value")
     if form == "avro":
-        from pyspark.sql.avro.functions import to_avro
-
-        row = F.struct(*[column(name) for name in frame.columns])
-        return to_avro(row, avro_schema) if avro_schema else to_avro(row)
-    return row_as_json(frame.columns)
+        return avro.encode(F.struct(*[column(name) for name in names]))
+    return row_as_json(names)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import ConnectorError, PenstockError
 from penstock.sinks.base import Epoch, Guarantee, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.kafka import transaction
+from penstock.sinks.kafka.avro_value import AvroValue
 from penstock.sinks.kafka.options import KafkaOptions
 from penstock.sinks.kafka.record import records, value_format
+from penstock.sinks.operation import stored_schema
 from penstock.sinks.package import require_package
 from penstock.sinks.server import ServerSink
 from penstock.spark.connectors import ensure_format
@@ -56,9 +58,10 @@ FINAL_KINDS = (
 
 
 class KafkaSink(ServerSink):
-    """Sends a record per row; options that start with `kafka.` go to the producer."""
+    """Sends a record per row, the operation of a row in its header; options that start with `kafka.` go to the producer."""
 
     Options = KafkaOptions
+    takes_operations: ClassVar[bool] = True
 
     options: KafkaOptions
 
@@ -66,35 +69,40 @@ class KafkaSink(ServerSink):
         require_package("confluent_kafka", extra="kafka")
         super().__init__(options, settings)
         self._client = {
+            **({"compression.type": self.options.compression} if self.options.compression else {}),
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
         self._transactions: transaction.Transactions | None = None
+        self._avro = AvroValue()
         self._first = True
         self._last: EpochRows | None = None
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE if self.options.transactional_id else Guarantee.AT_LEAST_ONCE
+        return Guarantee.EXACTLY_ONCE if self.options.in_transactions else Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
         return f"kafka topic {self.options.topic} at {self.options.bootstrap_servers}"
 
     def check_query(self, target: Target) -> None:
-        if value_format(target.schema, self.options.value_format) == "avro":
+        if value_format(stored_schema(target), self.options.value_format) == "avro":
             ensure_format(target.spark, "avro", target.settings)
-        if not self.options.transactional_id:
+        if not self.options.in_transactions:
             ensure_format(target.spark, "kafka", target.settings)
 
     def prepare(self, target: Target) -> None:
-        self._format = value_format(target.schema, self.options.value_format)
-        if self.options.transactional_id:
+        columns = stored_schema(target)
+        self._format = value_format(columns, self.options.value_format)
+        if self._format == "avro":
+            self._avro = AvroValue.of(self.options, target.spark, columns)
+        if self.options.in_transactions:
             self._producing()
         else:
             self._require_topic()
 
     def write(self, epoch: Epoch) -> int | None:
-        if not self.options.transactional_id:
+        if not self.options.in_transactions:
             return self.retry(lambda: self._send(epoch.frame))
         mark = self.retry(lambda: self._producing().mark)
         if self._first:
@@ -114,7 +122,7 @@ class KafkaSink(ServerSink):
 
     @property
     def is_live(self) -> bool:
-        return not self.options.transactional_id
+        return not self.options.in_transactions
 
     def live(self, frame: DataFrame) -> Live:
         sent = self._records(frame)
@@ -147,7 +155,7 @@ class KafkaSink(ServerSink):
             self._transactions = transaction.Transactions(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
-                transactional_id=str(self.options.transactional_id),
+                transactional_id=self.options.transactional_id or f"penstock-{self.target.query}",
                 query=self.target.query,
             )
         return self._transactions
@@ -178,7 +186,9 @@ class KafkaSink(ServerSink):
             self._format,
             keys=self.target.keys,
             headers=self.options.headers,
-            avro_schema=self.options.avro_schema,
+            avro=self._avro,
+            operation=self.target.operation,
+            tombstones=self.options.tombstones,
         )
 
     def _require_topic(self) -> None:

@@ -54,6 +54,13 @@ def find_table(connection: psycopg.Connection, name: str) -> Table | None:
     )
 
 
+def comment_of(connection: psycopg.Connection, name: str) -> str | None:
+    """Return what is noted about a table."""
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    row = connection.execute("SELECT obj_description(to_regclass(%s)::oid, 'pg_class')", (quoted,)).fetchone()
+    return None if row is None else row[0]
+
+
 def check_upsert(table: Table, keys: Iterable[str], *, where: str) -> None:
     """Refuse a table that has no unique index on the key of the query."""
     names = tuple(keys)
@@ -65,6 +72,13 @@ def check_upsert(table: Table, keys: Iterable[str], *, where: str) -> None:
             where=where,
             hint=f"ALTER TABLE {table.name} ADD UNIQUE ({listed})",
         )
+
+
+def create_schema(connection: psycopg.Connection, name: str) -> None:
+    """Create the schema of a table `schema.table` when it is missing; asking first needs no right to create any."""
+    schema, dot, _ = name.rpartition(".")
+    if dot and connection.execute("SELECT to_regnamespace(quote_ident(%s))", (schema,)).fetchone() == (None,):
+        connection.execute(statement("CREATE SCHEMA IF NOT EXISTS {}", schema))
 
 
 def create_table(

@@ -1,25 +1,28 @@
-"""Errors of ours that pass through Spark: why a table of a flow could not be read."""
+"""Errors of ours that pass through Spark: why a table of a flow could not be read, or a task failed."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from penstock import errors
 from penstock.errors import PenstockError
 
-_MARK = "\npenstock-error:"
+MARK = "\npenstock-error:"
 
 
 def encoded(error: PenstockError) -> str:
     """The error as the text of an exception in the JVM: for people, and behind the mark for `decoded`."""
-    parts = {
+    parts: dict[str, Any] = {
         "kind": type(error).__name__,
         "message": error.message,
         "code": error.code,
         "hint": error.hint,
         "where": error.where,
     }
-    return f"{error}{_MARK}{json.dumps(parts)}"
+    if isinstance(error, errors.ConnectorError):
+        parts["retryable"] = error.retryable
+    return f"{error}{MARK}{json.dumps(parts)}"
 
 
 def decoded(text: str) -> PenstockError | None:
@@ -28,7 +31,7 @@ def decoded(text: str) -> PenstockError | None:
     >>> decoded(encoded(errors.StateError("too late", code="FLOW_CLOSED"))).code
     'FLOW_CLOSED'
     """
-    _, mark, parts = text.partition(_MARK)
+    _, mark, parts = text.partition(MARK)
     if not mark:
         return None
     values, _ = json.JSONDecoder().raw_decode(parts)

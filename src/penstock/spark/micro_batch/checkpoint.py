@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SHAPE = "_penstock.json"
 COPYING = "_penstock_copying"
 """Stands in a checkpoint as long as it is being filled from a savepoint."""
+NO_OFFSET = "-"
+"""How Spark writes that a source has not been read yet."""
 FAR_FUTURE_MS = 253_402_300_799_000
 """The end of the year 9999: a watermark that closes every window."""
 
@@ -199,6 +201,34 @@ def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
         if before and "/_metadata/" in name and not name.rpartition("/")[2].startswith("."):
             target.write(name, target.read(name).replace(f"{before}/", f"{target.url}/"))
     target.delete(COPYING)
+
+
+def follow(spark: SparkSession, before: str, after: str, shape: Shape) -> None:
+    """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new sources begin where they begin.
+
+    What `after` has already is left as it is, so that it may be called at every start.
+    """
+    source, target = Folder(spark, before), Folder(spark, after)
+    last = last_epoch(source)
+    if target.exists(f"commits/{last}") or last_epoch(target) > last:
+        return
+    source.copy("metadata", target, "metadata")
+    note = json.loads(source.read(SHAPE))
+    target.write(SHAPE, json.dumps({**note, "shape": list(shape)}))
+    nowhere = [NO_OFFSET] * len(_texts(shape, "source"))
+    # Spark looks at the batch before the last one, too.
+    for epoch in range(max(last - 1, 0), last + 1):
+        version, metadata, *_ = source.read(f"offsets/{epoch}").split("\n")
+        target.write(f"offsets/{epoch}", "\n".join([version, metadata, *nowhere]))
+        target.write(f"commits/{epoch}", source.read(f"commits/{epoch}"))
+
+
+def begin_empty(spark: SparkSession, checkpoint: str) -> None:
+    """Let the next batch have no rows: for what changes although none comes. Nothing happens before the first batch, or when one has begun."""
+    folder = Folder(spark, checkpoint)
+    last = last_epoch(folder)
+    if last >= 0 and last_epoch(folder, "offsets") == last:
+        folder.write(f"offsets/{last + 1}", folder.read(f"offsets/{last}"))
 
 
 def begin_closing(spark: SparkSession, checkpoint: str) -> bool:

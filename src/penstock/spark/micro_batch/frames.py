@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, DataError
 from penstock.spark import reader
+from penstock.spark.filesystem import Folder
 from penstock.spark.micro_batch import tap
+from penstock.sql.files import extension
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,11 +36,25 @@ def of_files(
         schema = to_ddl(to_arrow_schema(schema))
     defaults = {key: value for key, value in reader.DEFAULTS.get(form, {}).items() if key != "inferSchema"}
     files = spark.readStream.format(form).schema(schema).options(**{**defaults, **options})
-    if not reader.is_uri(location) and os.path.isfile(location):
+    if _is_file(spark, location):
         # Spark watches folders: of this one, only the file.
-        folder, name = os.path.split(location)
-        return files.option("pathGlobFilter", re.sub(r"([*?\[\]{}\\])", r"\\\1", name)).load(folder)
+        folder, only = _alone(location)
+        return files.options(**only).load(folder)
     return files.load(location)
+
+
+def _alone(location: str) -> tuple[str, dict[str, str]]:
+    """Return the folder of a file, and the option with which it is the only one there."""
+    folder, name = os.path.split(location)
+    return folder, {"pathGlobFilter": re.sub(r"([*?\[\]{}\\])", r"\\\1", name)}
+
+
+def _is_file(spark: SparkSession, location: str) -> bool:
+    if not reader.is_uri(location):
+        return os.path.isfile(location)
+    if not extension(location) or re.search(r"[*?\[{]", location):
+        return False  # a folder or a pattern, without asking the store
+    return Folder(spark, location).is_file
 
 
 def columns_of_files(
@@ -109,6 +125,9 @@ def _schema_of_files(spark: SparkSession, form: str, path: str, options: Mapping
         for key, value in options.items()
         if key.lower() not in ("maxfilespertrigger", "latestfirst")
     }
+    if re.search(r"[*?\[{]", path) and _is_file(spark, path):
+        path, only = _alone(path)
+        plain |= only
     try:
         return reader.read(spark, form, path, **plain).schema
     except Exception as error:

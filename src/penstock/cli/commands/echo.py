@@ -1,0 +1,42 @@
+"""`penstock echo`: show a pipeline as it is understood."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline_file import PipelineFile, read_right_pipeline
+from penstock.pipeline import echo as echoed
+
+
+class EchoFormat(StrEnum):
+    """How a pipeline is printed."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+def echo(
+    file: PipelineFile,
+    output: Annotated[
+        EchoFormat,
+        typer.Option(
+            "--output", "-o", metavar="FORMAT", help="How it is printed: yaml or json.", case_sensitive=False
+        ),
+    ] = EchoFormat.YAML,
+) -> None:
+    """Show a pipeline as it is understood: fields in one order, defaults filled in, secrets hidden.
+
+    \b
+    Examples:
+      penstock echo pipeline.yaml
+      penstock echo pipeline.yaml --output json | jq .sources
+    """
+    checked = read_right_pipeline(file)
+    if output is EchoFormat.JSON:
+        print(json.dumps(echoed.as_mapping(checked), indent=2, ensure_ascii=False))
+    else:
+        print(echoed.echo(checked), end="")

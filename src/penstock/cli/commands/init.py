@@ -1,0 +1,92 @@
+"""`penstock init`: write a pipeline to begin with."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.new_files import write_new_files
+from penstock.errors import ConfigError
+from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
+
+NAME = "my-pipeline"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
+
+
+def init(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="The name of the pipeline and of its file.", show_default=False
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="TYPE", help=f"Where rows come from: {', '.join(SOURCES)}."),
+    ] = None,
+    transform: Annotated[
+        str | None,
+        typer.Option("--transform", metavar="TYPE", help=f"What happens to them: {', '.join(TRANSFORMS)}."),
+    ] = None,
+    sink: Annotated[
+        str | None, typer.Option("--sink", metavar="TYPE", help=f"Where they go: {', '.join(SINKS)}.")
+    ] = None,
+    folder: Annotated[
+        Path,
+        typer.Option("--folder", metavar="DIR", help="Where the files are written.", show_default="here"),
+    ] = Path(),
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; what is not said is the default.")
+    ] = False,
+) -> None:
+    """Write a pipeline to begin with, and rows for it; nothing is written over.
+
+    On a terminal it asks for what is not said. The pipeline is valid and runs at once.
+
+    \b
+    Examples:
+      penstock init
+      penstock init orders --source file --transform view --sink print
+      penstock init clicks --source rate --transform none --sink file --yes
+    """
+    asks = sys.stdin.isatty() and not yes
+    name = _checked(name or (typer.prompt("Name of the pipeline", default=NAME, err=True) if asks else NAME))
+    sources = {choice: rows.about for choice, rows in SOURCES.items()}
+    sinks = {choice: about for choice, (about, _) in SINKS.items()}
+    source = source or _choose("Source", sources, asks=asks)
+    transform = transform or _choose("Transform", TRANSFORMS, asks=asks)
+    sink = sink or _choose("Sink", sinks, asks=asks)
+    path, data = folder / f"{name}.yaml", folder / f"{name}-data"
+    write_new_files(
+        starter(
+            name, source=source, transform=transform, sink=sink, path=path.as_posix(), data=data.as_posix()
+        )
+    )
+    print(f"next: penstock validate {path.as_posix()}, then penstock run {path.as_posix()}", file=sys.stderr)
+
+
+def _choose(what: str, choices: Mapping[str, str], *, asks: bool) -> str:
+    """One of the choices, the first one when nobody is asked."""
+    default = next(iter(choices))
+    if not asks:
+        return default
+    width = max(map(len, choices))
+    for choice, about in choices.items():
+        print(f"  {choice:<{width}}  {about}", file=sys.stderr)
+    answer: str = typer.prompt(what, default=default, err=True)
+    return answer.strip()
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"'{name[:50]}' cannot be the name of a pipeline and of its file",
+            code="USAGE",
+            hint="use letters, digits, dots, _ and -",
+        )
+    return name

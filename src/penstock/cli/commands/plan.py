@@ -1,0 +1,52 @@
+"""`penstock plan`: what a changed file means for a pipeline that ran before."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+from penstock.backend import open_backend
+from penstock.cli.main import DONE
+from penstock.cli.options import Conf, Connectors, Master, as_conf
+from penstock.cli.output import Format, Output, write_rows
+from penstock.cli.pipeline import File, load_spec, losses, pipeline_session
+
+COLUMNS = ["node", "kind", "change", "state", "reason", "loses_rows"]
+
+
+def plan(
+    file: File,
+    output: Output = Format.TABLE,
+    master: Master = None,
+    conf: Conf = None,
+    connector: Connectors = None,
+) -> int:
+    """Compare a pipeline with its last run: nodes that are new, changed or dropped, and what becomes of the state of views.
+
+    Nothing is changed. `penstock run` asks before it loses rows that cannot be had again.
+
+    \b
+    Examples:
+      penstock plan pipeline.yaml
+      penstock plan pipeline.yaml --output json | jq 'select(.loses_rows)'
+    """
+    spec = load_spec(file)
+    with (
+        pipeline_session(
+            spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
+        ) as session,
+        open_backend(session.settings) as backend,
+    ):
+        from penstock.pipeline.changes import changes
+        from penstock.pipeline.run import plan_pipeline
+
+        planned = plan_pipeline(session, spec)
+        found = changes(planned, backend)
+        if found is None:
+            print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
+            return DONE
+        write_rows([asdict(one) for one in found], COLUMNS, output=output)
+        lost = losses(found)
+        if lost:
+            print(f"rows would be lost: {lost}", file=sys.stderr)
+    return DONE

@@ -1,0 +1,92 @@
+"""`penstock run`: run a pipeline until it ends, or until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.live import LiveTable
+from penstock.cli.main import DONE, TERMINATED
+from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
+from penstock.cli.options import Conf, Connectors, Master, as_conf
+from penstock.cli.pipeline import File, confirm_losses, load_spec, pipeline_session
+
+if TYPE_CHECKING:
+    from penstock.pipeline.run import PipelineRun
+
+
+def run(
+    file: File,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show a table of rows per second, lag and errors per node.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
+        ),
+    ] = False,
+    master: Master = None,
+    conf: Conf = None,
+    connector: Connectors = None,
+) -> int:
+    """Run a pipeline until its sources end, or until Ctrl-C; the batch that runs then is finished first.
+
+    A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
+
+    \b
+    Examples:
+      penstock run pipeline.yaml
+      penstock run pipeline.yaml --live
+      PENSTOCK_KAFKA_BOOTSTRAP_SERVERS=broker:9092 penstock run clicks.yaml
+    """
+    spec = load_spec(file)
+    with pipeline_session(
+        spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
+    ) as session:
+        from penstock.pipeline.run import PipelineRun, plan_pipeline
+
+        table = LiveTable(spec) if live else None
+        plan = plan_pipeline(session, spec)
+        confirm_losses(session, plan, yes=yes)
+        run = PipelineRun(session, plan, report=None if table is None else table.report)
+        stopped = _StopOnSignals(run)
+        run.start()
+        if table is not None:
+            table.start(run)
+        with stopped:
+            error = run.wait()
+        if table is not None:
+            table.close(run)
+        if error is not None:
+            raise error
+        return stopped.code
+
+
+class _StopOnSignals:
+    """Lets Ctrl-C and SIGTERM end a pipeline after its batch; a second one ends the process at once."""
+
+    def __init__(self, run: PipelineRun) -> None:
+        self._run = run
+        self.code = DONE
+
+    def __enter__(self) -> None:
+        self._before = {
+            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        for other, handler in self._before.items():
+            signal.signal(other, handler)
+        self.code = INTERRUPTED_CODE if number == signal.SIGINT else TERMINATED
+        print("stopping after the batch that runs; once more ends at once", file=sys.stderr)
+        threading.Thread(target=self._run.stop, daemon=True).start()

@@ -1,0 +1,81 @@
+"""`penstock test`: run the tests that stand in a pipeline's file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.main import DONE, FAILED
+from penstock.cli.options import Conf, Master, as_conf
+from penstock.cli.output import Format, Output
+from penstock.cli.pipeline import File, load_spec, pipeline_session
+
+if TYPE_CHECKING:
+    from penstock.pipeline.case import Outcome
+
+
+def run_tests(
+    file: File,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="TEXT", help="Run only tests whose name has this in it.")
+    ] = None,
+    output: Output = Format.TABLE,
+    master: Master = None,
+    conf: Conf = None,
+) -> int:
+    """Run the tests in a pipeline's file: given rows of its sources, expected rows of its nodes.
+
+    Sources are not read and sinks are not written. A row that is expected and not there has a -, one that is there and not
+    expected a +, and ~ says how a row of the same key differs.
+
+    \b
+    Examples:
+      penstock test pipeline.yaml
+      penstock test pipeline.yaml --only "large ones" --output json
+    """
+    spec = load_spec(file)
+    if not spec.tests:
+        print(f"{file} has no tests", file=sys.stderr)
+        return DONE
+    spec = replace(spec, tests=tuple(one for one in spec.tests if only is None or only in one.name))
+    began = time.monotonic()
+    with pipeline_session(spec, conf=as_conf(conf), master=master, connectors=()) as session:
+        from penstock.pipeline import case
+
+        outcomes = case.run_tests(session, spec)
+        for outcome in outcomes:
+            print(_as_json(outcome) if output is Format.JSON else _as_text(outcome))
+        failed = sum(not outcome.passed for outcome in outcomes)
+        seconds = time.monotonic() - began
+        print(f"{len(outcomes) - failed} passed, {failed} failed, {seconds:.1f} s", file=sys.stderr)
+        return FAILED if failed else DONE
+
+
+def _as_text(outcome: Outcome) -> str:
+    if outcome.passed:
+        return f"ok    {outcome.test.name}"
+    lines = [f"FAIL  {outcome.test.name}  ({outcome.test.place})"]
+    if outcome.error is not None:
+        lines += [f"      {line}" for line in str(outcome.error).splitlines()]
+    for difference in outcome.differences:
+        lines += [f"      {difference.node}:", *(f"        {line}" for line in difference.lines())]
+    return "\n".join(lines)
+
+
+def _as_json(outcome: Outcome) -> str:
+    return json.dumps(
+        {
+            "name": outcome.test.name,
+            "passed": outcome.passed,
+            "error": None if outcome.error is None else str(outcome.error),
+            "differences": [
+                {"node": one.node, "missing": list(one.missing), "surplus": list(one.surplus)}
+                for one in outcome.differences
+            ],
+        }
+    )

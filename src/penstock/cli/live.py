@@ -1,0 +1,138 @@
+"""A table of a running pipeline, drawn again every second: rows and rows per second, lag and errors of each node."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from penstock.pipeline.group import NodeEpoch
+    from penstock.pipeline.run import PipelineRun
+    from penstock.pipeline.spec import PipelineSpec
+
+HEAD = ("node", "type", "rows", "rows/s", "lag", "errors")
+SECONDS = 1.0
+PLAIN_SECONDS = 10.0
+"""Between two lines where the output is no terminal."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of a node since the start."""
+
+    kind: str
+    rows: int = 0
+    before: int = 0
+    lag: int | None = None
+    failed: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class LiveTable:
+    """Draws the table on a stream until `close`; epochs come in through `report`, in threads of the queries."""
+
+    def __init__(self, spec: PipelineSpec, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._lock = threading.Lock()
+        self._nodes = {name: _Node(f"{node.kind} {node.type}") for name, node in spec.nodes.items()}
+        self._epochs: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._drawn = 0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._began = time.monotonic()
+
+    def report(self, group: str, epoch: NodeEpoch) -> None:
+        """Take what an epoch did."""
+        with self._lock:
+            self._epochs[group] = epoch.epoch
+            for name, rows in epoch.written.items():
+                self._nodes[name].rows += rows or 0
+            for name, rows in epoch.failed.items():
+                self._nodes[name].failed += rows
+            for name, counts in epoch.counts.items():
+                for what, rows in counts.items():
+                    own = self._nodes[name].counts
+                    own[what] = own.get(what, 0) + rows
+
+    def start(self, run: PipelineRun) -> None:
+        """Begin to draw a pipeline that was started."""
+        self._thread = threading.Thread(target=self._draw_often, args=(run,), daemon=True)
+        self._thread.start()
+
+    def close(self, run: PipelineRun) -> None:
+        """Draw for the last time."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._draw(run, SECONDS)
+
+    def _draw_often(self, run: PipelineRun) -> None:
+        seconds = SECONDS if self._stream.isatty() else PLAIN_SECONDS
+        while not self._ended.wait(seconds):
+            self._draw(run, seconds)
+
+    def _draw(self, run: PipelineRun, seconds: float) -> None:
+        with self._lock:
+            self._take_progress(run)
+            rows = [self._row(name, node, seconds) for name, node in self._nodes.items()]
+            epoch = ", ".join(str(number) for number in self._epochs.values()) or "none yet"
+        elapsed = time.monotonic() - self._began
+        title = f"{run.plan.spec.name}: epoch {epoch}, {elapsed:.0f} s"
+        if not self._stream.isatty():
+            body = "; ".join(
+                f"{row[0]} {' '.join(filter(None, (row[2] and f'{row[2]} rows, {row[3]}/s', row[5])))}"
+                for row in rows
+                if row[2] or row[5]
+            )
+            self._stream.write(f"{title}; {body}\n")
+        else:
+            widths = [max(len(row[at]) for row in (HEAD, *rows)) for at in range(len(HEAD))]
+            width = shutil.get_terminal_size().columns
+            lines = [title, *(_line(row, widths)[:width] for row in (HEAD, *rows))]
+            up = f"\033[{self._drawn}F" if self._drawn else ""
+            self._stream.write(up + "".join(f"\033[K{line}\n" for line in lines))
+            self._drawn = len(lines)
+        self._stream.flush()
+
+    def _take_progress(self, run: PipelineRun) -> None:
+        for group, query in zip(run.plan.groups, run.queries, strict=False):
+            progress = query.last_progress
+            if progress is None or self._read.get(query.name) == progress.batch_id:
+                continue
+            self._read[query.name] = progress.batch_id
+            for source, report in zip(group.sources, progress.sources, strict=False):
+                node = self._nodes[source.node.name]
+                node.rows += report.input_rows
+                node.lag = report.lag
+
+    def _row(self, name: str, node: _Node, seconds: float) -> tuple[str, ...]:
+        rate, node.before = (node.rows - node.before) / seconds, node.rows
+        errors = ", ".join(
+            [
+                *([f"{node.failed} failed"] if node.failed else []),
+                *(f"{rows} {what}" for what, rows in node.counts.items()),
+            ]
+        )
+        counted = "" if node.kind.startswith("transform") else f"{node.rows:,}"
+        return (
+            name,
+            node.kind,
+            counted,
+            f"{rate:,.0f}" if counted else "",
+            "" if node.lag is None else f"{node.lag:,}",
+            errors,
+        )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.rjust(width) if at in (2, 3, 4) else cell.ljust(width)
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()

@@ -1,0 +1,80 @@
+"""What commands about pipelines share: reading the file, saying its warnings, and a session with the connectors that it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.errors import StateError
+
+if TYPE_CHECKING:
+    from penstock.engine.session import Session
+    from penstock.pipeline.changes import NodeChange
+    from penstock.pipeline.run import PipelinePlan
+    from penstock.pipeline.spec import PipelineSpec
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, a YAML file.", show_default=False)]
+
+CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
+"""The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
+
+
+def load_spec(file: Path) -> PipelineSpec:
+    """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
+    from penstock.pipeline.load import check
+
+    checked = check(file)
+    for warning in checked.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return checked.spec
+
+
+@contextmanager
+def pipeline_session(
+    spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
+) -> Iterator[Session]:
+    """A session for a pipeline, with the connectors that its nodes need."""
+    from penstock.cli.process import embedded
+
+    needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
+    names = tuple(dict.fromkeys((*connectors, *sorted(needed))))
+    with embedded(conf=conf, master=master, connectors=names) as session:
+        if spec.state is not None:
+            session.settings = replace(session.settings, state=spec.state)
+        yield session
+
+
+def losses(changes: Sequence[NodeChange]) -> str:
+    """Which rows a changed pipeline would lose, in words; empty when none."""
+    return "; ".join(
+        f"{one.node}{f' ({one.reason})' if one.reason else ''}" for one in changes if one.loses_rows
+    )
+
+
+def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
+    """Ask whether rows may go that a changed pipeline can no longer use; StateError where nobody can be asked, or the answer is no."""
+    from penstock.backend import open_backend
+    from penstock.pipeline.changes import changes
+
+    if yes or not plan.is_lasting:
+        return
+    with open_backend(session.settings) as backend:
+        lost = losses(changes(plan, backend) or ())
+    if not lost:
+        return
+    if sys.stdin.isatty() and typer.confirm(
+        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}. Go on?"
+    ):
+        return
+    raise StateError(
+        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}",
+        code="PIPELINE_STATE_LOSS",
+        where=plan.spec.path,
+        hint="look at it with `penstock plan`, and add --yes to `penstock run` if that is right",
+    )

@@ -1,0 +1,229 @@
+"""The tests of a pipeline: given rows go through its steps as one epoch, and the rows of nodes are compared with those expected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.operation import DELETE, OPERATION, WEIGHT
+from penstock.errors import ConfigError, PenstockError, suggest
+from penstock.pipeline.evaluator import Evaluator
+from penstock.pipeline.planner import Planner
+from penstock.pipeline.relation import Relation
+from penstock.sinks.base import Target
+from penstock.spark import json_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.engine.session import Session
+    from penstock.pipeline.group import GroupPlan
+    from penstock.pipeline.spec import PipelineSpec, TestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How the rows of a node differ from those expected."""
+
+    node: str
+    missing: tuple[Mapping[str, Any], ...]
+    """Expected, and not there."""
+    surplus: tuple[Mapping[str, Any], ...]
+    """There, and not expected."""
+    keys: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Say it for people: rows of one key together, with the columns that differ."""
+        rest = list(self.surplus)
+        lines = []
+        for row in self.missing:
+            other = next((one for one in rest if self.keys and _same_key(row, one, self.keys)), None)
+            if other is None:
+                lines.append(f"- {_shown(row)}")
+                continue
+            rest.remove(other)
+            key = ", ".join(f"{name}={_value(row.get(name))}" for name in self.keys)
+            differing = [
+                f"{name}: expected {_value(row[name])}, got {_value(other.get(name))}"
+                for name in row
+                if row[name] != other.get(name)
+            ]
+            lines.append(f"~ {key}: {'; '.join(differing)}")
+        return [*lines, *(f"+ {_shown(row)}" for row in rest)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a test came to."""
+
+    test: TestSpec
+    differences: tuple[Difference, ...] = ()
+    error: PenstockError | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return self.error is None and not self.differences
+
+
+def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
+    """Run all tests of a pipeline, each on its own; nothing is read from its sources or written to its sinks."""
+    outcomes = []
+    for test in spec.tests:
+        try:
+            outcomes.append(Outcome(test, tuple(_run(session, spec, test))))
+        except PenstockError as error:
+            outcomes.append(Outcome(test, error=error))
+    return outcomes
+
+
+def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Difference]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    try:
+        groups = Planner(session, spec, folder=folder, read=_names(spec, test)).groups()
+        differences: list[Difference] = []
+        for group in groups:
+            expected = {name: rows for name, rows in test.expect.items() if _node(group, name) is not None}
+            if expected:
+                differences += _run_group(session, group, test, expected)
+        return differences
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_group(
+    session: Session, group: GroupPlan, test: TestSpec, expected: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[Difference]:
+    names = {name: _node(group, name) or name for name in expected}
+    evaluator = Evaluator(group.steps, read=list(names.values()))
+    target = Target(
+        session.spark,
+        query="test",
+        name=test.name,
+        mode="append",
+        schema=group.sources[0].relation.schema,
+        settings=session.settings,
+    )
+    rows = {
+        source.node.name: _given(session, test, source.node.name, source.relation) for source in group.sources
+    }
+    try:
+        evaluator.open(target)
+        epoch = evaluator.evaluate(0, rows)
+        try:
+            found = [
+                _compare(
+                    session,
+                    names[name],
+                    epoch.frames[names[name]],
+                    group.relations[names[name]],
+                    wanted,
+                    test,
+                )
+                for name, wanted in expected.items()
+            ]
+        finally:
+            epoch.release()
+    finally:
+        evaluator.close()
+    return [difference for difference in found if difference is not None]
+
+
+def _given(session: Session, test: TestSpec, source: str, relation: Relation) -> DataFrame:
+    rows = next((rows for name, rows in test.given.items() if name.lower() == source.lower()), ())
+    _check_columns(test, source, rows, relation.columns)
+    if relation.operations:
+        rows = [{OPERATION: "i", **row} for row in rows]
+    try:
+        return json_rows.frame_of(session.spark, rows, relation.schema)
+    except PenstockError as error:
+        error.message = f"given rows of '{source}': {error.message}"
+        error.where = error.where or str(test.place)
+        raise
+
+
+def _compare(
+    session: Session,
+    node: str,
+    frame: DataFrame,
+    relation: Relation,
+    wanted: Sequence[Mapping[str, Any]],
+    test: TestSpec,
+) -> Difference | None:
+    columns = relation.columns
+    _check_columns(test, node, wanted, columns)
+    mentioned = {name for row in wanted for name in row}
+    compared = [
+        name for name in columns if name in mentioned or (not wanted and name not in (OPERATION, WEIGHT))
+    ]
+    if relation.operations and OPERATION not in mentioned:
+        frame = frame.where(f"{OPERATION} <> '{DELETE}'")
+    here = Counter[str]()
+    if relation.weights and WEIGHT not in mentioned:
+        for text in json_rows.texts_of(frame, [*compared, WEIGHT]):
+            row = json.loads(text)
+            weight = row.pop(WEIGHT)
+            here[json.dumps(row)] += weight
+        here = +here
+    else:
+        here = Counter(json.dumps(json.loads(text)) for text in json_rows.texts_of(frame, compared))
+    fields = [field for field in relation.schema.fields if field.name in compared]
+    schema = type(relation.schema)(fields)
+    try:
+        there = Counter(
+            json.dumps(json.loads(text))
+            for text in json_rows.texts_of(json_rows.frame_of(session.spark, wanted, schema), compared)
+        )
+    except PenstockError as error:
+        error.message = f"expected rows of '{node}': {error.message}"
+        error.where = error.where or str(test.place)
+        raise
+    if here == there:
+        return None
+    keys = tuple(key for key in relation.keys if key in compared)
+    return Difference(node, _rows(there - here), _rows(here - there), keys)
+
+
+def _check_columns(
+    test: TestSpec, node: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> None:
+    for row in rows:
+        for name in row:
+            if name not in columns:
+                raise ConfigError(
+                    f"'{node}' has no column '{name}'",
+                    code="PIPELINE_TEST",
+                    where=str(test.place),
+                    hint=suggest(name, columns, what="column"),
+                )
+
+
+def _names(spec: PipelineSpec, test: TestSpec) -> list[str]:
+    """The nodes whose rows a test expects."""
+    return [node.name for name in test.expect if (node := spec.find(name)) is not None]
+
+
+def _node(group: GroupPlan, name: str) -> str | None:
+    return next((one for one in group.relations if one.lower() == name.lower()), None)
+
+
+def _rows(counter: Counter[str]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(json.loads(text) for text in counter.elements())
+
+
+def _same_key(left: Mapping[str, Any], right: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    return all(left.get(key) == right.get(key) for key in keys)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in row.items()) + "}"
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

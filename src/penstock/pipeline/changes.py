@@ -1,0 +1,98 @@
+"""What a changed file means for a pipeline that ran before: which nodes are the same, whose state stays, and which is made again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.views_step import ViewsStep
+
+if TYPE_CHECKING:
+    from penstock.backend import Backend
+    from penstock.pipeline.group import GroupPlan
+    from penstock.pipeline.run import PipelinePlan
+    from penstock.pipeline.spec import PipelineSpec
+
+NODES = "nodes"
+"""Where the record of a job has the nodes that it was started with."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What is different about one node since the last run, and what that does to its state."""
+
+    node: str
+    kind: str
+    change: str
+    """`unchanged`, `changed`, `new` or `dropped`."""
+    state: str | None = None
+    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`."""
+    reason: str = ""
+    loses_rows: bool = False
+    """Whether rows go that cannot be had again from the state."""
+
+
+def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
+    """What is recorded of the nodes of a pipeline: enough to tell whether one has changed, and nothing secret."""
+    return {
+        node.name: {
+            "kind": node.kind,
+            "type": node.type,
+            "hash": hashlib.sha256(node.model.model_dump_json().encode()).hexdigest()[:16],
+        }
+        for node in spec.nodes.values()
+    }
+
+
+def changes(plan: PipelinePlan, backend: Backend) -> list[NodeChange] | None:
+    """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
+    before: dict[str, Any] = {}
+    ran = False
+    for group in plan.groups:
+        job = backend.jobs.find(plan.job_name(group))
+        if job is not None:
+            ran = True
+            before |= job.definition.get(NODES, {})
+    if not ran:
+        return None
+    states = {state.node: state for group in plan.groups for state in _states(group)}
+    result = []
+    now = fingerprints(plan.spec)
+    for name, node in now.items():
+        state = states.pop(name, None)
+        change = _change(before.get(name), node)
+        kind = f"{node['kind']} {node['type']}"
+        result.append(
+            NodeChange(name, kind, change)
+            if state is None
+            else NodeChange(name, kind, change, state.state, state.reason, state.loses_rows)
+        )
+    result += [
+        NodeChange(name, f"{node['kind']} {node['type']}", "dropped", *_of(states.pop(name, None)))
+        for name, node in before.items()
+        if name not in now
+    ]
+    return [*result, *states.values()]
+
+
+def _change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
+    if before is None:
+        return "new"
+    return "unchanged" if before == now else "changed"
+
+
+def _of(state: NodeChange | None) -> tuple[Any, ...]:
+    return () if state is None else (state.state, state.reason, state.loses_rows)
+
+
+def _states(group: GroupPlan) -> Iterator[NodeChange]:
+    """What happens to the state of the views of a group, and to the rows that they keep of other nodes."""
+    for step in group.steps:
+        if isinstance(step, ViewsStep):
+            stage = step.plan()
+            for one in stage.inputs:
+                yield NodeChange(one.name, "rows", one.change, one.change, one.reason, one.loses_rows)
+            for view in stage.views:
+                yield NodeChange(view.name, "view", view.change, view.change, view.reason, view.loses_rows)

@@ -1,0 +1,117 @@
+"""The rows of all nodes of a group, epoch by epoch: the one place in which steps run, for sinks, previews and tests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.step import Step
+from penstock.transforms.base import ERROR
+from penstock.transforms.failure import Split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.errors import PenstockError
+    from penstock.sinks.base import Target
+
+
+@dataclass(slots=True)
+class EpochFrames:
+    """The rows of an epoch by node, and those that failed; what was persisted for them is released after they are written."""
+
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    splits: dict[str, Split] = field(default_factory=dict)
+    """Of the nodes whose rows may fail: the good ones, and after these were written the failed ones."""
+    persisted: list[DataFrame] = field(default_factory=list)
+
+    def persist(self, frame: DataFrame) -> DataFrame:
+        """Compute a frame once, however often it is read."""
+        frame = frame.persist()
+        self.persisted.append(frame)
+        return frame
+
+    def release(self) -> None:
+        """Give back the memory of what was persisted."""
+        for split in self.splits.values():
+            split.release()
+        while self.persisted:
+            self.persisted.pop().unpersist()
+
+
+class Evaluator:
+    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read."""
+
+    def __init__(self, steps: Sequence[Step], *, read: Iterable[str]) -> None:
+        self.steps = tuple(steps)
+        self._shared = _read_more_than_once(self.steps, tuple(read))
+
+    def open(self, target: Target) -> None:
+        """Open all steps for the query that `target` is."""
+        for step in self.steps:
+            step.open(target)
+
+    def evaluate(self, epoch: int, rows: Mapping[str, DataFrame]) -> EpochFrames:
+        """Return the rows of all nodes; `rows` are those of the sources."""
+        result = EpochFrames()
+        try:
+            for name, frame in rows.items():
+                self._add(result, name, frame)
+            for step in self.steps:
+                for name, frame in step.evaluate(epoch, result.frames).items():
+                    self._add(result, name, frame)
+        except BaseException:
+            result.release()
+            raise
+        return result
+
+    def counts(self) -> dict[str, Mapping[str, int]]:
+        """Return what the nodes counted in the epoch that was written last."""
+        return {name: counted for step in self.steps for name, counted in step.counts().items() if counted}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """What a step says of an error that came while its rows were written; None when no step knows it."""
+        return next((known for step in self.steps if (known := step.failure(error)) is not None), None)
+
+    def finalize(self, epoch: int) -> None:
+        """The epoch does not come again."""
+        for step in self.steps:
+            step.finalize(epoch)
+
+    def close(self) -> None:
+        """Close all steps, also when one of them fails to; raises what the first one raised."""
+        problem: BaseException | None = None
+        for step in reversed(self.steps):
+            try:
+                step.close()
+            except Exception as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def _add(self, result: EpochFrames, name: str, frame: DataFrame) -> None:
+        if ERROR in frame.columns:
+            split = result.splits[name] = Split(frame, repeatable=False)
+            frame = split.good
+        elif name in self._shared:
+            frame = result.persist(frame)
+        result.frames[name] = frame
+
+
+def _read_more_than_once(steps: Sequence[Step], read: Sequence[str]) -> frozenset[str]:
+    """Return the nodes whose rows would be computed more than once in an epoch."""
+    times: dict[str, int] = {}
+    for name in read:
+        times[name] = times.get(name, 0) + 1
+    shared: set[str] = set()
+    for step in reversed(steps):
+        here = 0
+        for name in step.nodes:
+            if times.get(name, 0) > 1 and not step.reads_now:
+                shared.add(name)
+            here += min(times.get(name, 0), 1)
+        for name in step.inputs:
+            times[name] = times.get(name, 0) + (1 if step.reads_now else here)
+    own = {name for step in steps for name in step.nodes}
+    return frozenset(shared | {name for name, count in times.items() if count > 1 and name not in own})

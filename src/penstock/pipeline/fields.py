@@ -1,0 +1,78 @@
+"""The fields of a pipeline's file beside its nodes, as models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from penstock.backend.job_name import check_job_name
+from penstock.data.duration import milliseconds
+from penstock.errors import ConfigError
+from penstock.options import Options, mistake
+
+ENDING_TRIGGERS = ("once", "available_now")
+
+
+def _as_job_name(value: str) -> str:
+    try:
+        return check_job_name(value)
+    except ConfigError as error:
+        raise mistake(f"cannot be {value[:50]!r}", hint=error.hint) from None
+
+
+def _as_trigger(value: Any) -> int | str:
+    if value in ENDING_TRIGGERS:
+        return str(value)
+    try:
+        return milliseconds(value, what="it")
+    except ConfigError:
+        hint = 'for example trigger: "5 seconds", or trigger: available_now'
+        raise mistake(f"must be a duration, once or available_now, got {value!r}", hint=hint) from None
+
+
+Trigger = Annotated[
+    int | str,
+    BeforeValidator(_as_trigger),
+    WithJsonSchema(
+        {"anyOf": [{"enum": list(ENDING_TRIGGERS)}, {"type": "string"}, {"type": "integer", "minimum": 0}]}
+    ),
+]
+Rows = list[dict[str, Any]]
+
+
+class PipelineFields(Options):
+    """What a file says about the whole pipeline."""
+
+    name: Annotated[str, AfterValidator(_as_job_name)] | None = Field(
+        None,
+        description="the name of the pipeline, by which `penstock jobs` knows it; without it, that of the file",
+    )
+    description: str | None = Field(None, description="what the pipeline is for")
+    state: str | None = Field(
+        None,
+        description="the state database, as `sqlite:///state.db` or `postgresql://...`; without it, that of all queries",
+    )
+    trigger: Trigger | None = Field(
+        None,
+        description="when epochs begin: a duration between them, or `available_now` (all that is there, then the end); without it, one "
+        "epoch follows the other",
+    )
+    checkpoint: str | None = Field(
+        None,
+        description="the folder of the checkpoint; without it, one in the home of penstock by the pipeline's name",
+    )
+
+
+class TestFields(Options):
+    """One test: rows that sources give, and rows that nodes must have then."""
+
+    __test__ = False
+
+    name: str = Field(description="what is tested, as it is shown")
+    given: dict[str, Rows] = Field(
+        {}, description="by the name of a source: its rows; other sources have none"
+    )
+    expect: dict[str, Rows] = Field(
+        description="by the name of a node: the rows that it must have, in any order"
+    )

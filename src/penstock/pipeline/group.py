@@ -1,0 +1,234 @@
+"""A group of nodes that hang together, as one streaming query: its plan, and the sink that carries each epoch through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.data.operation import OPERATION
+from penstock.errors import ConfigError
+from penstock.pipeline.evaluator import EpochFrames, Evaluator
+from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.relation import Relation
+from penstock.pipeline.step import node_values
+from penstock.pipeline.views_step import ViewsStep
+from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.pipeline.spec import NodeSpec
+    from penstock.pipeline.step import Step
+    from penstock.streaming.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """A source of a group."""
+
+    node: NodeSpec
+    stream: Stream
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """A sink of a group, and the node whose rows it takes."""
+
+    node: NodeSpec
+    sink: Sink
+    input: str
+    relation: Relation
+    keys: tuple[str, ...]
+    mode: str
+
+    def target(self, query: Target) -> Target:
+        """The sink's own view of the query that runs the group."""
+        return replace(
+            query,
+            query=f"{query.query}-{self.node.name}",
+            name=f"{query.name}.{self.node.name}",
+            mode=self.mode,
+            schema=self.relation.schema,
+            keys=self.keys,
+            operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
+            labels=_labels(self.node),
+            stateful=False,
+            state=node_values(query, self.node.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Everything about a group that was decided before it runs."""
+
+    name: str
+    sources: tuple[SourcePlan, ...]
+    steps: tuple[Step, ...]
+    sinks: tuple[SinkPlan, ...]
+    relations: Mapping[str, Relation]
+    """Of all nodes that give rows, in order."""
+    nodes: Mapping[str, NodeSpec]
+    failed: tuple[FailedRows, ...] = ()
+    """What happens to rows that nodes cannot take, for every node that may have some."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether all sources come to an end."""
+        return all(getattr(source.node.model, "is_bounded", False) for source in self.sources)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether sinks have something to write although no row may come, because views have changed."""
+        return any(isinstance(step, ViewsStep) and step.begins_anew for step in self.steps)
+
+    def frame(self) -> DataFrame:
+        """The rows of all sources, as one streaming DataFrame."""
+        return union.union([source.stream.df for source in self.sources])
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEpoch:
+    """What one epoch did at the nodes."""
+
+    epoch: int
+    written: Mapping[str, int | None] = field(default_factory=dict)
+    """Rows that sinks took, by name; None when nobody knows."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Rows that failed, by the node."""
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What nodes counted themselves, such as expectations."""
+
+
+class GroupSink(Sink):
+    """Carries each epoch through the steps of a group into all its sinks.
+
+    The offsets pass only when all sinks have the epoch. When one fails, the epoch comes again for all: sinks that are exactly once leave
+    out what they have.
+    """
+
+    modes: ClassVar[frozenset[str]] = frozenset({"append"})
+
+    def __init__(
+        self,
+        plan: GroupPlan,
+        *,
+        report: Callable[[NodeEpoch], None] | None = None,
+    ) -> None:
+        super().__init__({})
+        self._plan = plan
+        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
+        self._report = report
+        self._failed = {failed.node.name: failed for failed in plan.failed}
+        self._columns = [source.relation.columns for source in plan.sources]
+        self.needs_checkpoint = False
+
+    @property
+    def guarantee(self) -> Guarantee:
+        kinds = {plan.sink.guarantee for plan in self._plan.sinks}
+        if kinds == {Guarantee.EXACTLY_ONCE}:
+            return Guarantee.EXACTLY_ONCE
+        return Guarantee.NOT_KEPT if kinds == {Guarantee.NOT_KEPT} else Guarantee.AT_LEAST_ONCE
+
+    def describe(self) -> str:
+        return ", ".join(f"{plan.node.name}: {plan.sink.describe()}" for plan in self._plan.sinks)
+
+    def check(self, target: Target) -> None:
+        for step in self._plan.steps:
+            step.check()
+        for failed in self._failed.values():
+            with translated(where=str(failed.node.place)):
+                failed.check(target)
+        for plan in self._plan.sinks:
+            with translated(where=str(plan.node.place)):
+                try:
+                    plan.sink.check(plan.target(target))
+                finally:
+                    plan.sink.close()
+
+    def open(self, target: Target) -> None:
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._evaluator.open(target)
+            for failed in self._failed.values():
+                with translated(where=str(failed.node.place)):
+                    failed.open(target)
+            for plan in self._plan.sinks:
+                with translated(where=str(plan.node.place)):
+                    plan.sink.open(plan.target(target))
+            undo.pop_all()
+
+    def write(self, epoch: Epoch) -> int | None:
+        several = len(self._plan.sources) > 1
+        batch = epoch.frame.persist() if several else epoch.frame
+        try:
+            parts = union.split(batch, self._columns)
+            names = [source.node.name for source in self._plan.sources]
+            frames = self._evaluator.evaluate(epoch.number, dict(zip(names, parts, strict=True)))
+            try:
+                return self._write(epoch.number, frames)
+            finally:
+                frames.release()
+        finally:
+            if several:
+                batch.unpersist()
+
+    def finalize(self, epoch: int) -> None:
+        self._evaluator.finalize(epoch)
+        for failed in self._failed.values():
+            failed.finalize(epoch)
+        for plan in self._plan.sinks:
+            plan.sink.finalize(epoch)
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            closing.callback(self._evaluator.close)
+            for failed in self._failed.values():
+                closing.callback(failed.close)
+            for plan in self._plan.sinks:
+                closing.callback(plan.sink.close)
+
+    def _write(self, number: int, frames: EpochFrames) -> int | None:
+        written: dict[str, int | None] = {}
+        for plan in self._plan.sinks:
+            with translated(where=str(plan.node.place)):
+                try:
+                    written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
+                except Exception as error:
+                    known = self._evaluator.failure(error)
+                    if known is None:
+                        raise
+                    raise known from None
+        failed = {name: self._failed[name].write(number, split) for name, split in frames.splits.items()}
+        if self._report is not None:
+            self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
+        known_rows = [rows for rows in written.values() if rows is not None]
+        return sum(known_rows) if known_rows else None
+
+
+def refuse_unfit(plan: SinkPlan) -> None:
+    """Refuse a sink that cannot take what its node gives."""
+    place = str(plan.node.place)
+    if plan.mode == "update" and plan.relation.weights:
+        raise ConfigError(
+            f"'{plan.node.name}' keeps rows by a key, and '{plan.input}' has none",
+            code="PIPELINE_KEY",
+            where=place,
+            hint=f"give '{plan.input}' a primary_key",
+        )
+    if plan.mode == "update" and not plan.keys:
+        raise ConfigError(
+            f"'{plan.node.name}' keeps rows by a key, and nothing says which columns that is",
+            code="PIPELINE_KEY",
+            where=place,
+            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
+        )
+
+
+def _labels(node: NodeSpec) -> Mapping[str, str]:
+    telemetry = node.model.telemetry
+    return {} if telemetry is None else telemetry.labels

@@ -1,0 +1,148 @@
+"""The JSON schema of the files of pipelines, made of the models: editors complete and check what is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from penstock.errors import PenstockError
+from penstock.options import Options
+from penstock.pipeline.fields import PipelineFields, TestFields
+from penstock.pipeline.node import Node
+from penstock.pipeline.node_type import BUILT_IN, SECTIONS, model_of, type_names
+from penstock.pipeline.plugin import PYTHON
+from penstock.pipeline.spec import Kind
+from penstock.pipeline.validation import NOTES
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+NAMES = r"^[^\s.]([^\s]*[^\s.])?$"
+VARIABLE = {"type": "string", "pattern": r"\$\{", "description": "a variable: `${VAR}` or `${VAR:-default}`"}
+
+_ABOUT: Mapping[Kind, str] = {
+    "source": "where rows come from, by names",
+    "transform": "what happens to them on their way, by names",
+    "sink": "where they go, by names",
+}
+
+
+def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]:
+    """Return the schema; `types` adds plugins to the built-in nodes, by the names of their entry points."""
+    models = {
+        (kind, name): model for kind in BUILT_IN for name, model in _models(kind, (types or {}).get(kind, []))
+    }
+    every: list[type[Options]] = [PipelineFields, TestFields, *models.values()]
+    references, made = models_json_schema(
+        [(model, "validation") for model in every], ref_template="#/$defs/{model}"
+    )
+    definitions = made["$defs"]
+    for (_, name), model in models.items():
+        definition = _definition(references[model, "validation"], definitions)
+        definition["properties"]["type"] = {"const": name, "description": "what the node is"}
+        definition["required"] = [
+            "type",
+            *(field for field in definition.get("required", ()) if field != "type"),
+        ]
+    for definition in definitions.values():
+        _take_variables(definition)
+        for schema in definition.get("properties", {}).values():
+            # Pydantic's titles only say the names again.
+            schema.pop("title", None)
+    whole = _definition(references[PipelineFields, "validation"], definitions)
+    properties = dict(whole["properties"])
+    for section, kind in SECTIONS.items():
+        properties[section] = _section(
+            kind,
+            {name: references[model, "validation"] for (of, name), model in models.items() if of == kind},
+        )
+    properties["tests"] = {
+        "description": "tests of the pipeline, for `penstock test`",
+        "type": ["array", "null"],
+        "items": references[TestFields, "validation"],
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "A pipeline of penstock",
+        "type": "object",
+        "properties": properties,
+        "patternProperties": {f"^{NOTES}": {"description": "for anchors, otherwise not looked at"}},
+        "additionalProperties": False,
+        "required": ["sources", "sinks"],
+        "$defs": definitions,
+    }
+
+
+def _models(kind: Kind, plugins: list[str]) -> Iterator[tuple[str, type[Node]]]:
+    for name in [*BUILT_IN[kind].builtin, *plugins]:
+        yield name, model_of(kind, name, {})
+
+
+def _definition(reference: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(reference["$ref"]).rpartition("/")[2]
+    definition: dict[str, Any] = definitions[name]
+    return definition
+
+
+def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    node = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "type": {
+                "description": f"what the {kind} is; other names are those of plugins",
+                "anyOf": [{"enum": list(nodes)}, {"type": "string"}],
+            }
+        },
+        "allOf": [
+            {"if": {"properties": {"type": {"const": name}}, "required": ["type"]}, "then": dict(reference)}
+            for name, reference in nodes.items()
+        ],
+    }
+    return {
+        "description": _ABOUT[kind],
+        "type": "object" if kind != "transform" else ["object", "null"],
+        "propertyNames": {"pattern": NAMES},
+        "additionalProperties": node,
+    }
+
+
+def _take_variables(definition: dict[str, Any]) -> None:
+    """Let a variable stand wherever something else than a text is wanted."""
+    for name, schema in definition.get("properties", {}).items():
+        if "const" in schema or _takes_text(schema):
+            continue
+        outside = {
+            key: schema[key] for key in ("description", "title", "default", "examples") if key in schema
+        }
+        inside = {key: value for key, value in schema.items() if key not in outside}
+        alternatives = inside["anyOf"] if set(inside) == {"anyOf"} else [inside]
+        definition["properties"][name] = {**outside, "anyOf": [*alternatives, VARIABLE]}
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type", ())
+    if not schema or ((kinds == "string" or "string" in kinds) and not {"enum", "pattern"} & schema.keys()):
+        return True
+    return any(_takes_text(part) for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ())))
+
+
+def installed_plugins() -> dict[Kind, list[str]]:
+    """Return the types of plugins that are installed and can be loaded."""
+    result: dict[Kind, list[str]] = {}
+    for kind, registry in BUILT_IN.items():
+        result[kind] = [
+            name
+            for name in type_names(kind)
+            if name not in (*registry.builtin, PYTHON) and _loads(kind, name)
+        ]
+    return result
+
+
+def _loads(kind: Kind, name: str) -> bool:
+    try:
+        model_of(kind, name, {})
+    except PenstockError:
+        # Whoever uses it hears why; the schema of everything else is not to suffer.
+        return False
+    return True

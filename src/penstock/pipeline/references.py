@@ -1,0 +1,192 @@
+"""What the nodes of a pipeline say of each other: names that are read, cycles, keys, and nodes that nothing reads."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.errors import suggest
+from penstock.pipeline.graph import cycles, readers_of
+from penstock.pipeline.node import RowTransformNode, SinkNode, SourceNode, TransformNode
+from penstock.pipeline.problem import MOST_PROBLEMS
+from penstock.pipeline.spec import NodeSpec, PipelineSpec, Place
+from penstock.pipeline.transforms.sql import MEMBERSHIP
+from penstock.pipeline.validation import Validation
+from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
+from penstock.sql.lexer import Kind as Token
+from penstock.sql.lexer import significant
+from penstock.sql.relation import Relation, relations, texts_of_call
+
+UNKNOWN = "PIPELINE_UNKNOWN_NODE"
+"""The code of a name that no node has."""
+NEAR = 0.85
+FORMATS = {"parquet", "csv", "json", "orc", "avro", "text", "delta", "iceberg", "binaryfile", "spark_catalog"}
+"""First parts of relations that Spark reads itself."""
+
+
+def check_references(spec: PipelineSpec, validation: Validation) -> None:
+    """Report what is wrong between nodes; only what all nodes must be right for is left out when some are not."""
+    for node in spec.nodes.values():
+        if len(validation.problems) > MOST_PROBLEMS:
+            return
+        _check_names(node, validation)
+        _check_schema(spec, node, validation)
+    inputs = {name: spec.inputs(name) for name in spec.nodes}
+    for cycle in cycles(
+        {name: [other for other in read if other in inputs] for name, read in inputs.items()}
+    ):
+        path = " <- ".join(cycle)
+        text = f"'{cycle[0]}' reads itself" + ("" if len(cycle) == 2 else f": {path}")
+        hint = "what a node reads must be there before it; a recursive query is a view of its own (WITH RECURSIVE)"
+        validation.report(_place_of_input(spec.nodes[cycle[0]], cycle[1]), text, hint, "PIPELINE_CYCLE")
+    if len(spec.nodes) < len(validation.declared):
+        return
+    _check_keys(spec, validation)
+    if not any(problem.code == UNKNOWN for problem in validation.problems):
+        _check_use(spec, inputs, validation)
+
+
+def _check_names(node: NodeSpec, validation: Validation) -> None:
+    model = node.model
+    if isinstance(model, RowTransformNode | SinkNode):
+        written = _field(node, "from", validation)
+        place = node.place_of("from") if written is None else written.place
+        _check_name(node, model.from_, place, validation)
+    elif isinstance(model, TransformNode):
+        written = _field(node, "from", validation)
+        name = getattr(model, "from_", None)
+        if written is not None and isinstance(name, str):
+            _check_name(node, name, written.place, validation)
+    sql = getattr(model, "sql", None)
+    if isinstance(model, TransformNode) and isinstance(sql, str):
+        _check_query(node, sql, validation)
+
+
+def _check_name(node: NodeSpec, name: str, place: Place, validation: Validation) -> None:
+    other = validation.declared.get(name.lower())
+    if other is None:
+        text = f"the {node.kind} '{node.name}' reads '{name}', and there is no such node"
+        validation.report(place, text, suggest(name, _readable(validation), what="node"), UNKNOWN)
+    elif other.kind == "sink":
+        text = f"the {node.kind} '{node.name}' reads '{other.name}', which is a sink"
+        hint = f"read what the sink reads; nodes that can be read: {', '.join(_readable(validation))}"
+        validation.report(place, text, hint, UNKNOWN)
+
+
+def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
+    written = _field(node, "sql", validation)
+    catalogs = {name.lower() for name in validation.settings.catalogs}
+    for relation in relations(sql):
+        place = written.place_at(relation.start) if written is not None else node.place_of("sql")
+        other = validation.declared.get(relation.name.lower())
+        if other is not None or len(relation.parts) == 1:
+            _check_name(node, relation.name, place, validation)
+        elif relation.parts[0].lower() not in FORMATS | catalogs:
+            near = _near(relation, _readable(validation))
+            if near is not None:
+                text = f"the {node.kind} '{node.name}' reads '{relation.name}', and there is no such node"
+                hint = suggest(near, _readable(validation), what="node")
+                validation.report(place, text, hint, UNKNOWN)
+    tables = [
+        other.name
+        for other in validation.declared.values()
+        if isinstance(other.tree, MappingTree)
+        and getattr(other.tree.get("type"), "text", None) == "dynamic_table"
+    ]
+    for name in texts_of_call(sql, MEMBERSHIP):
+        if name.lower() not in map(str.lower, tables):
+            text = f"the {node.kind} '{node.name}' asks the dynamic table '{name}', and there is none of that name"
+            place = written.place_at(max(sql.find(name), 0)) if written is not None else node.place_of("sql")
+            validation.report(place, text, suggest(name, tables, what="dynamic table"), UNKNOWN)
+
+
+def _near(relation: Relation, names: Iterable[str]) -> str | None:
+    """The node that a dotted name was meant to be; a table of a catalog is none, though its name may end as a node's."""
+    wanted = _squashed(relation.name)
+    for name in names:
+        other = _squashed(name)
+        if wanted == other or ("." in name and difflib.SequenceMatcher(None, wanted, other).ratio() >= NEAR):
+            return name
+    return None
+
+
+def _squashed(name: str) -> str:
+    return name.replace(".", "").replace("_", "").replace("-", "").lower()
+
+
+def _check_schema(spec: PipelineSpec, node: NodeSpec, validation: Validation) -> None:
+    """Columns of a primary key must be among those that a schema declares, of the node or of the one that a sink reads."""
+    model = node.model
+    if not isinstance(model, SourceNode | TransformNode | SinkNode) or not model.primary_key:
+        return
+    declaring = node
+    if isinstance(model, SinkNode):
+        above = spec.nodes.get(spec.inputs(node.name)[0])
+        if above is None:
+            return
+        declaring = above
+    tree = validation.declared[declaring.name.lower()].tree
+    schema = tree.get("schema") if isinstance(tree, MappingTree) and declaring.kind != "sink" else None
+    columns = None if schema is None else declared_columns(plain(schema))
+    if columns is None:
+        return
+    known = {column.lower() for column in columns}
+    for name in model.primary_key:
+        if name.lower() not in known:
+            text = f"the primary key of the {node.kind} '{node.name}' has '{name}', which is not in the schema of '{declaring.name}'"
+            place = node.place_of("primary_key")
+            validation.report(place, text, suggest(name, columns, what="column"), "PIPELINE_PRIMARY_KEY")
+
+
+def declared_columns(schema: Any) -> list[str] | None:
+    """Return the columns of a schema as nodes declare it, a mapping or DDL; None when it is neither.
+
+    >>> declared_columns("id BIGINT, price DECIMAL(10, 2), `the tags` MAP<STRING, INT>")
+    ['id', 'price', 'the tags']
+    """
+    if isinstance(schema, Mapping) and schema:
+        return [str(name) for name in schema]
+    if not isinstance(schema, str) or " " not in schema.strip():
+        return None
+    columns, depth, begins = [], 0, True
+    for token in significant(schema):
+        if begins and token.kind in (Token.WORD, Token.NAME):
+            columns.append(token.text.strip("`"))
+        opened = sum(map(token.text.count, "(<")) - sum(map(token.text.count, ")>"))
+        depth += opened if token.kind is Token.SYMBOL else 0
+        begins = token.text == "," and depth == 0
+    return columns
+
+
+def _check_keys(spec: PipelineSpec, validation: Validation) -> None:
+    for node in spec.of_kind("sink"):
+        model = node.model
+        if isinstance(model, SinkNode) and model.is_keyed and not spec.primary_key(node.name):
+            text = f"the sink '{node.name}' ({node.type}) needs a primary key, and '{model.from_}' has none"
+            hint = f"add primary_key: to the sink, or to '{model.from_}'"
+            validation.report(node.place, text, hint, "PIPELINE_PRIMARY_KEY")
+
+
+def _check_use(spec: PipelineSpec, inputs: Mapping[str, tuple[str, ...]], validation: Validation) -> None:
+    readers = readers_of(inputs)
+    for node in spec.nodes.values():
+        if node.kind != "sink" and node.name not in readers:
+            text = f"nothing reads the {node.kind} '{node.name}'"
+            hint = "read it in a transform, give it to a sink with from:, or remove it"
+            validation.report(node.place, text, hint, "PIPELINE_UNUSED", is_warning=True)
+
+
+def _readable(validation: Validation) -> list[str]:
+    return [node.name for node in validation.declared.values() if node.kind != "sink"]
+
+
+def _field(node: NodeSpec, name: str, validation: Validation) -> Scalar | None:
+    """A field of a node as the file has it."""
+    tree = validation.declared[node.name.lower()].tree
+    value = tree.get(name) if isinstance(tree, MappingTree) else None
+    return value if isinstance(value, Scalar) else None
+
+
+def _place_of_input(node: NodeSpec, name: str) -> Place:
+    return node.place_of("from") if isinstance(node.model, RowTransformNode) else node.place_of("sql")

@@ -1,0 +1,14 @@
+"""`type: blackhole`: rows that are computed and then forgotten."""
+
+from __future__ import annotations
+
+from penstock.config import Settings
+from penstock.pipeline.node import SinkNode
+from penstock.sinks.blackhole import BlackholeSink
+
+
+class BlackholeNode(SinkNode):
+    """Computes every row and keeps none."""
+
+    def sink(self, settings: Settings) -> BlackholeSink:
+        return BlackholeSink({}, settings)

@@ -1,0 +1,20 @@
+"""`type: print`: rows on standard output."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from penstock.config import Settings
+from penstock.options import Count
+from penstock.pipeline.node import SinkNode
+from penstock.pipeline.sinks.connector import connector_options
+from penstock.sinks.console import ConsoleOptions, ConsoleSink
+
+
+class PrintNode(ConsoleOptions, SinkNode):
+    """Prints rows, the operation of each before its values."""
+
+    rows: Count = Field(1_000, description="rows per epoch")
+
+    def sink(self, settings: Settings) -> ConsoleSink:
+        return ConsoleSink(connector_options(self, ConsoleOptions), settings)

@@ -1,0 +1,44 @@
+"""`type: kafka`: rows as records of a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from penstock.options import IgnoringCase
+from penstock.pipeline.node import SinkNode
+from penstock.pipeline.sinks.connector import connector_options
+from penstock.sinks.kafka.options import KafkaTopicOptions
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.sinks.kafka.sink import KafkaSink
+
+
+class KafkaNode(KafkaTopicOptions, SinkNode):
+    """Sends a record per row, in a transaction per epoch; the header `dbz.op` has the operation: `c`, `u` or `d`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    data_format: Annotated[Literal["json", "avro"], IgnoringCase] = Field(
+        "json", description="the format of values: `json` (NULL written out) or `avro`"
+    )
+    schema_registry: str | Literal[False] | None = Field(  # type: ignore[assignment]  # false turns the setting off
+        None,
+        repr=False,
+        description="of Avro: the address of a schema registry, where the schema is registered; default `PENSTOCK_SCHEMA_REGISTRY_URL`, "
+        "`false` for plain Avro",
+    )
+    exactly_once: bool = Field(
+        True,
+        description="write in transactions: a reader with `isolation.level=read_committed` has every row once, in order; false: at least once",
+    )
+
+    def sink(self, settings: Settings) -> KafkaSink:
+        from penstock.sinks.kafka.sink import KafkaSink
+
+        options = connector_options(self, KafkaTopicOptions)
+        registry = settings.schema_registry_url if self.schema_registry is None else self.schema_registry
+        options["schema_registry"] = (registry or None) if self.data_format == "avro" else None
+        return KafkaSink({**options, "value_format": self.data_format}, settings)

@@ -1,0 +1,39 @@
+"""The node `postgres`: the rows of a table of PostgreSQL, once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from penstock.options import Options
+from penstock.pipeline.node import SourceNode
+from penstock.sources.postgres.options import PostgresOptions
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.sources.base import Source
+
+
+class PostgresNode(PostgresOptions, SourceNode):
+    """A table of PostgreSQL, read once: by ranges of its key side by side, as it was in one moment."""
+
+    type: Literal["postgres"] = Field("postgres", description="`postgres`")
+
+    @property
+    def is_bounded(self) -> bool:
+        return True
+
+    def source(self, settings: Settings) -> Source:
+        from penstock.sources.postgres.source import PostgresSource
+
+        return PostgresSource(connector_options(self, PostgresOptions), settings)
+
+
+def connector_options(node: SourceNode, model: type[Options]) -> dict[str, Any]:
+    """Return what the user wrote of the options of a source, under the names that the source takes."""
+    return {
+        str(field.validation_alias or name): getattr(node, name)
+        for name, field in model.model_fields.items()
+        if name in node.model_fields_set
+    }

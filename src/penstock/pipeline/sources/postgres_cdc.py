@@ -1,0 +1,26 @@
+"""The node `postgres_cdc`: the rows of a table of PostgreSQL, and then every change of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from penstock.pipeline.node import SourceNode
+from penstock.pipeline.sources.postgres import connector_options
+from penstock.sources.postgres.options import PostgresCdcOptions
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.sources.postgres.cdc_source import PostgresCdcSource
+
+
+class PostgresCdcNode(PostgresCdcOptions, SourceNode):
+    """A table of PostgreSQL, followed: first its rows, then inserts, updates and deletes by logical replication."""
+
+    type: Literal["postgres_cdc"] = Field("postgres_cdc", description="`postgres_cdc`")
+
+    def source(self, settings: Settings) -> PostgresCdcSource:
+        from penstock.sources.postgres.cdc_source import PostgresCdcSource
+
+        return PostgresCdcSource(connector_options(self, PostgresCdcOptions), settings)

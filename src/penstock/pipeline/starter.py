@@ -1,0 +1,213 @@
+"""Pipelines to begin with: commented, valid, and with rows of their own where they need some."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import indent
+
+from penstock.errors import ConfigError, suggest
+from penstock.pipeline.yaml_tree import resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a source, as the other parts need to know them."""
+
+    about: str
+    node: str
+    yaml: str
+    """Its fields; `{data}` is the pattern of its files."""
+    key: str
+    filtered: str
+    """A query that drops some rows."""
+    kept: str
+    """The name of the node with the others."""
+    grouped: str
+    """A query over them that counts and adds up."""
+    group: str
+    invoke: str
+    """A function that does about the same in JavaScript, with its columns."""
+    test: str = ""
+
+
+ORDERS_TEST = """\
+# penstock test gives these rows to the sources, and compares what comes out of the nodes.
+tests:
+  - name: small orders are left out
+    given:
+      orders:
+        - {order_id: 1, customer_id: 7, amount: 120.5, ordered_at: "2026-01-01T10:00:00Z"}
+        - {order_id: 2, customer_id: 7, amount: 9.9, ordered_at: "2026-01-01T11:00:00Z"}
+    expect:
+"""
+_ORDERS = {
+    "node": "orders",
+    "key": "order_id",
+    "kept": "large_orders",
+    "filtered": "SELECT order_id, customer_id, amount, ordered_at\nFROM orders\nWHERE amount > 100",
+    "grouped": "SELECT customer_id, count(*) AS orders, sum(amount) AS total\nFROM large_orders\nGROUP BY customer_id",
+    "group": "customer_id",
+    "invoke": """\
+schema: {order_id: int64, customer: string, cents: int64}
+# Called for every row: null drops it, an object replaces it, a list of objects stands for several.
+script: |
+  function invoke(row) {
+    if (Number(row.amount) <= 100) return null;
+    return {
+      order_id: row.order_id,
+      customer: `c${row.customer_id}`,
+      cents: Math.round(Number(row.amount) * 100),
+    };
+  }""",
+    "test": ORDERS_TEST,
+}
+_COLUMNS = "{order_id: int64, customer_id: int64, amount: float64, ordered_at: timestamp}"
+
+SOURCES: Mapping[str, Rows] = {
+    "file": Rows(
+        about="files of a folder, with rows to begin with",
+        yaml=f"""\
+type: file
+path: {{data}}
+format: csv
+# Without a schema the types are inferred once.
+schema: {_COLUMNS}
+# `continuous` goes on with files that come later.
+mode: {{type: bounded}}
+primary_key: order_id""",
+        **_ORDERS,
+    ),
+    "kafka": Rows(
+        about="records of a topic, in JSON",
+        yaml=f"""\
+type: kafka
+topic: ${{TOPIC:-orders}}
+bootstrap_servers: ${{PENSTOCK_KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
+data_format: json
+schema: {_COLUMNS}
+starting_offsets: earliest
+primary_key: order_id""",
+        **_ORDERS,
+    ),
+    "rate": Rows(
+        about="rows that are made up, so many per second",
+        node="ticks",
+        yaml="# Its rows have a `timestamp` and a `value` that counts up from 0.\ntype: rate\nrows_per_second: 5\nprimary_key: value",
+        key="value",
+        kept="even_ticks",
+        filtered="SELECT value, value % 10 AS digit, timestamp\nFROM ticks\nWHERE value % 2 = 0",
+        grouped="SELECT digit, count(*) AS ticks, max(timestamp) AS latest\nFROM even_ticks\nGROUP BY digit",
+        group="digit",
+        invoke="""\
+schema: {value: int64, digit: string}
+# Called for every row: null drops it, an object replaces it, a list of objects stands for several.
+script: |
+  function invoke(row) {
+    if (row.value % 2) return null;
+    return { value: row.value, digit: `d${row.value % 10}` };
+  }""",
+    ),
+}
+TRANSFORMS: Mapping[str, str] = {
+    "sql": "rows of each batch through a query: filters, columns, functions",
+    "view": "a query over all rows that ever came, kept up to date: joins, aggregates, windows, top-k",
+    "script": "each row through a function in JavaScript or TypeScript",
+    "none": "rows as they come",
+}
+SINKS: Mapping[str, tuple[str, str]] = {
+    "print": ("rows on the terminal", "type: print"),
+    "file": ("files in a folder", "type: file\npath: ${OUT:-{out}}/\nformat: json"),
+    "postgres": (
+        "a table of Postgres, which is created",
+        "type: postgres\n# A password is better in the environment.\n"
+        "url: ${PENSTOCK_POSTGRES_URL:-postgresql://postgres@localhost:5432/postgres}\ntable: {table}",
+    ),
+    "kafka": (
+        "records of a topic",
+        "type: kafka\nbootstrap_servers: ${PENSTOCK_KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}\ntopic: {out}",
+    ),
+}
+
+
+_EXPECTED = {
+    "sql": 'large_orders: [{order_id: 1, customer_id: 7, amount: 120.5, ordered_at: "2026-01-01T10:00:00Z"}]',
+    "view": "by_customer_id: [{customer_id: 7, orders: 1, total: 120.5}]",
+    "script": "reshaped: [{order_id: 1, customer: c7, cents: 12050}]",
+}
+
+
+def starter(name: str, *, source: str, transform: str, sink: str, path: str, data: str) -> dict[str, str]:
+    """Return the files of a pipeline by their paths: the pipeline at `path`, and what its source reads in `data`."""
+    rows = SOURCES[_known("source", source, SOURCES)]
+    _known("transform", transform, TRANSFORMS)
+    _, sink_yaml = SINKS[_known("sink", sink, SINKS)]
+    nodes, last = _transforms(transform, rows)
+    parts = [
+        f"# A pipeline: rows go from sources through transforms into sinks.\n"
+        f"#   penstock validate {path}\n#   penstock run {path}\n"
+        "# ${VAR:-default} is filled in from the environment. penstock nodes lists the types of nodes and their fields.",
+        f"name: {_quoted(name)}",
+        f"sources:\n  {rows.node}:\n{indent(rows.yaml.replace('{data}', _quoted(f'{data}/*.csv')), '    ')}",
+    ]
+    if nodes:
+        parts.append("transforms:\n" + "\n".join(nodes))
+    sink_fields = sink_yaml.replace("{out}", f"{name}-out").replace("{table}", last)
+    parts.append(f"sinks:\n  out:\n    from: {last}\n{indent(sink_fields, '    ')}")
+    text = "\n".join(parts) + "\n"
+    if rows.test and transform in _EXPECTED:
+        text += rows.test + indent(_EXPECTED[transform], " " * 6) + "\n"
+    files = {path: text}
+    if source == "file":
+        files[f"{data}/orders.csv"] = orders()
+    return files
+
+
+def _transforms(transform: str, rows: Rows) -> tuple[list[str], str]:
+    """The nodes between source and sink as text, and the name of the last one."""
+    filtered = (
+        f"  {rows.kept}:\n    type: sql\n    primary_key: {rows.key}\n    # Any query of Spark over each batch of other nodes.\n"
+        f"    sql: |\n{indent(rows.filtered, '      ')}"
+    )
+    if transform == "sql":
+        return [filtered], rows.kept
+    if transform == "view":
+        name = f"by_{rows.group}"
+        view = (
+            f"  {name}:\n    type: view\n    primary_key: {rows.group}\n"
+            f"    # Over all rows that ever came; sinks get what changes.\n    sql: |\n{indent(rows.grouped, '      ')}"
+        )
+        return [filtered, view], name
+    if transform == "script":
+        fields = (
+            f"type: script\nfrom: {rows.node}\nlanguage: javascript\nprimary_key: {rows.key}\n{rows.invoke}"
+        )
+        return [f"  reshaped:\n{indent(fields, '    ')}"], "reshaped"
+    return [], rows.node
+
+
+def orders(count: int = 200) -> str:
+    """Return made-up orders as CSV, the same ones every time."""
+    lines = ["order_id,customer_id,amount,ordered_at"]
+    for number in range(1, count + 1):
+        customer = number * 7 % 23 + 1
+        cents = number * 7919 % 24_900 + 100
+        hour, minute = number // 10 % 24, number * 37 % 60
+        at = f"2026-01-{number // 10 % 28 + 1:02}T{hour:02}:{minute:02}:00Z"
+        lines.append(f"{number},{customer},{cents // 100}.{cents % 100:02},{at}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML takes it for a text."""
+    return text if re.fullmatch(r"[\w./*-]+", text) and resolved(text) is text else json.dumps(text)
+
+
+def _known(what: str, name: str, choices: Mapping[str, object]) -> str:
+    if name not in choices:
+        raise ConfigError(
+            f"no {what} '{name}' to begin with", code="USAGE", hint=suggest(name, choices, what=what)
+        )
+    return name

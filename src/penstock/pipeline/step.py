@@ -1,0 +1,261 @@
+"""The steps of a group of nodes: each computes the rows of one node or more from those of others, epoch by epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.data.operation import OPERATION
+from penstock.errors import ConfigError, PenstockError, SqlError, suggest
+from penstock.pipeline.relation import Relation
+from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import stateless
+from penstock.sql.relation import renamed
+from penstock.transforms import operations
+from penstock.transforms.base import ERROR, INPUT, Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.spec import NodeSpec
+    from penstock.pipeline.transforms.sql import SqlNode
+    from penstock.sinks.base import Target
+    from penstock.transforms.base import Transform
+
+
+class Step(ABC):
+    """Computes nodes; all methods are called from one thread at a time."""
+
+    nodes: tuple[str, ...]
+    """The nodes that it computes."""
+    inputs: tuple[str, ...]
+    """The nodes that it reads."""
+    reads_now: bool = False
+    """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
+
+    @abstractmethod
+    def relations(self) -> Mapping[str, Relation]:
+        """What its nodes give; planned without a row, raises what Spark refuses."""
+
+    def check(self) -> None:  # noqa: B027  # most have nothing to try
+        """Try connections, change nothing."""
+
+    def open(self, target: Target) -> None:  # noqa: B027
+        """Called before the first epoch of each run; `target` is the query that runs the group."""
+
+    @abstractmethod
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        """Return the rows of its nodes in an epoch; a repeated epoch gives the same rows again."""
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Called after an epoch is written: rows that nodes counted, by node and name."""
+        return {}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        """Called when rows could not be written: the error in the words of the step, when it is one of its own."""
+        return None
+
+    def finalize(self, epoch: int) -> None:  # noqa: B027
+        """Called once per epoch when it cannot come again."""
+
+    def close(self) -> None:  # noqa: B027
+        """Called after the last epoch, also after an error."""
+
+
+class SqlStep(Step):
+    """One query without memory over rows of earlier nodes, planned anew for every epoch: `now()` is the time of the batch."""
+
+    def __init__(self, node: NodeSpec, spark: SparkSession, relations: Mapping[str, Relation]) -> None:
+        model: SqlNode = node.model  # type: ignore[assignment]
+        self._node = node
+        self._spark = spark
+        self._sql = model.sql
+        self._keys = tuple(model.primary_key)
+        self._inputs = relations
+        self._names = view_names(relations)
+        self.nodes, self.inputs = (node.name,), tuple(relations)
+        changing = [name for name, relation in relations.items() if relation.operations]
+        self._changing = changing[0] if changing else None
+        if len(changing) > 1 or (changing and sum(not one.static for one in relations.values()) > 1):
+            raise ConfigError(
+                f"'{node.name}' brings rows together of which some carry operations: {', '.join(changing)}",
+                code="PIPELINE_SQL_OPERATIONS",
+                where=str(node.place_of("sql")),
+                hint="a `view` keeps such a result right: type: view",
+            )
+        weighted = [name for name, relation in relations.items() if relation.weights]
+        if weighted:
+            raise ConfigError(
+                f"'{node.name}' reads the changes of the view '{weighted[0]}', which has no primary key",
+                code="PIPELINE_SQL_OPERATIONS",
+                where=str(node.place_of("sql")),
+                hint=f"give '{weighted[0]}' a primary_key",
+            )
+
+    def relations(self) -> Mapping[str, Relation]:
+        frames = {
+            name: stateless.empty_stream(self._spark, _without_operation(relation))
+            if not relation.static
+            else self._spark.createDataFrame([], relation.schema)
+            for name, relation in self._inputs.items()
+        }
+        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+            reason = stateless.memory_of(lambda: self._query(self._spark, frames))
+        if reason is not None:
+            raise SqlError(
+                f"'{self._node.name}' has {reason}: a `sql` node sees the rows of one batch at a time, so its result would depend on how rows fall into batches",
+                code="PIPELINE_SQL_STATEFUL",
+                where=str(self._node.place_of("sql")),
+                hint="make it a view, which is kept right by what changed: type: view",
+            )
+        empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
+        self._refuse_lost_keys(empty)
+        schema = self._plan(self._spark, empty).schema
+        return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
+
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+            inputs = {name: frames[name] for name in self.inputs}
+            spark = next(
+                (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
+                self._spark,
+            )
+            return {self._node.name: self._plan(spark, inputs)}
+
+    def _plan(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
+        changing = self._changing
+        if changing is None:
+            return self._query(spark, frames)
+        return operations.through(
+            stateless.of_session(spark, frames[changing]),
+            lambda rows: self._query(spark, {**frames, changing: rows}),
+            keys=self._inputs[changing].keys,
+        )
+
+    def _query(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
+        with stateless.relations(spark, {self._names[name]: frame for name, frame in frames.items()}):
+            return spark.sql(renamed(self._sql, self._names))
+
+    def _checked_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The key of the result: the one that the user gave, or that of its only input when it has those columns."""
+        require_columns(self._node, self._keys, columns)
+        rows = [relation for relation in self._inputs.values() if not relation.static]
+        inherited = rows[0].keys if len(rows) == 1 and set(rows[0].keys) <= set(columns) else ()
+        return self._keys or inherited
+
+    def _refuse_lost_keys(self, frames: Mapping[str, DataFrame]) -> None:
+        """Refuse a query over rows with operations after which nobody could say which rows are gone."""
+        changing = self._changing
+        if changing is None:
+            return
+        keys = self._inputs[changing].keys
+        kept = keys and set(self._keys or keys) == set(keys)
+        if operations.is_plain(
+            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows})
+        ):
+            return
+        if not kept or not operations.keeps_keys(
+            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows}), keys=keys
+        ):
+            shown = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
+            raise ConfigError(
+                f"rows of '{changing}' carry operations {shown}, and '{self._node.name}' does more than project and filter them "
+                "without leaving the columns of that key as they are",
+                code="PIPELINE_SQL_OPERATIONS",
+                where=str(self._node.place_of("sql")),
+                hint="select the columns of the key as they are, or make it a view: type: view",
+            )
+
+
+class TransformStep(Step):
+    """A `Transform` over the rows of one node; rows that fail come out with `_error`."""
+
+    def __init__(
+        self, node: NodeSpec, transform: Transform, spark: SparkSession, relation: Relation, context: Context
+    ) -> None:
+        self._node = node
+        self._transform = transform
+        self._spark = spark
+        self._input = relation
+        self._context = context
+        self._keys = tuple(getattr(node.model, "primary_key", ()))
+        self.nodes, self.inputs = (node.name,), (node.model.from_,)  # type: ignore[attr-defined]
+
+    def relations(self) -> Mapping[str, Relation]:
+        with translated(where=str(self._node.place)):
+            rows = self._transform.apply(
+                self._spark.createDataFrame([], self._input.schema), self._context
+            ).drop(ERROR, INPUT)
+        require_columns(self._node, self._keys, rows.columns)
+        inherited = self._input.keys if set(self._input.keys) <= set(rows.columns) else ()
+        return {self._node.name: Relation(rows.schema, self._keys or inherited)}
+
+    def check(self) -> None:
+        with translated(where=str(self._node.place)):
+            try:
+                self._transform.check(self._context)
+            finally:
+                self._transform.close()
+
+    def open(self, target: Target) -> None:
+        self._context = replace(
+            self._context,
+            query=target.query,
+            status=target.status,
+            state=node_values(target, self._node.name),
+        )
+        with translated(where=str(self._node.place)):
+            self._transform.open(self._context)
+
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        with translated(where=str(self._node.place)):
+            return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        return {self._node.name: self._transform.counts()}
+
+    def failure(self, error: BaseException) -> PenstockError | None:
+        known = self._transform.failure(error)
+        if known is not None:
+            known.where = str(self._node.place)
+        return known
+
+    def close(self) -> None:
+        self._transform.close()
+
+
+def view_names(relations: Mapping[str, object]) -> dict[str, str]:
+    """The names under which a query of Spark sees nodes: their own, unless they have characters that plain names do not have."""
+    names: dict[str, str] = {}
+    for name in relations:
+        plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
+        while plain.lower() in {other.lower() for other in names.values()}:
+            plain += "_"
+        names[name] = plain
+    return names
+
+
+def require_columns(node: NodeSpec, keys: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse a primary key whose columns the node does not have."""
+    for key in keys:
+        if key not in columns:
+            raise ConfigError(
+                f"'{node.name}' has no column '{key}' for its primary_key",
+                code="PIPELINE_KEY",
+                where=str(node.place_of("primary_key")),
+                hint=suggest(key, [name for name in columns if name != OPERATION], what="column"),
+            )
+
+
+def node_values(target: Target, node: str):  # type: ignore[no-untyped-def]
+    """What a node remembers, apart from what others of its query do."""
+    from penstock.pipeline.values import NodeValues
+
+    return None if target.state is None else NodeValues(target.state, node)
+
+
+def _without_operation(relation: Relation):  # type: ignore[no-untyped-def]
+    fields = [field for field in relation.schema.fields if field.name != OPERATION]
+    return type(relation.schema)(fields)

@@ -1,0 +1,91 @@
+"""The transform `cdc`: a table, or the history of a table, from the changes of its rows in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from penstock.data.operation import DELETE, OPERATION
+from penstock.options import Names, mistake
+from penstock.pipeline.view_node import (
+    ARRIVAL,
+    Read,
+    ViewTransformNode,
+    column_of,
+    log_name,
+    quoted,
+    refuse_taken,
+    relation_name,
+)
+
+FROM, TO = "valid_from", "valid_to"
+_NUMBER, _GONE = "_number", "_gone"
+
+
+class CdcNode(ViewTransformNode):
+    """A table from the changes of its rows, each with a sequence: they may come late, in any order and repeatedly. With `scd: 1` it has the
+    last row of each key, with `scd: 2` every version of it, with `valid_from` and `valid_to`: the sequence of the change that made it,
+    and of the one that ended it, NULL for the version that holds now."""
+
+    type: Literal["cdc"] = Field("cdc", description="`cdc`")
+    from_: str = Field(validation_alias="from", description="the node whose rows are the changes")
+    primary_key: Names = Field(description="the columns that tell the rows of the table apart")
+    sequence_by: Names = Field(
+        description="the columns by which the changes of a key follow each other; of several changes with the same sequence the one that came last counts"
+    )
+    delete_where: str | None = Field(
+        None,
+        description="the condition under which a change deletes the row of its key; without it, `_op = 'd'` where rows have `_op`",
+    )
+    scd: Literal[1, 2] = Field(1, description="1 for the rows as they are, 2 for their history")
+    exclude: Names = Field((), description="columns of the changes that the result does not show")
+
+    @model_validator(mode="after")
+    def _needs_columns(self) -> Self:
+        if not self.primary_key:
+            raise mistake("the columns of primary_key are missing")
+        if not self.sequence_by:
+            raise mistake("the columns of sequence_by are missing")
+        hidden = {name.lower() for name in self.exclude}
+        for name in self.primary_key:
+            if name.lower() in hidden:
+                raise mistake(f"exclude names '{name}', which is part of the primary key")
+        return self
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.primary_key if self.scd == 1 else (*self.primary_key, FROM)
+
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+        node = names.get(self.from_.lower(), self.from_)
+        return (Read(node, log_name(node), log=True),)
+
+    def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
+        [(relation, known)] = columns.items()
+        added = [_NUMBER, _GONE, *([FROM, TO] if self.scd == 2 else [])]
+        refuse_taken(added, known, node=self.from_)
+
+        def named(field: str, names: Sequence[str]) -> list[str]:
+            return [column_of(name, known, field=field, node=self.from_) for name in names]
+
+        keys, sequence = named("primary_key", self.primary_key), named("sequence_by", self.sequence_by)
+        hidden = [quoted(_NUMBER), quoted(_GONE), *named("exclude", self.exclude)]
+        hidden += [quoted(name) for name in (ARRIVAL, OPERATION) if name in known]
+        gone = self.delete_where
+        if gone is None and OPERATION in known:
+            gone = f"{quoted(OPERATION)} = '{DELETE}'"
+        latest = [*sequence, *([quoted(ARRIVAL)] if ARRIVAL in known else [])]
+        # Behind a history stands one change for each moment; behind a table, one for each key.
+        same = keys if self.scd == 1 else [*keys, sequence[0]]
+        order = ", ".join(f"{column} DESC NULLS LAST" for column in latest)
+        rows = (
+            f"SELECT *, row_number() OVER (PARTITION BY {', '.join(same)} ORDER BY {order}) AS {quoted(_NUMBER)}, "
+            f"coalesce(\n{gone or 'false'}\n, false) AS {quoted(_GONE)} FROM {relation_name(relation)}"
+        )
+        rows = f"SELECT * FROM ({rows}) WHERE {quoted(_NUMBER)} = 1"
+        if self.scd == 2:
+            over = f"OVER (PARTITION BY {', '.join(keys)} ORDER BY {sequence[0]})"
+            rows = f"SELECT *, {sequence[0]} AS {FROM}, lead({sequence[0]}) {over} AS {TO} FROM ({rows})"
+        return f"SELECT * EXCEPT ({', '.join(dict.fromkeys(hidden))}) FROM ({rows}) WHERE NOT {quoted(_GONE)}"

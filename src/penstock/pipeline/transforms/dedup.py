@@ -1,0 +1,78 @@
+"""The transform `dedup`: one row of those that are alike in some columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from penstock.data.operation import OPERATION
+from penstock.options import Names, mistake
+from penstock.pipeline.view_node import (
+    ARRIVAL,
+    Read,
+    ViewTransformNode,
+    column_of,
+    log_name,
+    quoted,
+    refuse_taken,
+    relation_name,
+)
+
+_RANK = "_rank"
+
+
+class DedupNode(ViewTransformNode):
+    """One row of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
+    A row that takes the place of another one goes on as an update."""
+
+    type: Literal["dedup"] = Field("dedup", description="`dedup`")
+    from_: str = Field(validation_alias="from", description="the node whose rows it takes")
+    by: Names = Field(
+        (), description="the columns in which rows are alike; without it, those of `primary_key`"
+    )
+    keep: Literal["first", "last"] = Field("first", description="which of them stays: `first` or `last`")
+    order_by: Names = Field(
+        (),
+        description="the columns that order them, NULL behind all others; without it, the order in which they came",
+    )
+
+    @model_validator(mode="after")
+    def _needs_columns(self) -> Self:
+        if not self.by and not self.primary_key:
+            raise mistake(
+                "the columns in which rows are alike are missing", hint="add `by:` or `primary_key:`"
+            )
+        return self
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.primary_key or self.by
+
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+        node = names.get(self.from_.lower(), self.from_)
+        # A row that was updated or deleted is none of those to choose from.
+        if node in operations:
+            return (Read(node, node),)
+        return (Read(node, log_name(node), log=True),)
+
+    def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
+        [(relation, known)] = columns.items()
+        refuse_taken([_RANK], known, node=self.from_)
+        is_log = ARRIVAL in known
+        by = [column_of(name, known, field="by", node=self.from_) for name in self.by or self.primary_key]
+        for name in self.primary_key:
+            column_of(name, known, field="primary_key", node=self.from_)
+        order = [column_of(name, known, field="order_by", node=self.from_) for name in self.order_by]
+        if is_log:
+            order.append(quoted(ARRIVAL))
+        direction = "ASC" if self.keep == "first" else "DESC"
+        # Where rows change by key there is no order of arrival, and equal rows are chosen from by their key.
+        ordered = ", ".join(f"{column} {direction} NULLS LAST" for column in order or by)
+        added = [quoted(name) for name in (_RANK, ARRIVAL, OPERATION) if name == _RANK or name in known]
+        return (
+            f"SELECT * EXCEPT ({', '.join(added)}) FROM ("
+            f"SELECT *, row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {ordered}) AS {quoted(_RANK)} "
+            f"FROM {relation_name(relation)}) WHERE {quoted(_RANK)} = 1"
+        )

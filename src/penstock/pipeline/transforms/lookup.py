@@ -1,0 +1,72 @@
+"""The node `lookup`: values by key from another system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
+
+from penstock.options import mistake
+from penstock.pipeline.node import TransformNode
+from penstock.transforms.lookup.options import LookupOptions
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.transforms.base import Transform
+    from penstock.transforms.lookup.relation import LookupRelation
+
+
+class LookupNode(LookupOptions, TransformNode):
+    """Values by key from PostgreSQL, an HTTP service or a file: with `from`, columns beside the rows of that node; without it, a table that
+    `sql` nodes join."""
+
+    type: Literal["lookup"] = Field("lookup", description="`lookup`")
+    from_: str | None = Field(
+        None,
+        validation_alias="from",
+        description="the node whose rows get the columns; without it, the look-up is a table for `sql` nodes",
+    )
+
+    @model_validator(mode="after")
+    def _is_of_use(self) -> Self:
+        if self.from_ is not None and not self.on:
+            raise mistake("with `from` needs `on`: the columns by which rows are looked up")
+        if self.from_ is None and self.backend == "http":
+            raise mistake(
+                "of an HTTP service is no table, since its rows cannot be listed",
+                hint="add `from: NODE`, so that it adds its columns to the rows of that node",
+            )
+        return self
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table that `sql` nodes join, and no step between nodes."""
+        return self.from_ is None
+
+    def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        return () if self.from_ is None else (self.from_,)
+
+    def transform(self, settings: Settings) -> Transform:
+        """Return the transform that this node is; only with `from`."""
+        from penstock.transforms.lookup.transform import LookupTransform
+
+        return LookupTransform(self._own(), settings)
+
+    def relation(self, settings: Settings, *, name: str) -> LookupRelation:
+        """Return the table that this node is; only without `from`."""
+        from penstock.transforms.lookup.relation import LookupRelation
+
+        return LookupRelation(LookupOptions.model_validate(self._own()), settings, name=name)
+
+    def _own(self) -> dict[str, object]:
+        """The options of the look-up, by the names under which users write them."""
+        fields = self.model_fields_set & set(LookupOptions.model_fields)
+        return (
+            self.model_dump(include=fields, by_alias=False)
+            if "schema_" not in fields
+            else {
+                **self.model_dump(include=fields - {"schema_"}),
+                "schema": self.schema_,
+            }
+        )

@@ -1,0 +1,55 @@
+"""The transform `sql`: a stateless query of Spark over other nodes, planned anew for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from penstock.options import mistake
+from penstock.pipeline.node import TransformNode
+from penstock.sql.lexer import Kind, significant, split
+from penstock.sql.relation import BEGINS_QUERY, read_names, texts_of_call
+
+MEMBERSHIP = "dynamic_table_check"
+"""The function that asks a dynamic table, which it names by a text."""
+
+
+class SqlNode(TransformNode):
+    """Rows computed from each batch of other nodes by a query of Spark: filters, projections, functions, `explode`, `UNION ALL`,
+    and joins with look-ups and tables that stand still."""
+
+    type: Literal["sql"] = Field("sql", description="`sql`")
+    sql: str = Field(
+        description="the query; it reads nodes by their names, as tables, and runs for each batch on its own: joins of streams, "
+        "aggregates and windows are for `view`"
+    )
+
+    @field_validator("sql")
+    @classmethod
+    def _is_one_query(cls, text: str) -> str:
+        return one_query(text)
+
+    def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        asked = (names.get(name.lower()) for name in texts_of_call(self.sql, MEMBERSHIP))
+        tables = (name for name in asked if name is not None)
+        return tuple(dict.fromkeys((*read_names(self.sql, names), *tables)))
+
+
+def one_query(text: str) -> str:
+    """Return the text of a query as it is; refuses what is no single query, without understanding more of it."""
+    statements = split(text)
+    if len(statements) != 1:
+        raise mistake(
+            f"must be one query, got {len(statements)} statements", hint="write SELECT ... FROM a_node"
+        )
+    words = significant(text)
+    if any(word.kind is Kind.UNCLOSED for word in words):
+        raise mistake("has a quote or a comment that does not end", hint="close it")
+    first = next((word for word in words if word.text != "("), words[0])
+    if first.upper not in BEGINS_QUERY:
+        raise mistake(
+            f"must be a query, and begins with {first.text[:20]!r}", hint="write SELECT ... FROM a_node"
+        )
+    return text

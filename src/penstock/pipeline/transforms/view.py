@@ -1,0 +1,25 @@
+"""The transform `view`: a query over all rows that ever came, kept up to date incrementally."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.sql.relation import read_names
+
+
+class ViewNode(ViewTransformNode):
+    """A query over all rows that ever came: joins of several nodes, aggregates, windows, top-k. Each batch costs what it changes, and
+    the next nodes get the changes of the answer: with `primary_key` as rows with `_op`, without one as rows with `_weight`."""
+
+    type: Literal["view"] = Field("view", description="`view`")
+    sql: str = Field(description="the query; it reads nodes by their names, as tables with all their rows")
+
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+        return tuple(Read(node, node) for node in read_names(self.sql, names))
+
+    def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
+        return self.sql

@@ -1,0 +1,253 @@
+"""From the tree of a file to the nodes of a pipeline: every field is checked by its model, and every mistake gets its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.config import Settings
+from penstock.errors import PenstockError, suggest
+from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
+from penstock.pipeline.fields import PipelineFields, TestFields
+from penstock.pipeline.node_type import SECTIONS, model_of, type_names
+from penstock.pipeline.problem import MOST_PROBLEMS, Problem
+from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
+from penstock.pipeline.variables import hide
+from penstock.pipeline.yaml_tree import (
+    MappingTree,
+    Scalar,
+    SequenceTree,
+    Tree,
+    describe,
+    place_in,
+    places,
+    plain,
+)
+
+MOST_NODES = 1_000
+NAME = re.compile(r"[^\W]([\w-]*[\w])?(\.[^\W]([\w-]*[\w])?)*")
+NOTES = "x-"
+"""What the names of parts begin with that are for anchors only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A node as the file declares it, whether it is right or not."""
+
+    kind: Kind
+    name: str
+    place: Place
+    tree: Tree
+
+
+@dataclass(slots=True)
+class Validation:
+    """What was read so far, and what is wrong with it."""
+
+    path: str
+    settings: Settings
+    secrets: frozenset[str]
+    problems: list[Problem] = field(default_factory=list)
+    declared: dict[str, Declared] = field(default_factory=dict)
+    """By their names in lower case."""
+    nodes: dict[str, NodeSpec] = field(default_factory=dict)
+
+    def spec(self, tree: Tree) -> PipelineSpec:
+        """Return the pipeline with the nodes that fit their models; what does not is among the problems."""
+        if not isinstance(tree, MappingTree):
+            hint = "a pipeline has the parts name, sources, transforms and sinks"
+            self.report(
+                tree.place, f"a pipeline is a mapping, and this is {describe(tree)}", hint, "PIPELINE_FIELD"
+            )
+            return PipelineSpec("", self.path, {})
+        self._parts(tree)
+        for section, kind in SECTIONS.items():
+            self._declare(tree, section, kind)
+        for declared in self.declared.values():
+            if len(self.problems) < MOST_PROBLEMS:
+                self._node(declared)
+        fields = self._fields(tree)
+        tests = tuple(self._tests(tree.get("tests")))
+        how = {"trigger": fields.trigger, "checkpoint": fields.checkpoint} if fields else {}
+        return PipelineSpec(
+            name=(fields and fields.name) or Path(self.path).stem or "pipeline",
+            path=self.path,
+            nodes=self.nodes,
+            state=fields.state if fields else None,
+            tests=tests,
+            settings={name: value for name, value in how.items() if value is not None},
+            secrets=self.secrets,
+        )
+
+    def report(self, place: Place, text: str, hint: str, code: str, *, is_warning: bool = False) -> None:
+        """Note a problem, without the secrets in it."""
+        shown = hide(text, self.secrets), hide(hint, self.secrets)
+        self.problems.append(Problem(place, *shown, code, is_warning))
+
+    def _parts(self, tree: MappingTree) -> None:
+        known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
+        for key, _ in tree.entries:
+            if key.text not in known and not key.text.startswith(NOTES):
+                hint = (
+                    suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
+                )
+                self.report(key.place, f"a pipeline has no part '{key.text}'", hint, "PIPELINE_FIELD")
+
+    def _fields(self, tree: MappingTree) -> PipelineFields | None:
+        own = option_fields(PipelineFields)
+        entries = tuple((key, value) for key, value in tree.entries if key.text in own)
+        return self._checked(
+            PipelineFields, MappingTree(entries, tree.place), Owner("the pipeline"), tree.place
+        )
+
+    def _declare(self, tree: MappingTree, section: str, kind: Kind) -> None:
+        nodes = tree.get(section)
+        key = tree.key(section)
+        is_empty = nodes is None or (isinstance(nodes, Scalar) and nodes.value is None)
+        if nodes is not None and not is_empty and not isinstance(nodes, MappingTree):
+            text = f"'{section}' must be a mapping from names to nodes, and is {describe(nodes)}"
+            hint = f"write {section}: with lines as my_{kind}: {{type: ...}} below it"
+            self.report(nodes.place, text, hint, "PIPELINE_FIELD")
+        elif kind != "transform" and (is_empty or (isinstance(nodes, MappingTree) and not nodes.entries)):
+            place = key.place if key is not None else tree.place
+            hint = {
+                "source": "add sources: with at least one, as in orders: {type: file, path: data/}",
+                "sink": "add sinks: with at least one, as in out: {type: print, from: orders}",
+            }[kind]
+            self.report(place, f"the pipeline has no {section}", hint, "PIPELINE_EMPTY")
+        if not isinstance(nodes, MappingTree):
+            return
+        for name, node in nodes.entries:
+            self._declare_node(Declared(kind, name.text, name.place, node))
+
+    def _declare_node(self, node: Declared) -> None:
+        other = self.declared.get(node.name.lower())
+        if len(self.declared) == MOST_NODES:
+            text = f"more than {MOST_NODES:,} nodes"
+            self.report(node.place, text, "make several pipelines of it", "PIPELINE_NAME")
+            # The others are not looked at.
+            self.declared[""] = node
+        if len(self.declared) > MOST_NODES:
+            return
+        if not NAME.fullmatch(node.name) or len(node.name) > 100:
+            text = f"'{node.name[:50]}' cannot be the name of a node"
+            hint = "use up to 100 letters, digits, _ and -, with dots between the parts of a name"
+            self.report(node.place, text, hint, "PIPELINE_NAME")
+        if other is not None:
+            text = (
+                f"the {node.kind} '{node.name}' has the name of the {other.kind} in line {other.place.line}"
+            )
+            hint = "give one of them another name; large and small letters are the same"
+            self.report(node.place, text, hint, "PIPELINE_NAME")
+            return
+        self.declared[node.name.lower()] = node
+
+    def _node(self, node: Declared) -> None:
+        what = f"the {node.kind} '{node.name}'"
+        if not isinstance(node.tree, MappingTree):
+            text = f"{what} must be a mapping of its fields, and is {describe(node.tree)}"
+            hint = f"write {node.name}: {{type: ...}}, with a type of: {', '.join(type_names(node.kind))}"
+            self.report(node.place, text, hint, "PIPELINE_FIELD")
+            return
+        written = node.tree.get("type")
+        if not isinstance(written, Scalar) or written.value is None:
+            text = f"{what} needs a type" if written is None else f"the type of {what} is {describe(written)}"
+            place = node.place if written is None else written.place
+            self.report(
+                place, text, f"add type: with one of: {', '.join(type_names(node.kind))}", "PIPELINE_TYPE"
+            )
+            return
+        values = plain(node.tree)
+        try:
+            model = model_of(node.kind, written.text, values)
+        except PenstockError as error:
+            self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
+            return
+        except Exception as error:
+            text = f"{what}: its type '{written.text}' cannot be loaded: {type(error).__name__}: {error}"
+            self.report(written.place, text, "install its package again, with what it needs", "PIPELINE_TYPE")
+            return
+        checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
+        if checked is not None:
+            found = dict(places(node.tree))
+            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found)
+
+    def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
+        """Return what a model makes of a tree, or report all that is wrong."""
+        try:
+            read, mistakes = check_options(model, plain(tree), owner=owner, settings=self.settings)
+        except PenstockError as error:
+            self.report(
+                place, f"{owner.name}: {error.message}", error.hint or "see its fields", "PIPELINE_FIELD"
+            )
+            return None
+        except Exception as error:
+            text = f"{owner.name} cannot be checked: {type(error).__name__}: {error}"
+            self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
+            return None
+        for found in mistakes:
+            self._report_mistake(found, model, tree, owner, place)
+        return read
+
+    def _report_mistake(
+        self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
+    ) -> None:
+        dotted = ".".join(map(str, found.path))
+        if found.kind == "UNKNOWN":
+            text = f"{owner.name} has no field '{dotted}'"
+            hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
+            place = dict(places(tree)).get(found.path, place)
+        elif found.kind == "MISSING":
+            text = f"{owner.name} needs '{dotted}'"
+            hint = found.hint or f"add {found.path[-1]}: ..."
+            place = place_in(tree, found.path) if len(found.path) > 1 else place
+        else:
+            text = f"{owner.name}: {found.text}"
+            described = option_fields(model).get(found.name)
+            meaning = described.description if described is not None else None
+            hint = found.hint or (f"{found.name}: {meaning}" if meaning else "see the reference of the node")
+            place = place_in(tree, found.path) if found.path else place
+        self.report(place, text, hint, found.code or "PIPELINE_FIELD")
+
+    def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
+        if tree is None or (isinstance(tree, Scalar) and tree.value is None):
+            return
+        if not isinstance(tree, SequenceTree):
+            text = f"'tests' must be a list, and is {describe(tree)}"
+            self.report(tree.place, text, "write each test behind a dash: - name: ...", "PIPELINE_TEST")
+            return
+        for number, item in enumerate(tree.items, 1):
+            if not isinstance(item, MappingTree):
+                text = f"a test must be a mapping, and this is {describe(item)}"
+                self.report(item.place, text, "a test has the fields name, given and expect", "PIPELINE_TEST")
+                continue
+            name = item.get("name")
+            owner = Owner(
+                f"the test '{name.text}'" if isinstance(name, Scalar) else f"test {number}",
+                syntax="{name}: {value}",
+            )
+            fields = self._checked(TestFields, item, owner, item.place)
+            if fields is not None:
+                given = self._named(fields.given, item, "given", owner, ("source",))
+                expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
+                yield TestSpec(fields.name, given, expected, item.place)
+
+    def _named(
+        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: Iterable[Kind]
+    ) -> dict[str, Any]:
+        """Return rows by the names of nodes as declared, and report those that are none."""
+        result = {}
+        names = [node.name for node in self.declared.values() if node.kind in kinds]
+        found = dict(places(test))
+        for name, values in rows.items():
+            node = self.declared.get(name.lower())
+            if node is None or node.kind not in kinds:
+                what = "source" if tuple(kinds) == ("source",) else "node"
+                text = f"{owner.name}: there is no {what} '{name}'"
+                self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+            else:
+                result[node.name] = values
+        return result

@@ -1,0 +1,157 @@
+"""Variables of the environment in a file: `${VAR}`, `${VAR:-default}`, and `$${` for the text `${`.
+
+What a variable gave is a secret: it is shown nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote, urlsplit
+
+from penstock.errors import nearest
+from penstock.pipeline.problem import MOST_PROBLEMS, Problem
+from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
+
+SCRIPT_FIELD = "script"
+"""A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
+
+DEEPEST = 8
+"""How many variables may stand in the defaults of each other."""
+MOST_SUGGESTED = 20
+"""How many missing variables get a suggestion: the search takes time."""
+SHORT = 4
+"""Texts with fewer characters are hidden only where they stand alone."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IN_SCRIPT = re.compile(r"\$\{[A-Z_][A-Z0-9_]*(?::-|\})")
+
+
+@dataclass(slots=True)
+class Filling:
+    """Fills variables into a tree, and notes what they gave and what is missing."""
+
+    variables: Mapping[str, str]
+    secrets: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
+
+    def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
+        """Return a tree with its variables filled in."""
+        known = self._done.get((id(tree), in_script))
+        if known is not None:
+            return known
+        match tree:
+            case MappingTree():
+                entries = (
+                    (self.scalar(key), self.tree(value, in_script=key.text == SCRIPT_FIELD))
+                    for key, value in tree.entries
+                )
+                filled: Tree = MappingTree(tuple(entries), tree.place)
+            case SequenceTree():
+                filled = SequenceTree(tuple(self.tree(item) for item in tree.items), tree.place)
+            case Scalar():
+                filled = self.scalar(tree, in_script=in_script)
+        self._done[id(tree), in_script] = filled
+        return filled
+
+    def scalar(self, scalar: Scalar, *, in_script: bool = False) -> Scalar:
+        """Return a text with its variables filled in."""
+        if "${" not in scalar.text:
+            return scalar
+        text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
+        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text)
+
+    def _text(self, text: str, scalar: Scalar, shift: int, depth: int, *, in_script: bool) -> str:
+        parts = []
+        at = 0
+        while (start := text.find("${", at)) >= 0:
+            parts.append(text[at:start])
+            at = start + 2
+            if text.endswith("$", 0, start) and parts[-1]:
+                # The dollar before it takes the meaning away, and goes.
+                parts[-1] = parts[-1][:-1] + "${"
+                continue
+            if in_script and not _IN_SCRIPT.match(text, start):
+                parts.append("${")
+                continue
+            end = _end(text, start)
+            if end is None:
+                self._refuse(
+                    scalar, shift + start, "'${' has no '}'", "close it, or write $${ for the text ${"
+                )
+                parts.append("${")
+                break
+            value = self._value(text[at:end], scalar, shift + start, depth, in_script=in_script)
+            parts.append(text[start : end + 1] if value is None else value)
+            at = end + 1
+        parts.append(text[at:])
+        return "".join(parts)
+
+    def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
+        """What a variable stands for; None, and a problem, when it stands for nothing."""
+        name, colon, default = inside.partition(":-")
+        if not _NAME.fullmatch(name):
+            shown = f"${{{inside[:40]}}}"
+            hint = "write ${NAME} or ${NAME:-default}, and $${ for the text ${"
+            self._refuse(scalar, offset, f"'{shown}' is not a variable", hint)
+            return None
+        value = self.variables.get(name)
+        if value or (value is not None and not colon):
+            self.secrets.update(secrets_in(value))
+            return value
+        if colon and depth < DEEPEST:
+            return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
+        if colon:
+            self._refuse(scalar, offset, f"more than {DEEPEST} variables in each other", "use fewer of them")
+            return None
+        near = None
+        if len(self.problems) < MOST_SUGGESTED:
+            near = nearest(name, (other for other in self.variables if len(other) > 2))
+        hint = f"set {name}, or write ${{{name}:-default}}; $${{ is the text ${{"
+        hint = hint if near is None else f"did you mean {near}? {hint}"
+        self._refuse(scalar, offset, f"the variable {name} is not set", hint)
+        return None
+
+    def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with `***` in the place of secrets.
+
+    >>> hide("cannot reach db.internal as ann: a banana", {"db.internal", "a"})
+    'cannot reach *** as ann: *** banana'
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret and secret in text:
+            pattern = re.escape(secret)
+            text = re.sub(rf"(?<!\w){pattern}(?!\w)" if len(secret) < SHORT else pattern, "***", text)
+    return text
+
+
+def _end(text: str, start: int) -> int | None:
+    """The index of the brace that closes the one of `${`, which may have others in its default."""
+    depth = 0
+    for index in range(start + 1, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return index
+    return None
+
+
+def secrets_in(value: str) -> set[str]:
+    """A secret, and the password in it when it is a URL: drivers show it on its own."""
+    if not value.strip():
+        return set()
+    parts = {value, value.strip()}
+    if "://" in value and "@" in value:
+        try:
+            password = urlsplit(value).password
+        except ValueError:
+            password = None
+        if password:
+            parts |= {password, unquote(password)}
+    return parts

@@ -1,0 +1,209 @@
+"""The views of one level of a group as a step: their flow makes one tick per epoch, and gives what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.data.operation import OPERATION
+from penstock.errors import ConfigError
+from penstock.pipeline.relation import Relation
+from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
+from penstock.pipeline.step import Step, require_columns
+from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_stage import ViewStage
+from penstock.spark.errors.query import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.engine.session import Session
+    from penstock.pipeline.spec import NodeSpec
+    from penstock.sinks.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Which nodes of a group are views, and in which order the flows of views run: a flow per level."""
+
+    level: Mapping[str, int]
+    """Of every node; a view of level n reads nodes of levels below n, and views of its own level."""
+    views: frozenset[str]
+
+    def of(self, level: int, nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
+        """The views of a level, in order."""
+        return [node for node in nodes if node.name in self.views and self.level[node.name] == level]
+
+
+def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Levels:
+    """Return the levels of nodes, which come in order.
+
+    A `sql` node that reads nothing but views is one too: it sees all rows of theirs, so that a row which a filter lets go is deleted downstream.
+    """
+    level: dict[str, int] = {}
+    views: set[str] = set()
+    for node in nodes:
+        above = inputs[node.name]
+        model = node.model
+        only_views = isinstance(model, SqlNode) and bool(above) and set(above) <= views
+        if not (isinstance(model, ViewTransformNode) or only_views):
+            level[node.name] = max((level[name] for name in above), default=0)
+            continue
+        logs = {
+            read.node for read in reads_of(node, views, {name.lower(): name for name in level}) if read.log
+        }
+        views.add(node.name)
+        level[node.name] = max(
+            1,
+            *(level[name] if name in views and name not in logs else level[name] + 1 for name in above),
+        )
+    return Levels(level, frozenset(views))
+
+
+def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[Read, ...]:
+    """The relations that a view reads."""
+    model = node.model
+    if isinstance(model, ViewTransformNode):
+        return model.reads(names, operations)
+    assert isinstance(model, SqlNode)
+    return tuple(Read(name, name) for name in model.inputs(names))
+
+
+class ViewsStep(Step):
+    """The views of one level: all sources of an epoch are one tick, and only views that somebody reads give their changes."""
+
+    reads_now = True
+
+    def __init__(
+        self,
+        session: Session,
+        nodes: Sequence[NodeSpec],
+        relations: Mapping[str, Relation],
+        *,
+        folder: Path,
+        wanted: Collection[str],
+    ) -> None:
+        self._views = {node.name: node for node in nodes}
+        operations = {name for name, relation in relations.items() if relation.operations}
+        operations |= {node.name for node in nodes if _keys(node)}
+        names = {name.lower(): name for name in (*relations, *self._views)}
+        reads = {node.name: reads_of(node, operations, names) for node in nodes}
+        outside = {
+            read.relation: read
+            for name in self._views
+            for read in reads[name]
+            if read.node not in self._views
+        }
+        inputs = {read.relation: _input(read, relations[read.node]) for read in outside.values()}
+        self._sources = {relation: read.node for relation, read in outside.items()}
+        self.nodes = tuple(self._views)
+        self.inputs = tuple(dict.fromkeys(self._sources.values()))
+        columns = {relation: [field.name for field in one.fields] for relation, one in inputs.items()}
+        views = []
+        self._relations: dict[str, Relation] = {}
+        for node in nodes:
+            with translated(where=str(node.place)):
+                known = {
+                    read.relation: columns[read.relation]
+                    for read in reads[node.name]
+                    if read.relation in columns
+                }
+                views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
+        sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
+        shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
+        stage = ViewStage(
+            session,
+            folder,
+            list(inputs.values()),
+            views,
+            shards=_one("shards", shards, nodes),
+            memory=_one("memory", sizes, nodes),
+        )
+        self._keys = {view.name: view.keys for view in views}
+        for node in nodes:
+            self._inherit(node, stage, reads[node.name], relations)
+        self._stage = stage.with_keys(self._keys)
+
+    def _inherit(
+        self, node: NodeSpec, stage: ViewStage, reads: Sequence[Read], relations: Mapping[str, Relation]
+    ) -> None:
+        """A `sql` node over one view has the key of that view, unless the user gave one or its columns are not there."""
+        if self._keys[node.name] or not isinstance(node.model, SqlNode) or len(reads) != 1:
+            return
+        above = reads[0].node
+        keys = self._keys[above] if above in self._views else relations[above].keys
+        with translated(where=str(node.place)):
+            if keys and set(keys) <= set(stage.columns(node.name)):
+                self._keys[node.name] = keys
+
+    def plan(self) -> StagePlan:
+        """What opening would do to the state that is there."""
+        return self._stage.plan()
+
+    def relations(self) -> Mapping[str, Relation]:
+        result = {}
+        for name in self._views:
+            node = self._views[name]
+            schema = self._stage.schema(name)
+            require_columns(node, self._keys[name], schema.names)
+            result[name] = Relation(schema, self._keys[name])
+        return result
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether some of what it gives changes although no row comes: a view was made again, or is new."""
+        return not self.plan().is_unchanged
+
+    def open(self, target: Target) -> None:
+        self._stage.open(committed=target.committed)
+
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        rows = {relation: frames[node] for relation, node in self._sources.items()}
+        return self._stage.step(epoch, rows)
+
+    def finalize(self, epoch: int) -> None:
+        self._stage.finalize(epoch)
+
+    def close(self) -> None:
+        self._stage.close()
+
+
+def _sql(node: NodeSpec, columns: Mapping[str, Sequence[str]]) -> str:
+    model = node.model
+    if isinstance(model, ViewTransformNode):
+        return model.definition(columns)
+    assert isinstance(model, SqlNode)
+    return model.sql
+
+
+def _keys(node: NodeSpec) -> tuple[str, ...]:
+    model = node.model
+    return tuple(model.keys if isinstance(model, ViewTransformNode) else getattr(model, "primary_key", ()))
+
+
+def _input(read: Read, relation: Relation) -> StageInput:
+    operations = relation.operations and OPERATION in relation.columns
+    return StageInput(
+        read.relation,
+        relation.schema,
+        () if read.log else relation.keys,
+        operations=operations,
+        weights=relation.weights,
+        log=read.log,
+    )
+
+
+def _one(field: str, values: Collection[object], nodes: Sequence[NodeSpec]):  # type: ignore[no-untyped-def]
+    """The one value that views of a level have for a field that is of their flow."""
+    if len(values) > 1:
+        names = ", ".join(node.name for node in nodes)
+        raise ConfigError(
+            f"the views {names} are one flow, and have different values of `{field}`: {', '.join(map(str, values))}",
+            code="PIPELINE_VIEW",
+            where=str(nodes[0].place),
+            hint=f"give `{field}` to one of them",
+        )
+    return next(iter(values), None)

@@ -1,0 +1,1 @@
+"""ClickHouse as a source, and the client that the sink uses too."""

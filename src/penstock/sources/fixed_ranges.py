@@ -1,0 +1,48 @@
+"""A bounded source as ranges that are fixed at the first start: one small file each, so that Spark's source of files tracks them.
+
+Spark notes which files an epoch has, reads exactly those again after a crash, takes so many per epoch, and ends when there are no more. The
+rows of a range are read by the tasks that get its file.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.filesystem import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.sources.base import Context
+
+PLAN, RANGES = "plan.json", "ranges"
+
+
+def folder_of(context: Context) -> Folder:
+    """Return the folder of a source, which may be a temporary one."""
+    return Folder(context.spark, context.folder or tempfile.mkdtemp(prefix="penstock-ranges-"))
+
+
+def fixed(folder: Folder, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what was made at the first start, or make it now: a dictionary that JSON can say."""
+    if not folder.exists(PLAN):
+        folder.write(f"{PLAN}.new", json.dumps(make()))
+        folder.move(f"{PLAN}.new", PLAN)
+    plan: dict[str, Any] = json.loads(folder.read(PLAN))
+    return plan
+
+
+def stream(context: Context, folder: Folder, ranges: Sequence[Any], *, per_epoch: int) -> DataFrame:
+    """Return a stream of ranges, as JSON in the column `value`, of which one epoch has so many."""
+    written = set(folder.names(RANGES))
+    for number, each in enumerate(ranges):
+        name = f"{number:08}.json"
+        if name not in written:
+            # Moved there whole: a query may be looking already.
+            folder.write(f"{name}.new", json.dumps(each))
+            folder.move(f"{name}.new", f"{RANGES}/{name}")
+    reader = context.spark.readStream.format("text").schema("value STRING")
+    return reader.option("maxFilesPerTrigger", per_epoch).load(f"{folder.url}/{RANGES}")

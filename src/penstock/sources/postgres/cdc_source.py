@@ -1,0 +1,122 @@
+"""The rows of a table of PostgreSQL, and then every change of it, by logical replication."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.data.operation import OPERATION
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.package import require_package
+from penstock.sources.postgres import client, slot
+from penstock.sources.postgres.client import lsn_number
+from penstock.sources.postgres.data_source import CHANGES, stream_of
+from penstock.sources.postgres.follow import Following
+from penstock.sources.postgres.options import PostgresCdcOptions
+from penstock.sources.postgres.slot import Slot, slot_name
+from penstock.sources.postgres.snapshot import Reading
+from penstock.sources.postgres.source import look_up
+from penstock.sources.postgres.table import Table, refuse_operation_column, require_key
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from penstock.config import Settings
+
+
+class PostgresCdcSource(Source):
+    """Follows a table: first its rows, then inserts, updates and deletes, with what happened to a row in `_op`."""
+
+    Options = PostgresCdcOptions
+    location: ClassVar[str | None] = "table"
+
+    options: PostgresCdcOptions
+
+    def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
+        require_package("psycopg", extra="postgres")
+        super().__init__(options, settings)
+        self._name: str | None = None
+        self._table: Table | None = None
+
+    @property
+    def kind(self) -> str:
+        return "postgres_cdc"
+
+    def named(self, pipeline: str, node: str) -> Self:
+        """Return the source as a node of a pipeline, whose slot has the names of both."""
+        named = copy.copy(self)
+        named._name = slot_name(pipeline, node)
+        return named
+
+    @property
+    def slot(self) -> Slot:
+        """The slot that it reads, by its name: that of the options, or of the node, or of the table."""
+        options = self.options
+        name = options.slot or self._name or slot_name(*filter(None, (options.namespace, options.table)))
+        return Slot(
+            name,
+            publication=options.publication or name,
+            create=options.create,
+            full=options.replica_identity == "full",
+        )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that tell rows apart: those of the options, or the table's own primary key."""
+        return (self._table or self._look_up()[0]).key
+
+    def check(self) -> None:
+        """Called by a dry run: connect, and look whether the table can be followed; it changes nothing."""
+        self._look_up()
+
+    def reset(self) -> bool:
+        """Called when the state of the pipeline is reset: drop the slot and its publication, as far as the source makes them."""
+        if not self.options.create:
+            return False
+        own = self.slot
+        return slot.drop(
+            self.options.url, own.name, own.publication if self.options.publication is None else None
+        )
+
+    def read(self, context: Context) -> SourceFrame:
+        options = self.options
+        table, row_filter = self._look_up()
+        reading = Reading(
+            url=options.url,
+            table=table,
+            specials=options.special_values,
+            condition=row_filter,
+            partitions=options.partitions,
+            seconds=options.retry_for / 1000,
+            operation=True,
+        )
+        following = Following(
+            self.slot,
+            on_truncate=options.on_truncate,
+            snapshot=options.snapshot == "initial",
+            max_rows=options.max_rows,
+        )
+        definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})
+        ddl = f"{table.ddl}, `{OPERATION}` string"
+        return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=options.url, definition=definition))
+
+    def _look_up(self) -> tuple[Table, str | None]:
+        where = client.location(self.options.url)
+        try:
+            with client.connect(self.options.url) as connection:
+                # Before the columns: a change of the table between the two is then seen as one, and not as an old shape.
+                row = connection.execute(
+                    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn() END::text"
+                ).fetchone()
+                table = look_up(connection, self.options, where=where)
+                require_key(table, where=where)
+                refuse_operation_column(table, where=where)
+                row_filter = slot.check(connection, self.slot, table, where=where)
+        except Exception as error:
+            client.raise_translated(error, where=where)
+        position = row[0] if row is not None else None
+        self._table = replace(table, looked_up_at=0 if position is None else lsn_number(position))
+        return self._table, row_filter

@@ -1,0 +1,210 @@
+"""Messages of logical replication as rows of the table: whole transactions, each row with what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from penstock.data.operation import OPERATION
+from penstock.errors import DataError
+from penstock.sources.postgres import pgoutput
+from penstock.sources.postgres.client import lsn_text
+from penstock.sources.postgres.pgoutput import Changes, Messages, Relation
+from penstock.sources.postgres.table import Table
+from penstock.sources.postgres.value import SpecialValues, as_column
+from penstock.sources.postgres.visibility import Visibility
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+BATCH_ROWS = 50_000
+BATCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows are made of."""
+
+    table: Table
+    specials: SpecialValues
+    on_truncate: Literal["fail", "ignore"]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The transactions that are wanted."""
+
+    after: int
+    """Those that end behind this position of the log."""
+    upto: int | None = None
+    """And not behind this one."""
+    seen: Visibility | None = None
+    """But for those that a snapshot has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows, and the position behind the last transaction that was looked at; None when there was none."""
+
+    end: int | None
+    batches: list[pa.RecordBatch]
+
+
+def rows_of(
+    messages: Sequence[bytes], shape: Shape, span: Span, *, fill: Callable[[Changes], Changes]
+) -> Rows:
+    """Return the rows of the transactions in the span; `fill` gives them large values that no message has."""
+    import numpy as np
+
+    parsed = pgoutput.parse(messages)
+    transactions = parsed.transactions
+    within = transactions.end_lsns > span.after
+    if span.upto is not None:
+        within &= transactions.end_lsns <= span.upto
+    if not within.any():
+        return Rows(None, [])
+    wanted = within if span.seen is None else within & ~span.seen.sees(transactions.xids)
+    owner = np.searchsorted(transactions.begins, np.arange(len(parsed)), side="right") - 1
+    told = wanted[owner]
+    _refuse_truncates(parsed, shape, told)
+    rows = pgoutput.rows_of(parsed, shape.table.oid) & told
+    batches = [
+        batch
+        for places, relation in _by_relation(parsed, rows, shape)
+        for batch in _batches(parsed, places, relation, shape, transactions.end_lsns[owner], fill)
+    ]
+    return Rows(int(transactions.end_lsns[within].max()), batches)
+
+
+def _by_relation(
+    messages: Messages, rows: NDArray[np.bool_], shape: Shape
+) -> Iterator[tuple[NDArray[np.int64], Relation]]:
+    """Give the rows of each shape that the table had, in their order."""
+    import numpy as np
+
+    table, where = shape.table, shape.where
+    described = pgoutput.relations(messages)
+    for relation in described.values():
+        if (relation.schema, relation.name) == (table.schema, table.name) and relation.oid != table.oid:
+            raise _changed(f"the table {table.display} was dropped and made again", where)
+    own = [(place, relation) for place, relation in described.items() if relation.oid == table.oid]
+    ends = [place for place, _ in own[1:]] + [len(messages)]
+    for (begin, relation), end in zip(own, ends, strict=True):
+        places = np.flatnonzero(rows[begin:end]) + begin
+        if len(places):
+            yield places, relation
+
+
+def _batches(
+    messages: Messages,
+    places: NDArray[np.int64],
+    relation: Relation,
+    shape: Shape,
+    end_lsns: NDArray[np.int64],
+    fill: Callable[[Changes], Changes],
+) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+
+    _require_shape(relation, shape, int(end_lsns[places[0]]))
+    table = shape.table
+    lengths = np.diff(np.append(messages.starts, len(messages.data)))[places]
+    behind = np.cumsum(lengths)
+    begin = 0
+    while begin < len(places):
+        limit = (behind[begin - 1] if begin else 0) + BATCH_BYTES
+        end = min(begin + BATCH_ROWS, max(begin + 1, int(np.searchsorted(behind, limit))))
+        changes = pgoutput.decode(
+            messages,
+            places[begin:end],
+            relation,
+            columns=[column.name for column in table.columns],
+            key=table.key,
+        )
+        begin = end
+        _require_key(changes, table, shape.where)
+        if changes.unchanged:
+            changes = fill(changes)
+        yield _batch(changes, shape)
+
+
+def _batch(changes: Changes, shape: Shape) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    count = len(changes.operations)
+    columns = [
+        as_column(
+            # A column that is younger than the row: older rows have its first default.
+            changes.texts[column.name]
+            if column.name in changes.texts
+            else pa.repeat(pa.scalar(column.missing, pa.large_string()), count),
+            column,
+            specials=shape.specials,
+            where=shape.where,
+        )
+        for column in shape.table.columns
+    ]
+    names = [*(column.name for column in shape.table.columns), OPERATION]
+    return pa.RecordBatch.from_arrays([*columns, changes.operations], names)
+
+
+def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
+    """Refuse rows of another shape than the table had when the query was started; rows from before may have an older one."""
+    table = shape.table
+    if lsn <= table.looked_up_at:
+        return
+    ours = {column.name: column for column in table.columns}
+    theirs = {column.name: column for column in relation.columns}
+    differences = [
+        f"the column '{name}' was added" for name in theirs if name not in ours and name not in table.others
+    ]
+    differences += [f"the column '{name}' is gone" for name in ours if name not in theirs]
+    differences += [
+        f"the column '{name}' has another type"
+        for name, column in theirs.items()
+        if name in ours
+        and (
+            column.oid != ours[name].oid
+            or (ours[name].type.startswith("decimal") and column.modifier != ours[name].modifier)
+        )
+    ]
+    if differences:
+        raise _changed(
+            f"the table {table.display} was changed at {lsn_text(lsn)}: {', '.join(differences)}", shape.where
+        )
+
+
+def _changed(text: str, where: str) -> DataError:
+    return DataError(
+        text,
+        code="CDC_TABLE_CHANGED",
+        where=where,
+        hint="nothing was lost: start the pipeline again, and it goes on with the table as it is now",
+    )
+
+
+def _require_key(changes: Changes, table: Table, where: str) -> None:
+    for name in table.key:
+        if name not in changes.texts or changes.texts[name].null_count:
+            raise DataError(
+                f"a change of {table.display} does not tell the key column '{name}'",
+                code="CDC_IDENTITY",
+                where=where,
+                hint=f"ALTER TABLE {table.display} REPLICA IDENTITY FULL, and reset the state of the pipeline for a new snapshot",
+            )
+
+
+def _refuse_truncates(messages: Messages, shape: Shape, told: NDArray[np.bool_]) -> None:
+    if shape.on_truncate == "ignore":
+        return
+    if told[pgoutput.truncates(messages, shape.table.oid)].any():
+        raise DataError(
+            f"the table {shape.table.display} was emptied by TRUNCATE, which does not say which rows are gone",
+            code="CDC_TRUNCATED",
+            where=shape.where,
+            hint="on_truncate: ignore goes on and keeps the old rows downstream; or empty what is downstream and reset the state of the "
+            "pipeline, which begins with a new snapshot",
+        )

@@ -1,0 +1,114 @@
+"""PostgreSQL as data sources of Spark in Python: classes that hand Spark's calls on to the readers of this package.
+
+The classes are made when they are needed, because Spark is imported then; Spark sends them to its Python processes as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from penstock.sources.postgres.follow import ChangeReader, Following
+from penstock.sources.postgres.slot import Slot
+from penstock.sources.postgres.snapshot import Reading, SnapshotReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+
+SNAPSHOT = "penstock_postgres"
+CHANGES = "penstock_postgres_cdc"
+
+
+def stream_of(spark: SparkSession, name: str, ddl: str, *, url: str, definition: str) -> DataFrame:
+    """Return a streaming DataFrame of one of the data sources; the address is an option that Spark hides."""
+    spark.dataSource.register(_CLASSES[name]())
+    return spark.readStream.format(name).schema(ddl).options(url=url, definition=definition).load()
+
+
+@cache
+def _snapshot_source() -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def __init__(self, reading: Reading) -> None:
+            self._reader = SnapshotReader(reading)
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names
+            return self._reader.initial_offset()
+
+        def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+            return self._reader.latest_offset()
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+            return [InputPartition(value) for value in self._reader.partitions(start, end)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return self._reader.read(partition.value)
+
+        def stop(self) -> None:
+            self._reader.stop()
+
+    class PostgresSnapshot(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return SNAPSHOT
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+            return Reader(Reading.from_text(self.options["url"], self.options["definition"]))
+
+    return PostgresSnapshot
+
+
+@cache
+def _change_source() -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource, InputPartition
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+
+    # Of this class alone Spark takes rows that were read ahead, without a task that reads them.
+    class Reader(_SimpleStreamReaderWrapper):
+        def __init__(self, reader: ChangeReader) -> None:
+            self._reader = reader
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names
+            return self._reader.initial_offset()
+
+        def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+            return self._reader.latest_offset()
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+            return [InputPartition(value) for value in self._reader.partitions(start, end)]
+
+        def getCache(  # type: ignore[override]  # noqa: N802
+            self, start: dict[str, Any], end: dict[str, Any]
+        ) -> Iterator[pa.RecordBatch] | None:
+            return self._reader.ahead(start, end)
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return self._reader.read(partition.value)
+
+        def commit(self, end: dict[str, Any]) -> None:
+            """Comes only with the next batch that has rows: the slot is moved by `latestOffset`."""
+
+        def stop(self) -> None:
+            self._reader.stop()
+
+    class PostgresChanges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return CHANGES
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802
+            definition = json.loads(self.options["definition"])
+            reading = Reading.from_text(self.options["url"], definition["reading"])
+            values = definition["following"]
+            following = Following(**{**values, "slot": Slot(**values["slot"])})
+            return Reader(ChangeReader(reading, following))
+
+    return PostgresChanges
+
+
+_CLASSES: Mapping[str, Any] = {SNAPSHOT: _snapshot_source, CHANGES: _change_source}

@@ -1,0 +1,301 @@
+"""The rows of a table, and then every change: what Spark's stream reader of `postgres_cdc` does.
+
+An offset is a phase and a position of the log:
+
+    {"phase": "start"}                                     nothing was read
+    {"phase": "snapshot", "lsn": ..., "bounds": [...]}     the rows of the table, by ranges of its key
+    {"phase": "following", "lsn": ...}                     every transaction that ends up to the position
+
+The slot is made before the snapshot is taken, so that every transaction is in one of them, and those that the snapshot has seen are
+left out of the changes. `seen` says which, until the log is behind `until`. An epoch that comes again reads the same range of the log,
+byte for byte. The slot moves to a position when Spark has committed the epoch that ends there, and no earlier.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import ConnectorError
+from penstock.sources.postgres import client, slot, toast
+from penstock.sources.postgres.change import Rows, Shape, Span, rows_of
+from penstock.sources.postgres.client import lsn_number, lsn_text
+from penstock.sources.postgres.pgoutput import Changes
+from penstock.sources.postgres.ranges import find_bounds
+from penstock.sources.postgres.slot import Slot
+from penstock.sources.postgres.snapshot import (
+    START,
+    Offset,
+    Reading,
+    SharedSnapshot,
+    range_partitions,
+    read_range,
+    shared_snapshot,
+)
+from penstock.sources.postgres.visibility import Visibility
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+SNAPSHOT, FOLLOWING = "snapshot", "following"
+LOOK_SECONDS = 0.02
+"""Between two looks for changes."""
+WAIT_SECONDS = 0.06
+"""How long one call waits for changes; the other sources of a query wait as long."""
+IDLE_SECONDS = 10.0
+"""How often the slot moves while only other tables change, so that Postgres can throw its log away."""
+IDLE_BYTES = 16 << 20
+_PAGE = 8192
+_PAGE_HEADER = 64  # and more than that
+
+_log = logging.getLogger("penstock.postgres_cdc")
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a table is followed."""
+
+    slot: Slot
+    on_truncate: Literal["fail", "ignore"] = "fail"
+    snapshot: bool = True
+    max_rows: int = 200_000
+
+
+class ChangeReader:
+    """Reads a table and its changes; `latest_offset` reads ahead, so that a batch has its rows when it begins."""
+
+    def __init__(self, reading: Reading, following: Following) -> None:
+        self._reading = reading
+        self._following = following
+        self._shape = Shape(reading.table, reading.specials, following.on_truncate, reading.where)
+        self._current: Offset | None = None
+        self._ahead: tuple[Offset, Offset, list[pa.RecordBatch]] | None = None
+        self._shared: SharedSnapshot | None = None
+        self._connection: psycopg.Connection | None = None
+        self._confirmed = -1
+        """Where the slot is, as far as this connection has moved it."""
+        self._scanned = -1
+        """Up to here the log has nothing for us."""
+        self._candidate: int | None = None
+        self._next_candidate = time.monotonic() + IDLE_SECONDS
+        self._next_look = 0.0
+        self._away_since: float | None = None
+
+    # What Spark calls
+
+    def initial_offset(self) -> Offset:
+        """Where a query begins that has no checkpoint."""
+        return START
+
+    def latest_offset(self) -> Offset:
+        """Called before every batch, when the one before is committed: the end of the next batch, or the end of the last when there is nothing."""
+        current = self._current or START
+        try:
+            end = self._next(current)
+        except Exception as error:
+            end = self._after(error, current)
+        else:
+            if self._away_since is not None:
+                _log.warning("%s answers again", self._reading.where)
+            self._away_since = None
+        self._current = end
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> list[Mapping[str, Any]]:
+        """Called for every batch, and with the last end twice after a restart: from there on the reader goes on."""
+        if self._current is None:
+            self._current = end
+        if start == end:
+            return []
+        if end["phase"] == SNAPSHOT:
+            if self._shared is None or not self._shared.is_open:
+                self._shared = shared_snapshot(self._reading)
+            return range_partitions(end["bounds"], self._shared.name)
+        return [{"start": start, "end": end}]
+
+    def ahead(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch] | None:
+        """The rows between two offsets of the log; None for those of the snapshot, which tasks read."""
+        if start == end or end["phase"] == SNAPSHOT:
+            return None
+        if self._ahead is not None and self._ahead[:2] == (start, end):
+            return iter(self._ahead[2])
+        return self._again(start, end)
+
+    def read(self, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Called in Spark's tasks."""
+        if "snapshot" in partition:
+            return read_range(self._reading, partition)
+        return self._again(partition["start"], partition["end"])
+
+    def stop(self) -> None:
+        """Close what is open; the slot stays."""
+        self._close_shared()
+        self._disconnect()
+
+    # The next offset
+
+    def _next(self, current: Offset) -> Offset:
+        if current["phase"] == START["phase"]:
+            return self._begin()
+        self._close_shared()
+        if current["phase"] == SNAPSHOT:
+            _log.info("%s: snapshot done, following", self._reading.where)
+            return self._position(current, lsn_number(current["lsn"]))
+        connection = self._at(lsn_number(current["lsn"]))
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            end = self._look(connection, current)
+            if end != current or time.monotonic() + LOOK_SECONDS > deadline:
+                return end
+            time.sleep(LOOK_SECONDS)
+
+    def _begin(self) -> Offset:
+        """Make the slot, take the snapshot, and cut the table into ranges."""
+        reading, following = self._reading, self._following
+        connection = self._connected()
+        state = slot.ensure(connection, following.slot, reading.table, where=reading.where)
+        offset = {"phase": FOLLOWING, "lsn": lsn_text(state.confirmed)}
+        if not following.snapshot:
+            return offset
+        self._close_shared()
+        self._shared = shared_snapshot(reading)
+        seen = self._shared.visible()
+        # What the snapshot has seen was in the log before.
+        _, until = _positions(connection)
+        bounds = find_bounds(
+            connection, reading.table, condition=reading.condition, partitions=reading.partitions
+        )
+        return {**offset, "phase": SNAPSHOT, "seen": seen, "until": lsn_text(until), "bounds": bounds}
+
+    def _position(self, before: Offset, lsn: int) -> Offset:
+        """The offset of a position of the log."""
+        offset: Offset = {"phase": FOLLOWING, "lsn": lsn_text(lsn)}
+        if "until" in before and lsn < lsn_number(before["until"]):
+            offset |= {"seen": before["seen"], "until": before["until"]}
+        return offset
+
+    def _at(self, lsn: int) -> psycopg.Connection:
+        """A connection whose slot has moved to where the last committed epoch ends."""
+        connection = self._connected()
+        if self._confirmed < 0:
+            # After a kill of the server the slot is where it was some time ago, and everything since comes once more.
+            where = self._reading.where
+            self._confirmed = slot.require_at(connection, self._following.slot, lsn, where=where).confirmed
+        if self._confirmed < lsn:
+            slot.advance(connection, self._following.slot.name, lsn)
+            self._confirmed = lsn
+        return connection
+
+    def _look(self, connection: psycopg.Connection, current: Offset) -> Offset:
+        """The end of the next batch: of the transactions that wait in the slot, or of what the log has for other tables."""
+        flushed, inserted = _positions(connection)
+        if flushed <= self._scanned or time.monotonic() < self._next_look:
+            return self._idle(connection, current, inserted)
+        began = time.monotonic()
+        messages = slot.peek(connection, self._following.slot, count=self._following.max_rows)
+        # Looking costs as much as there is log since the slot's oldest transaction: not more than a third of the time goes there.
+        self._next_look = time.monotonic() + min(1.0, 2 * (time.monotonic() - began))
+        rows = self._rows(connection, messages, current, upto=None)
+        if rows.end is None:
+            self._scanned = flushed
+            return self._idle(connection, current, inserted)
+        end = self._position(current, rows.end)
+        self._ahead = (current, end, rows.batches)
+        self._candidate = None
+        return end
+
+    def _idle(self, connection: psycopg.Connection, current: Offset, inserted: int) -> Offset:
+        """Go on to a position up to which only other tables have changed."""
+        lsn = lsn_number(current["lsn"])
+        if self._candidate is not None and lsn < self._candidate <= self._scanned:
+            end = self._position(current, self._candidate)
+            self._ahead, self._candidate = (current, end, []), None
+            return end
+        if self._candidate is None and (
+            time.monotonic() >= self._next_candidate or inserted - lsn > IDLE_BYTES
+        ):
+            self._next_candidate = time.monotonic() + IDLE_SECONDS
+            self._require_published(connection)
+            # The end of a record of the log; right behind the header of a page it may be that of the page instead.
+            if inserted > lsn and inserted % _PAGE > _PAGE_HEADER:
+                self._candidate = inserted
+        return current
+
+    def _require_published(self, connection: psycopg.Connection) -> None:
+        if not slot.publishes(connection, self._following.slot.publication, self._reading.table):
+            raise ConnectorError(
+                f"the publication {self._following.slot.publication} does not have the table any more",
+                code="CDC_PUBLICATION",
+                where=self._reading.where,
+                hint="add it, and reset the state of the pipeline: changes since then are not in the log",
+            )
+
+    # Rows
+
+    def _again(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+        """Read a range of the log once more."""
+        reading, begin = self._reading, lsn_number(start["lsn"])
+        try:
+            with client.connect(reading.url, seconds=reading.seconds) as connection:
+                slot.require_at(connection, self._following.slot, begin, where=reading.where)
+                upto = lsn_number(end["lsn"])
+                messages = slot.peek(connection, self._following.slot, upto=upto)
+                yield from self._rows(connection, messages, start, upto=upto).batches
+        except Exception as error:
+            client.raise_translated(error, where=reading.where)
+
+    def _rows(
+        self, connection: psycopg.Connection, messages: list[bytes], start: Offset, *, upto: int | None
+    ) -> Rows:
+        def fill(changes: Changes) -> Changes:
+            return toast.filled(connection, self._reading.table, changes)
+
+        seen = Visibility.of(start["seen"]) if "seen" in start else None
+        return rows_of(messages, self._shape, Span(lsn_number(start["lsn"]), upto, seen), fill=fill)
+
+    # The connection
+
+    def _connected(self) -> psycopg.Connection:
+        if self._connection is None or self._connection.closed:
+            self._disconnect()
+            self._connection = client.connect(self._reading.url)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._confirmed, self._scanned, self._candidate = None, -1, -1, None
+
+    def _close_shared(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+
+    def _after(self, error: Exception, current: Offset) -> Offset:
+        """After an error: nothing new for now when it goes away by itself, or else raise it."""
+        reading = self._reading
+        reason = client.transient(error)
+        self._disconnect()
+        if reason is None:
+            client.raise_translated(error, where=reading.where)
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            _log.warning("waiting for %s: %s", reading.where, reason)
+        if now - self._away_since > reading.seconds:
+            client.raise_translated(error, where=reading.where)
+        time.sleep(0.25)  # other sources of the query go on meanwhile
+        return current
+
+
+def _positions(connection: psycopg.Connection) -> tuple[int, int]:
+    """Up to where the log is on the disk, and up to where it is written."""
+    row = connection.execute(
+        "SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text"
+    ).fetchone()
+    assert row is not None
+    return lsn_number(row[0]), lsn_number(row[1])

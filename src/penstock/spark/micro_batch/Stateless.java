@@ -1,0 +1,143 @@
+package penstock;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.types.StructType;
+
+/** Queries over rows that come in batches: relations that stand for such rows, and what of a query needs more than one batch. */
+public class Stateless {
+  private static List list(Object seq) {
+    return scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) seq);
+  }
+
+  /** A streaming relation with columns and without rows; it is planned and never run. */
+  public Object relation(org.apache.spark.sql.classic.SparkSession session, LogicalPlan empty) {
+    scala.collection.immutable.Seq none =
+        scala.jdk.javaapi.CollectionConverters.asScala(new ArrayList()).toList();
+    return org.apache.spark.sql.classic.Dataset.ofRows(
+        session, new LocalRelation(empty.output(), none, true, scala.Option.empty()));
+  }
+
+  /** What of an analyzed plan depends on rows of earlier or later batches, in words; null when nothing does. */
+  public String memory(LogicalPlan plan) {
+    for (Object one : list(plan.subqueries())) {
+      String inner = memory((LogicalPlan) one);
+      if (inner != null) return inner;
+    }
+    for (Object child : list(plan.children())) {
+      String inner = memory((LogicalPlan) child);
+      if (inner != null) return inner;
+    }
+    if (!plan.isStreaming()) return null;
+    if (plan instanceof Aggregate) {
+      return ((Aggregate) plan).groupingExpressions().isEmpty() ? "an aggregate" : "GROUP BY";
+    }
+    if (plan instanceof Distinct || plan instanceof Deduplicate) return "DISTINCT";
+    if (plan instanceof Window) return "a window function";
+    if (plan instanceof Sort) return "ORDER BY";
+    if (plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset || plan instanceof Tail) {
+      return "LIMIT";
+    }
+    if (plan instanceof Intersect) return "INTERSECT";
+    if (plan instanceof Except) return "EXCEPT";
+    if (plan instanceof Pivot) return "PIVOT";
+    if (plan instanceof Union) {
+      for (Object side : list(plan.children())) {
+        if (!((LogicalPlan) side).isStreaming()) return "a union with rows that would come with every batch";
+      }
+      return null;
+    }
+    if (plan instanceof Join || plan instanceof AsOfJoin) {
+      List sides = list(plan.children());
+      boolean left = ((LogicalPlan) sides.get(0)).isStreaming();
+      boolean right = ((LogicalPlan) sides.get(1)).isStreaming();
+      if (left && right) return "a join of rows that come in batches";
+      if (!(plan instanceof Join)) return null;
+      String kind = ((Join) plan).joinType().sql();
+      if (kind.startsWith("FULL") || (kind.startsWith("LEFT") && !left) || (kind.startsWith("RIGHT") && !right)) {
+        return "an outer join that gives rows of a table without a match";
+      }
+    }
+    return null;
+  }
+
+  /**
+   * The query with the column `operation` carried along, when it only projects and filters: an update that a filter does not let pass
+   * becomes a delete, deletes pass every filter. `rows` are those that the query reads, without the column; null for other queries.
+   */
+  public Object carried(
+      org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, LogicalPlan rows, String operation) {
+    LogicalPlan inlined = new org.apache.spark.sql.catalyst.optimizer.InlineCTE(true, false).apply(plan);
+    LogicalPlan changed = carry(inlined, rows, operation);
+    return changed == null ? null : org.apache.spark.sql.classic.Dataset.ofRows(session, changed);
+  }
+
+  private static LogicalPlan carry(LogicalPlan plan, LogicalPlan rows, String operation) {
+    if (plan.equals(rows)) {
+      Project project = (Project) plan;
+      for (Object one : list(project.child().output())) {
+        if (((Attribute) one).name().equals(operation)) return with(project.projectList(), (Attribute) one, project.child());
+      }
+      return null;
+    }
+    if (plan instanceof SubqueryAlias || plan instanceof View) {
+      return carry((LogicalPlan) list(plan.children()).get(0), rows, operation);
+    }
+    if (plan instanceof Project) {
+      LogicalPlan child = carry(((Project) plan).child(), rows, operation);
+      return child == null ? null : with(((Project) plan).projectList(), last(child), child);
+    }
+    if (plan instanceof Filter) {
+      LogicalPlan child = carry(((Filter) plan).child(), rows, operation);
+      if (child == null) return null;
+      Attribute before = last(child);
+      Expression passes = ((Filter) plan).condition();
+      Expression gone = new If(is(before, "i"), Literal.create(null, before.dataType()), text("d"));
+      Expression after = new If(is(before, "d"), before, new If(passes, before, gone));
+      Alias renamed = new Alias(after, operation, NamedExpression.newExprId(), seq(new ArrayList()),
+          scala.Option.empty(), seq(new ArrayList()));
+      LogicalPlan projected = with(plan.output(), renamed, child);
+      return new Filter(new IsNotNull(last(projected)), projected);
+    }
+    return null;
+  }
+
+  private static Expression is(Attribute column, String value) {
+    return new EqualNullSafe(column, text(value));
+  }
+
+  private static Expression text(String value) {
+    return Literal.create(org.apache.spark.unsafe.types.UTF8String.fromString(value),
+        org.apache.spark.sql.types.DataTypes.StringType);
+  }
+
+  private static Attribute last(LogicalPlan plan) {
+    List output = list(plan.output());
+    return (Attribute) output.get(output.size() - 1);
+  }
+
+  private static LogicalPlan with(Object columns, NamedExpression more, LogicalPlan child) {
+    List all = new ArrayList(list(columns));
+    all.add(more);
+    return new Project(seq(all), child);
+  }
+
+  /** Whether columns of a query are those of the rows that it reads, as they are. */
+  public boolean passes(LogicalPlan plan, LogicalPlan rows, List names) {
+    for (Object name : names) {
+      boolean found = false;
+      for (Object one : list(plan.output())) {
+        Attribute column = (Attribute) one;
+        if (column.name().equals(name)) found = rows.outputSet().contains(column);
+      }
+      if (!found) return false;
+    }
+    return true;
+  }
+
+  private static scala.collection.immutable.Seq seq(List items) {
+    return scala.jdk.javaapi.CollectionConverters.asScala(items).toList();
+  }
+}

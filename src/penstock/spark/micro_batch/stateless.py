@@ -1,0 +1,86 @@
+"""Queries over rows that come in batches, each planned for one batch alone: their columns, and whether that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.boot import janino
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def empty_stream(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return a streaming DataFrame with these columns, to plan queries over it; it cannot be run."""
+    from pyspark.sql import DataFrame
+
+    java = janino.instance(spark, __package__, "Stateless")
+    empty: Any = spark.createDataFrame([], schema)
+    return DataFrame(java.relation(spark._jsparkSession, empty._jdf.queryExecution().analyzed()), spark)
+
+
+def memory_of(query: Callable[[], DataFrame]) -> str | None:
+    """Return what in a query over empty streams depends on rows of other batches, in words; None when every batch can be taken alone.
+
+    `query` plans it, and raises what Spark raises.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        frame = query()
+    except AnalysisException as error:
+        if error.getCondition() == "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
+            return "a subquery over rows that come in batches"
+        raise
+    java = janino.instance(frame.sparkSession, __package__, "Stateless")
+    reason = java.memory(frame._jdf.queryExecution().analyzed())
+    return None if reason is None else str(reason)
+
+
+def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | None:
+    """Return a query with the column of operations, which it does not read, carried along; None when it does more than project and filter.
+
+    An update that does not pass a filter becomes a delete, and deletes pass. `rows` are those that the query reads, as `rows.drop(operation)` gave them.
+    """
+    from pyspark.sql import DataFrame
+
+    spark = query.sparkSession
+    java = janino.instance(spark, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    frame = java.carried(spark._jsparkSession, *plans, operation)
+    return None if frame is None else DataFrame(frame, spark)
+
+
+def passes_columns(query: DataFrame, rows: DataFrame, names: Sequence[str]) -> bool:
+    """Whether columns of a query are those of the rows that it reads, as they are."""
+    java = janino.instance(query.sparkSession, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    return bool(java.passes(*plans, list(names)))
+
+
+@contextmanager
+def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Let queries of a session see DataFrames, also those of other sessions, under names that it must not have yet."""
+    try:
+        for name, frame in frames.items():
+            of_session(spark, frame).createOrReplaceTempView(name)
+        yield
+    finally:
+        # Not through `spark.catalog`, which would let Spark forget what is persisted of the frames, too.
+        catalog: Any = spark._jsparkSession.sessionState().catalog()
+        for name in frames:
+            catalog.dropTempView(name)
+
+
+def of_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """Return a DataFrame in another session of the same Spark."""
+    from pyspark.sql import DataFrame
+
+    if frame.sparkSession is spark:
+        return frame
+    jvm: Any = spark._jvm
+    dataset = jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(spark._jsparkSession, frame._jdf.logicalPlan()), spark)

@@ -1,0 +1,77 @@
+"""Rows that a transform could not take: how it marks them, and how they are told apart from the others.
+
+A frame in which rows have failed has the columns `_error` (why) and `_input` (the row as it came in, as JSON from which `parsed` gives
+the same values again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.sinks.column import column
+from penstock.spark.observed import Observed
+from penstock.transforms.base import ERROR, INPUT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+FORMAT = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""How times are written, for `to_json` and `from_json`: by default Spark cuts them off after the milliseconds."""
+NTZ_FORMAT = {"timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+_FAILED = "failed"
+
+
+def input_of(names: Iterable[str]) -> Column:
+    """The columns of a row as JSON, exactly and with NULL written out: what stands in `_input`."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    row = F.struct(*[column(name) for name in names])
+    return F.to_json(row, {"ignoreNullFields": "false", **FORMAT, **NTZ_FORMAT})
+
+
+def parsed(texts: Column, schema: StructType) -> Column:
+    """The rows that `input_of` has written; NULL in a column that the text lacks, an error for a text that is no such row."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    return F.from_json(texts, schema, {"mode": "FAILFAST", **FORMAT, **NTZ_FORMAT})
+
+
+class Split:
+    """The good and the failed rows of a frame, told apart while the good ones are written.
+
+    What is counted on the way says whether any row has failed, so an epoch without failures costs nothing more. When some have, `failed`
+    gives a frame that computes them: a second time if the frame is `repeatable`, from what Spark has persisted otherwise. A transform that asks
+    other systems is not repeatable: a row that failed may not fail again, and would be in neither part.
+    """
+
+    def __init__(self, frame: DataFrame, *, repeatable: bool = True) -> None:
+        from pyspark.sql import functions as F  # as PySpark's users have it
+
+        self._observed: Observed | None = None
+        self._persisted: DataFrame | None = None
+        self.good = self._all = frame
+        """The rows that did not fail, without the columns of those that did: what sinks write."""
+        if ERROR not in frame.columns:
+            return
+        if not repeatable:
+            self._all = self._persisted = frame.persist()
+        self._observed = Observed(self._all, {_FAILED: F.count(column(ERROR))})
+        self.good = self._observed.frame.where(column(ERROR).isNull()).drop(ERROR, INPUT)
+
+    def count(self) -> int:
+        """How many rows failed; called after the good ones were written."""
+        return 0 if self._observed is None else int(self._observed.values()[_FAILED])
+
+    def failed(self) -> DataFrame | None:
+        """The rows that failed, as `_error` and `_input`; None when there is none. Called after the good ones were written."""
+        if not self.count():
+            return None
+        return self._all.where(column(ERROR).isNotNull()).select(column(ERROR), column(INPUT))
+
+    def release(self) -> None:
+        """Let Spark forget what it has persisted; called when the epoch is done."""
+        if self._persisted is not None:
+            self._persisted.unpersist()
+            self._persisted = None

@@ -1,0 +1,142 @@
+"""What a Spark task does with its rows: they are posted in portions, several at once, and the answers come in the order of the rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.data.operation import OPERATION
+from penstock.errors import DataError, PenstockError
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
+from penstock.transforms.handler.answer import answered
+from penstock.transforms.handler.service import Client, Refused, Service
+from penstock.transforms.input_operation import with_operation
+from penstock.transforms.json_columns.fitted import fitted_rows
+from penstock.transforms.json_columns.given import given
+from penstock.transforms.json_columns.kind import column_kind
+from penstock.transforms.json_columns.taken import Style, taken
+
+_STYLE = Style()
+
+
+@dataclass(frozen=True, slots=True)
+class _Handled:
+    """What became of one request."""
+
+    rows: pa.RecordBatch | None
+    failed: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerTask:
+    """A handler in a task; `given` are the columns that leave it, with those of failed rows when rows may fail."""
+
+    service: Service
+    columns: pa.Schema
+    """Of the answers."""
+    given: pa.Schema
+    zone: str
+    node: str
+    batch_size: int
+    single: bool
+    """Whether a request is one object, and not an array."""
+    parallelism: int
+    keeps_failed: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            with Client(self.service) as client, ThreadPoolExecutor(self.parallelism) as pool:
+                waiting: deque[tuple[pa.RecordBatch, Future[_Handled]]] = deque()
+                try:
+                    for request in self._requests(batches):
+                        waiting.append((request, pool.submit(self._handle, request, client)))
+                        if len(waiting) > self.parallelism:
+                            yield from self._rows(*waiting.popleft())
+                    while waiting:
+                        yield from self._rows(*waiting.popleft())
+                finally:
+                    for _, future in waiting:
+                        future.cancel()
+        except PenstockError as error:
+            raise TaskFailed(error) from None
+
+    def _requests(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        size = 1 if self.single else self.batch_size
+        for batch in batches:
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
+
+    def _handle(self, batch: pa.RecordBatch, client: Client) -> _Handled:
+        try:
+            return self._answer(batch, client.post(self._body(batch)))
+        except Refused as refused:
+            return _Handled(None, dict.fromkeys(range(batch.num_rows), str(refused)))
+
+    def _body(self, batch: pa.RecordBatch) -> bytes:
+        columns = [taken(column, _STYLE).values for column in batch.columns]
+        names = batch.schema.names
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return orjson.dumps(rows[0] if self.single else rows)
+
+    def _answer(self, batch: pa.RecordBatch, content: bytes) -> _Handled:
+        """The rows of an answer; a row of which one is bad fails, and all of the request where that row is not known."""
+        answer = answered(content, batch.num_rows)
+        values, bad = fitted_rows(answer.rows, [(field.name, column_kind(field)) for field in self.columns])
+        columns = []
+        for column, field in zip(values, self.columns, strict=True):
+            converted = given(column, field.type, zone=self.zone)
+            columns.append(converted.values)
+            for row, text in converted.bad.items():
+                bad.setdefault(row, f"column '{field.name}' {text}")
+        if bad and answer.origins is None:
+            raise Refused(f"one of the rows that the service answers: {bad[min(bad)]}")
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.columns)
+        origins = self._origins(batch, rows, answer.origins)
+        failed: dict[int, str] = {}
+        for row, text in bad.items():
+            failed.setdefault(origins[row].as_py(), text)
+        rows = with_operation(rows, batch, origins)
+        if failed:
+            rows = rows.filter(pc.invert(pc.is_in(origins, value_set=pa.array(list(failed), pa.int64()))))
+        return _Handled(rows, failed)
+
+    def _origins(self, batch: pa.RecordBatch, rows: pa.RecordBatch, known: list[int] | None) -> pa.Array:
+        """The row of the request that each row belongs to; where that is not known, any that has the same operation as all others."""
+        if known is not None:
+            return pa.array(known, pa.int64())
+        if OPERATION in batch.schema.names and OPERATION in rows.schema.names:
+            operations = batch.column(batch.schema.get_field_index(OPERATION))
+            own = rows.column(rows.schema.get_field_index(OPERATION))
+            if own.null_count and len(pc.unique(operations)) > 1:
+                raise Refused(
+                    f"the service answers {rows.num_rows} rows for {batch.num_rows}, and not all say their `_op`"
+                )
+        return pa.array([0] * rows.num_rows, pa.int64())
+
+    def _rows(self, batch: pa.RecordBatch, future: Future[_Handled]) -> Iterator[pa.RecordBatch]:
+        handled = future.result()
+        if handled.failed and not self.keeps_failed:
+            row = min(handled.failed)
+            many = f" and {len(handled.failed) - 1} more" if len(handled.failed) > 1 else ""
+            raise DataError(
+                f"the handler {self.node} failed for a row{many}: {handled.failed[row]}; the row is {shown_row(batch, row)}",
+                code="HANDLER_ROW",
+                where=self.service.where,
+                hint="mend the service, or let such rows go with on_error: drop or on_error: dead_letter",
+            )
+        if handled.rows is not None:
+            yield beside_failed(handled.rows, self.given) if self.keeps_failed else handled.rows
+        if handled.failed:
+            yield failed_rows(batch, handled.failed, self.given)
+
+
+def kinds(columns: pa.Schema) -> list[dict[str, Any]]:
+    """Return the types of columns; raises ConfigError for one that JSON cannot say."""
+    return [column_kind(field) for field in columns]

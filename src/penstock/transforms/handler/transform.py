@@ -1,0 +1,72 @@
+"""The handler as a transform: rows of an epoch through `mapInArrow`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from penstock.config import secret
+from penstock.errors import ConfigError
+from penstock.transforms.base import Context, Transform
+from penstock.transforms.handler.options import HandlerOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.transforms.handler.service import Service
+
+
+class HandlerTransform(Transform):
+    """Posts rows to a service and goes on with those that it answers; a row may be posted again after a crash."""
+
+    Options = HandlerOptions
+
+    options: HandlerOptions
+
+    def check(self, context: Context) -> None:
+        from penstock.transforms.handler.service import Client
+
+        with Client(self._service()) as client:
+            client.reach()
+
+    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+        import pyarrow as pa
+
+        from penstock.data.schema import to_arrow_schema, to_ddl
+        from penstock.transforms.columns import given_columns
+        from penstock.transforms.failed_rows import with_error_columns
+        from penstock.transforms.handler.task import HandlerTask, kinds
+        from penstock.transforms.input_operation import with_operation_column
+
+        taken = to_arrow_schema(rows.schema)
+        fields = with_operation_column(given_columns(self.options.given, taken), taken)
+        kinds(taken)
+        kinds(pa.schema(fields))
+        keeps_failed = context.on_error != "fail"
+        given = with_error_columns(fields) if keeps_failed else pa.schema(fields)
+        task = HandlerTask(
+            service=self._service(),
+            columns=pa.schema(fields),
+            given=given,
+            zone=cast("str", rows.sparkSession.conf.get("spark.sql.session.timeZone")),
+            node=context.name,
+            batch_size=self.options.batch_size,
+            single=self.options.one_row_per_request,
+            parallelism=self.options.parallelism,
+            keeps_failed=keeps_failed,
+        )
+        return rows.mapInArrow(task, to_ddl(given))
+
+    def _service(self) -> Service:
+        from penstock.transforms.handler.service import Service
+
+        options, headers = self.options, dict(self.options.headers)
+        if options.secret_name is not None:
+            value = secret(options.secret_name)
+            if value is None:
+                raise ConfigError(
+                    f"the secret {options.secret_name} of the handler is not set",
+                    code="TRANSFORM_SECRET",
+                    hint=f"set the environment variable {options.secret_name}",
+                )
+            headers["Authorization"] = value
+        return Service(options.url, headers, options.timeout / 1000, options.retry_for / 1000)

@@ -1,0 +1,258 @@
+"""What a Spark task does with its rows: they go through a process of Deno, which later tasks of the same Python worker use again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DataError, PenstockError
+from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
+from penstock.transforms.input_operation import with_operation
+from penstock.transforms.json_columns.given import given
+from penstock.transforms.json_columns.taken import Style, taken
+from penstock.transforms.script.failure import Ended
+from penstock.transforms.script.process import Process
+from penstock.transforms.script.program import Program
+from penstock.transforms.script.wire import Kind
+
+MOST_ROWS = 10_000
+MOST_BYTES = 16_000_000
+MOST_PROCESSES = 8
+MOST_ENDS = 10
+"""Rows of one batch that may end the process of a script, each of which takes its time, before the query fails."""
+
+_processes: OrderedDict[tuple[Program, int], Process] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTask:
+    """A script in a task; `given` are the columns that leave it, with those of failed rows when rows may fail."""
+
+    program: Program
+    given: pa.Schema
+    zone: str
+    seconds: float
+    memory: int
+    node: str
+    keeps_failed: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for piece in _pieces(batch):
+                    yield from self.process(piece)
+        except PenstockError as error:
+            raise TaskFailed(error) from None
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Give the rows that a script makes of some rows; raises DataError for one that fails, unless failed rows are kept."""
+        answer = _Batch(self, batch).answer()
+        pieces = answer.pieces(batch, self)
+        if not self.keeps_failed:
+            if answer.failed:
+                raise self._error(batch, answer)
+            yield from pieces
+            return
+        failed_texts = {
+            row: text + (f" ({where})" if where else "") for row, (text, where) in answer.failed.items()
+        }
+        for piece in pieces:
+            yield beside_failed(piece, self.given)
+        if failed_texts:
+            yield failed_rows(batch, failed_texts, self.given)
+
+    def running(self) -> Process:
+        """Return the process, started when there is none."""
+        key = (self.program, self.memory)
+        process = _processes.pop(key, None)
+        if process is None or not process.is_alive:
+            if process is not None:
+                process.kill()
+            process = Process(self.program, memory=self.memory)
+        _processes[key] = process
+        while len(_processes) > MOST_PROCESSES:
+            _processes.popitem(last=False)[1].kill()
+        return process
+
+    def _error(self, batch: pa.RecordBatch, answer: _Answer) -> DataError:
+        row, (text, where) = min(answer.failed.items())
+        return DataError(
+            f"the script {self.node} failed for a row: {text}; the row is {shown_row(batch, row)}",
+            code="SCRIPT_ROW",
+            where=where or self.program.file,
+            hint="mend the script, or let such rows go with on_error: drop or on_error: dead_letter",
+        )
+
+
+def end_processes() -> None:
+    """End all processes of scripts that tasks of this Python process have left for others."""
+    while _processes:
+        _processes.popitem()[1].kill()
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some rows of an answer."""
+
+    columns: list[pa.Array]
+    rows: list[int]
+    """The row of the batch that each was made of."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a script made of a batch."""
+
+    parts: list[_Part] = field(default_factory=list)
+    failed: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    """By the row: what is wrong, and where in the script."""
+
+    def pieces(self, batch: pa.RecordBatch, task: ScriptTask) -> Iterator[pa.RecordBatch]:
+        """Give its rows, without those of which a part is bad, with the operation of the row that they were made of."""
+        schema = task.program.given
+        bad = pa.array(sorted(self.failed), pa.int64())
+        for part in self.parts:
+            columns, rows = part.columns, pa.array(part.rows, pa.int64())
+            if self.failed:
+                good = pc.invert(pc.is_in(rows, value_set=bad))
+                columns, rows = [column.filter(good) for column in columns], rows.filter(good)
+            if len(rows):
+                yield with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows)
+
+
+class _Batch:
+    """The way of one batch through a script, also when the process ends on the way."""
+
+    def __init__(self, task: ScriptTask, batch: pa.RecordBatch) -> None:
+        self._task = task
+        self._batch = batch
+        style = Style("text" if task.program.bigint else "safe")
+        self._columns = [taken(column, style) for column in batch.columns]
+        self._revive = [at for at, column in enumerate(self._columns) if column.special]
+        self._answer = _Answer()
+        self._ends = 0
+
+    def answer(self) -> _Answer:
+        """Return what the script makes of the rows, and which fail; raises DataError when that cannot be said."""
+        for name, column in zip(self._batch.schema.names, self._columns, strict=True):
+            for row, text in column.bad.items():
+                self._fail(row, f"column '{name}' {text}", None)
+        rows = [row for row in range(self._batch.num_rows) if row not in self._answer.failed]
+        while rows:
+            rows = self._send(rows)
+        return self._answer
+
+    def _send(self, rows: Sequence[int]) -> list[int]:
+        """Send these rows; return those that are left when the process ended at one of them."""
+        body = self._message(rows, announce=False)
+        try:
+            parts, failed = self._exchange(body, self._task.seconds)
+        except Ended as ended:
+            # Once more, and this time the host says which row comes next: the process may have been ended by somebody else, and
+            # when it was a row, that is the row. Twice the time, because a batch that is slow as a whole is nobody's fault.
+            try:
+                announced = self._message(rows, announce=True)
+                parts, failed = self._exchange(announced, 2 * self._task.seconds)
+            except Ended as again:
+                return self._blame(rows, again if again.row is not None else ended)
+        self._take(rows, parts, failed)
+        return []
+
+    def _exchange(self, body: bytes, seconds: float) -> tuple[list[Any], list[Any]]:
+        parts, failed = list[Any](), list[Any]()
+        for kind, text in self._task.running().call(body, seconds=seconds):
+            message = _read(text)
+            if kind is Kind.PART:
+                parts.append(self._part(message))
+            else:
+                failed = message["errors"]
+        return parts, failed
+
+    def _message(self, rows: Sequence[int], *, announce: bool) -> bytes:
+        import orjson
+
+        every = len(rows) == self._batch.num_rows
+        columns = [
+            column.values if every else [column.values[row] for row in rows] for column in self._columns
+        ]
+        message = {
+            "columns": columns,
+            "count": len(rows),
+            "revive": self._revive,
+            "stop": not self._task.keeps_failed,
+            "announce": announce,
+        }
+        return orjson.dumps(message)
+
+    def _part(self, message: dict[str, Any]) -> tuple[list[int], list[pa.Array], dict[int, str]]:
+        """The rows of a part as Arrow has them, and what is wrong with some."""
+        columns, bad = list[pa.Array](), dict[int, str]()
+        for values, column in zip(message["columns"], self._task.program.given, strict=True):
+            converted = given(values, column.type, zone=self._task.zone)
+            columns.append(converted.values)
+            for place, text in converted.bad.items():
+                bad.setdefault(message["rows"][place], f"column '{column.name}' {text}")
+        return message["rows"], columns, bad
+
+    def _take(self, rows: Sequence[int], parts: Sequence[Any], failed: Sequence[Any]) -> None:
+        every = len(rows) == self._batch.num_rows
+        for row, text, where in failed:
+            self._fail(rows[row], text, where)
+        for places, columns, bad in parts:
+            for row, text in bad.items():
+                self._fail(rows[row], text, None)
+            self._answer.parts.append(_Part(columns, places if every else [rows[place] for place in places]))
+
+    def _fail(self, row: int, text: str, where: str | None) -> None:
+        self._answer.failed.setdefault(row, (text, where))
+
+    def _blame(self, rows: Sequence[int], ended: Ended) -> list[int]:
+        """Take the row at which a process ended out of the rest; raises DataError when there is none."""
+        task = self._task
+        text = f"the script took longer than {task.seconds:g} s" if ended.cause == "time" else f"{ended.text}"
+        code = {"time": "SCRIPT_TIMEOUT", "memory": "SCRIPT_MEMORY", "ended": "SCRIPT_ENDED"}[ended.cause]
+        hint = {
+            "time": "give it more time (timeout:), or look for a loop without an end",
+            "memory": "give it more memory (memory:), or look for what it collects from row to row",
+            "ended": "something ended the process, perhaps for want of memory; start the pipeline again",
+        }[ended.cause]
+        self._ends += 1
+        if ended.row is None or self._ends > MOST_ENDS:
+            many = f", for {self._ends} rows of one batch" if ended.row is not None else ""
+            raise DataError(
+                f"the script {task.node} failed: {text}{many}",
+                code=code,
+                where=task.program.file,
+                hint=hint,
+            )
+        row = rows[ended.row]
+        if not task.keeps_failed:
+            raise DataError(
+                f"the script {task.node} failed for a row: {text}; the row is {shown_row(self._batch, row)}",
+                code=code,
+                where=task.program.file,
+                hint=hint,
+            )
+        self._fail(row, text, None)
+        # Those before it have not been answered either.
+        return [*rows[: ended.row], *rows[ended.row + 1 :]]
+
+
+def _read(text: bytes) -> dict[str, Any]:
+    import orjson
+
+    message: dict[str, Any] = orjson.loads(text)
+    return message
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces of a size that a message may have."""
+    count = max(-(-batch.num_rows // MOST_ROWS), -(-batch.nbytes // MOST_BYTES), 1)
+    size = max(1, -(-batch.num_rows // count))
+    for start in range(0, batch.num_rows, size):
+        yield batch.slice(start, size)

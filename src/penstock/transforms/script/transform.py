@@ -1,0 +1,83 @@
+"""The script as a transform: rows of an epoch through `mapInArrow`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from penstock.transforms.base import Context, Transform
+from penstock.transforms.script.options import ScriptOptions
+from penstock.transforms.script.source import file_name, mentions_import
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from penstock.transforms.script.program import Program
+
+
+class ScriptTransform(Transform):
+    """Calls the function `invoke` of a script for each row."""
+
+    Options = ScriptOptions
+
+    options: ScriptOptions
+    _has_no_imports = False
+
+    def check(self, context: Context) -> None:
+        import pyarrow as pa
+
+        from penstock.transforms.script.check import check_loads, check_types
+
+        nothing = pa.schema([])
+        program = self._program(context, nothing, nothing)
+        self._refuse_imports(program)
+        if self.options.is_typescript:
+            check_types(program)
+        check_loads(program, memory=self.options.memory)
+
+    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+        import pyarrow as pa
+
+        from penstock.data.schema import to_arrow_schema, to_ddl
+        from penstock.transforms.columns import given_columns
+        from penstock.transforms.failed_rows import with_error_columns
+        from penstock.transforms.input_operation import with_operation_column
+        from penstock.transforms.script.task import ScriptTask
+
+        taken = to_arrow_schema(rows.schema)
+        fields = with_operation_column(given_columns(self.options.columns, taken), taken)
+        program = self._program(context, taken, pa.schema(fields))
+        program.main()  # refuses types that no script can have
+        self._refuse_imports(program)
+        keeps_failed = context.on_error != "fail"
+        given = with_error_columns(fields) if keeps_failed else pa.schema(fields)
+        task = ScriptTask(
+            program=program,
+            given=given,
+            zone=cast("str", rows.sparkSession.conf.get("spark.sql.session.timeZone")),
+            seconds=self.options.timeout / 1000,
+            memory=self.options.memory,
+            node=context.name,
+            keeps_failed=keeps_failed,
+        )
+        return rows.mapInArrow(task, to_ddl(given))
+
+    def _program(self, context: Context, taken: pa.Schema, given: pa.Schema) -> Program:
+        from penstock.transforms.script.program import Program
+
+        return Program(
+            file_name(context.name, typescript=self.options.is_typescript),
+            self.options.script,
+            taken,
+            given,
+            self.options.bigint,
+        )
+
+    def _refuse_imports(self, program: Program) -> None:
+        """Ask Deno, once, where the text leaves a doubt."""
+        if self._has_no_imports or not mentions_import(self.options.script):
+            return
+        from penstock.transforms.script.check import check_imports
+
+        check_imports(program)
+        self._has_no_imports = True

@@ -1,0 +1,297 @@
+"""From files to pipelines: what is read, and every mistake with its place."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.pipeline.load import Checked, check, check_text, load
+from penstock.pipeline.problem import PipelineError, Problem
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
+SEED = sorted((Path(__file__).parent / "seed").glob("*.yaml"))
+ENVIRON = {
+    "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+    "PENSTOCK_POSTGRES_URL": "postgresql://ann:geheim@db/x",
+    "PENSTOCK_CLICKHOUSE_URL": "http://click:8123",
+}
+
+GOOD = """\
+name: shop
+state: sqlite:///state.db
+trigger: 5 seconds
+sources:
+  raw.Orders: {type: file, path: data/, format: json, schema: {id: int64, amount: float64}, primary_key: id}
+  ticks: {type: rate}
+transforms:
+  large:
+    type: sql
+    primary_key: id
+    telemetry: {labels: {team: shop}}
+    sql: |
+      SELECT id, amount
+      FROM raw.orders
+      WHERE amount > ${LEAST:-100}
+sinks:
+  out: {type: postgres, from: Large, table: t}
+  screen: {type: print, from: ticks}
+tests:
+  - name: small ones go
+    given: {RAW.orders: [{id: 1, amount: 5}]}
+    expect: {large: []}
+"""
+
+
+def checked(text: str, **environ: str) -> Checked:
+    return check_text(text, "p.yaml", environ={**ENVIRON, **environ})
+
+
+def problems(text: str, **environ: str) -> list[Problem]:
+    return list(checked(text, **environ).problems)
+
+
+def only(text: str, **environ: str) -> Problem:
+    [problem] = problems(text, **environ)
+    return problem
+
+
+def at(problem: Problem) -> tuple[int, int]:
+    return problem.place.line, problem.place.column
+
+
+def test_a_pipeline() -> None:
+    spec = checked(GOOD).spec
+    assert (spec.name, spec.state, spec.settings) == ("shop", "sqlite:///state.db", {"trigger": 5000})
+    assert list(spec.nodes) == ["raw.Orders", "ticks", "large", "out", "screen"]
+    assert spec.inputs("large") == ("raw.Orders",)
+    assert spec.inputs("out") == ("large",)
+    assert spec.primary_key("out") == ("id",)
+    assert spec.nodes["large"].model.telemetry is not None
+    assert "> 100" in getattr(spec.nodes["large"].model, "sql", "")
+    assert str(spec.nodes["large"].place) == "p.yaml:8:3"
+    assert str(spec.nodes["large"].place_of("telemetry", "labels", "team")) == "p.yaml:11:26"
+    assert str(spec.nodes["large"].place_of("telemetry", "event_time")) == "p.yaml:11:5"
+    assert spec.tests[0].given == {"raw.Orders": [{"id": 1, "amount": 5}]}
+
+
+def test_the_name_is_that_of_the_file_when_it_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text("sources: {a: {type: rate}}\nsinks: {b: {type: print, from: a}}\n", encoding="utf-8")
+    assert load(path, environ=ENVIRON).name == "orders"
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *SEED], ids=lambda path: path.stem)
+def test_examples_are_right(path: Path) -> None:
+    result = check(path, environ=ENVIRON)
+    assert [str(problem) for problem in result.problems] == []
+    assert result.spec.nodes
+
+
+def replaced(old: str, new: str) -> str:
+    assert GOOD.count(old) == 1
+    return GOOD.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "text", "hint"),
+    [
+        ("trigger:", "triger:", "triger", "a pipeline has no part 'triger'", "did you mean 'trigger'?"),
+        ("5 seconds", "soon", "soon", "trigger must be a duration", "available_now"),
+        ("name: shop", "name: ' '", "' '", "name cannot be", "printable"),
+        ("rate", "rat", "rat}", "unknown source 'rat'", "did you mean 'rate'?"),
+        ("type: sql\n", "type: sqll\n", "sqll", "unknown transform 'sqll'", "did you mean 'sql'?"),
+        ("type: sql\n", "key: sql\n", "large", "the transform 'large' needs a type", "sql, view"),
+        ("type: sql\n", "type: [sql]\n", "[sql]", "is a list", "sql, view"),
+        ("table: t", "tabel: t", "tabel", "has no field 'tabel'", "did you mean 'table'?"),
+        ("labels", "lables", "lables", "has no field 'telemetry.lables'", "did you mean 'labels'?"),
+        ("from: Large", "from: lagre", "lagre", "reads 'lagre', and there is no such node", "did you mean 'large'?"),
+        ("from: Large", "from: screen", "screen,", "reads 'screen', which is a sink", "raw.Orders"),
+        ("from: Large, ", "", "out:", "the sink 'out' needs 'from'", "add from: ..."),
+        ("raw.orders", "raw_orders", "raw_orders", "reads 'raw_orders'", "did you mean 'raw.Orders'?"),
+        ("raw.orders", "raw.ordes", "raw.ordes", "reads 'raw.ordes'", "did you mean 'raw.Orders'?"),
+        ("raw.orders", "large", "sql: |", "'large' reads itself", "WITH RECURSIVE"),
+        ("ticks:", "Large:", "large:", "has the name of the source in line 6", "another name"),
+        ("ticks:", "'ti cks':", "'ti cks'", "cannot be the name of a node", "letters"),
+        ("primary_key: id}", "primary_key: [id, nr]}", "primary_key: [", "'nr', which is not in the schema", "amount, id"),
+        ("RAW.orders", "ticks_", "ticks_", "there is no source 'ticks_'", "did you mean 'ticks'?"),
+        ("expect: {large: []}", "expect: {larg: []}", "larg:", "there is no node 'larg'", "did you mean 'large'?"),
+        ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a valid list", "expect"),
+        ("given:", "givn:", "givn", "has no field 'givn'", "did you mean 'given'?"),
+        ("${LEAST:-100}", "${LEAST}", "${LEAST}", "LEAST is not set", "${LEAST:-default}"),
+        ("SELECT id, amount\n", "SELECT 1;\n", "|\n", "sql must be one query", "SELECT"),
+        ("SELECT id, amount\n", "DELETE\n", "|\n", "begins with 'DELETE'", "SELECT"),
+    ],
+)  # fmt: skip
+def test_a_mistake_has_its_place(old: str, new: str, where: str, text: str, hint: str) -> None:
+    changed = replaced(old, new) + "#\n"
+    before = changed[: changed.index(where)]
+    place = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    found = problems(changed)
+    assert any(at(problem) == place and text in problem.text and hint in problem.hint for problem in found), (
+        found
+    )
+
+
+def test_one_error_carries_all_mistakes_in_the_order_of_the_file() -> None:
+    text = (
+        GOOD.replace("5 seconds", "soon")
+        .replace("rate", "rat")
+        .replace("table: t", "tabel: t")
+        .replace("Large", "lagre")
+    )
+    with pytest.raises(PipelineError) as caught:
+        _ = checked(text).spec
+    error = caught.value
+    assert [problem.place.line for problem in error.problems] == [3, 6, 17, 17]
+    assert error.code == "PIPELINE"
+    lines = str(error).splitlines()
+    assert lines[0] == "4 mistakes in 'p.yaml'"
+    assert lines[1].startswith("  p.yaml:3:10: the pipeline: trigger must be")
+    assert lines[2].startswith("    hint: ")
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy, PipelineError)
+    assert copy.problems == error.problems
+
+
+def test_one_mistake_reads_as_every_error() -> None:
+    with pytest.raises(PipelineError) as caught:
+        _ = checked(GOOD.replace("rate", "rat")).spec
+    assert (caught.value.where, caught.value.code) == ("p.yaml:6:17", "PIPELINE_TYPE")
+    assert "did you mean 'rate'?" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("5", "a pipeline is a mapping"),
+        ("[]", "a pipeline is a mapping"),
+        ("name: x", "the pipeline has no sources"),
+        ("sources:\nsinks: {}", "the pipeline has no sinks"),
+        ("sources: 5\nsinks: {a: {type: print, from: b}}", "'sources' must be a mapping"),
+        ("sources: {a: 5}\nsinks: {b: {type: print, from: a}}", "must be a mapping of its fields, and is '5'"),
+        ("sources: {a: {type: [x]}}\nsinks: {b: {type: print, from: a}}", "is a list"),
+        ("sources: {a: {type: rate}}\nsinks: {b: {type: print, from: a}}\ntests: 5", "'tests' must be a list"),
+        ("sources: {a: {type: rate}}\nsinks: {b: {type: print, from: a}}\ntests: [5]", "a test must be a mapping"),
+    ],
+)  # fmt: skip
+def test_wrong_shapes(text: str, words: str) -> None:
+    assert any(words in problem.text and problem.hint for problem in problems(text))
+
+
+def test_cycles_show_their_path() -> None:
+    text = """\
+sources: {a: {type: rate}}
+transforms:
+  b: {type: sql, sql: "SELECT * FROM a JOIN d"}
+  c: {type: sql, sql: "SELECT * FROM b"}
+  d: {type: sql, sql: "SELECT * FROM c"}
+sinks: {out: {type: print, from: d}}
+"""
+    problem = only(text)
+    assert problem.text == "'b' reads itself: b <- d <- c <- b"
+    assert (problem.code, problem.place.line) == ("PIPELINE_CYCLE", 3)
+
+
+def test_what_nothing_reads_is_a_warning() -> None:
+    text = """\
+sources: {a: {type: rate}, b: {type: rate}}
+transforms: {c: {type: sql, sql: "WITH b AS (SELECT 1) SELECT * FROM a, b"}}
+sinks: {out: {type: print, from: a}}
+"""
+    result = checked(text)
+    assert [(problem.text, at(problem)) for problem in result.warnings] == [
+        ("nothing reads the source 'b'", (1, 28)),
+        ("nothing reads the transform 'c'", (2, 14)),
+    ]
+    assert result.mistakes == ()
+    assert result.spec.name == "p"
+
+
+def test_a_keyed_sink_needs_a_key() -> None:
+    text = (
+        "sources: {a: {type: rate}}\nsinks: {out: {type: postgres, from: a, table: t, output_mode: update}}\n"
+    )
+    problem = only(text)
+    assert (problem.code, at(problem)) == ("PIPELINE_PRIMARY_KEY", (2, 9))
+    assert "the sink 'out' (postgres) needs a primary key, and 'a' has none" in problem.text
+    assert problems(text.replace("rate", "rate, primary_key: value")) == []
+    assert problems(text.replace("table: t", "table: t, primary_key: value")) == []
+
+
+def test_tables_of_catalogs_and_files_are_no_nodes() -> None:
+    text = """\
+sources: {orders: {type: rate}}
+transforms:
+  b:
+    type: sql
+    sql: SELECT * FROM orders JOIN lake.shop.orders JOIN parquet.`a/b` JOIN 'c.csv' JOIN range(5)
+sinks: {out: {type: print, from: b}}
+"""
+    assert problems(text) == []
+    assert "did you mean 'orders'?" in only(text.replace("lake.shop.orders", "order")).hint
+
+
+def test_secrets_are_in_no_message() -> None:
+    text = (
+        GOOD.replace("5 seconds", "${SOON}")
+        .replace("rate", "'${TYPE}'")
+        .replace("table: t", "table: t, x: '${PW}'")
+    )
+    result = checked(text, SOON="geheim-1", TYPE="geheim-2", PW="geheim-3")
+    assert len(result.mistakes) >= 3
+    assert "geheim" not in "\n".join(map(str, result.problems))
+    assert "***" in "\n".join(map(str, result.problems))
+    spec = checked(GOOD, LEAST="4711").spec
+    assert "4711" in spec.secrets
+    assert "geheim" in spec.secrets
+
+
+def test_a_missing_address_says_the_variable() -> None:
+    result = check_text(GOOD, "p.yaml", environ={})
+    [problem] = result.mistakes
+    assert "the sink 'out' needs 'url'" in problem.text
+    assert "PENSTOCK_POSTGRES_URL" in problem.hint
+
+
+def test_anchors_stand_under_names_with_x() -> None:
+    text = """\
+x-defaults: &defaults {type: rate, telemetry: {labels: {team: shop}}}
+sources: {a: {<<: *defaults}, b: {<<: *defaults, primary_key: value}}
+transforms: {c: {type: sql, sql: SELECT * FROM a UNION ALL SELECT * FROM b}}
+sinks: {out: {type: print, from: c}}
+"""
+    spec = checked(text).spec
+    assert spec.nodes["a"].model.telemetry == spec.nodes["b"].model.telemetry
+
+
+def test_a_plugin_that_cannot_be_loaded_has_a_place() -> None:
+    text = "sources: {a: {type: rate}}\nsinks: {b: {type: python, module: 'no_such:Sink', from: a}}\n"
+    assert at(only(text)) == (2, 19)
+    assert "no_such" in only(text).text
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("pipelin.yaml", "did you mean 'pipeline.yaml'?"),
+        ("nowhere/a.yaml", "penstock init"),
+        (".", "pipeline.yaml"),
+    ],
+)
+def test_a_file_that_is_not_there(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / "pipeline.yaml").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        check(tmp_path / name, environ={})
+    assert caught.value.code == "PIPELINE_FILE"
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"PAR1\x00\x01")
+    [problem] = check(path, environ={}).problems
+    assert problem.text == "the file is binary"

@@ -1,0 +1,183 @@
+"""Files with random mistakes are pipelines, or have problems with places and hints; nothing raises anything else."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.pipeline.load import check
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
+EACH = 40
+LONGEST = 5.0
+"""Seconds for one file, with room for a busy machine; a few milliseconds are usual."""
+ENVIRON = {
+    "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+    "PENSTOCK_POSTGRES_URL": "postgresql://ann:geheim@db/x",
+    "PENSTOCK_CLICKHOUSE_URL": "http://click:8123",
+}
+
+
+def _line(lines: list[str], chance: random.Random) -> int:
+    return chance.randrange(len(lines))
+
+
+def delete(lines: list[str], chance: random.Random) -> None:
+    del lines[_line(lines, chance)]
+
+
+def duplicate(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    lines.insert(at, lines[at])
+
+
+def swap(lines: list[str], chance: random.Random) -> None:
+    one, other = _line(lines, chance), _line(lines, chance)
+    lines[one], lines[other] = lines[other], lines[one]
+
+
+def rename(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    words = [word for word in lines[at].replace("{", " ").replace(",", " ").split() if word.endswith(":")]
+    if words:
+        word = chance.choice(words)
+        lines[at] = lines[at].replace(word, word[1:-1] + chance.choice("xyz_") + ":", 1)
+
+
+def retype(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    key, colon, _ = lines[at].partition(": ")
+    if colon:
+        values = [
+            "5",
+            "[1, 2]",
+            "{a: b}",
+            "true",
+            "null",
+            "''",
+            "-1",
+            "!!binary aGk=",
+            "2026-01-01",
+            ".nan",
+            '"\\x00"',
+        ]
+        lines[at] = f"{key}: {chance.choice(values)}"
+
+
+def indent(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    lines[at] = chance.choice([" ", "  ", "\t", "   "]) + lines[at]
+
+
+def dedent(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    lines[at] = lines[at].removeprefix(chance.choice([" ", "  ", "    "]))
+
+
+def truncate(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    lines[at] = lines[at][: chance.randrange(len(lines[at]) + 1)]
+    del lines[at + 1 :]
+
+
+def unbalance(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    column = chance.randrange(len(lines[at]) + 1)
+    lines[at] = lines[at][:column] + chance.choice("{}[]'\"`:,#&*!|>%@-?") + lines[at][column:]
+
+
+def anchor(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    key, colon, value = lines[at].partition(":")
+    if colon:
+        lines[at] = f"{key}: {chance.choice(['&a', '*a', '&a *a', '&a {b: *a}', '<<: *a'])}{value}"
+
+
+def variable(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    column = chance.randrange(len(lines[at]) + 1)
+    lines[at] = (
+        lines[at][:column]
+        + chance.choice(["${X}", "${", "$${", "${:-}", "${X:-y}", "${a b}"])
+        + lines[at][column:]
+    )
+
+
+def scramble(lines: list[str], chance: random.Random) -> None:
+    at = _line(lines, chance)
+    column = chance.randrange(len(lines[at]) + 1)
+    lines[at] = (
+        lines[at][:column]
+        + chance.choice(["\x00", "\ufeff", "\u2028", "é", "\U0001f600", "\x1b", "\r"])
+        + lines[at][column + 1 :]
+    )
+
+
+def second(lines: list[str], chance: random.Random) -> None:
+    lines.insert(_line(lines, chance), chance.choice(["---", "...", "%YAML 1.1"]))
+
+
+MUTATORS: list[Callable[[list[str], random.Random], None]] = [
+    delete, duplicate, swap, rename, retype, indent, dedent, truncate, unbalance, anchor, variable, scramble, second,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_mutated_files(path: Path, tmp_path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    wrong = 0
+    for seed in range(EACH):
+        chance = random.Random(f"{path.stem} {seed}")
+        mutated = list(lines)
+        for mutate in chance.choices(MUTATORS, k=chance.choice([1, 1, 1, 2, 4])):
+            if mutated:
+                mutate(mutated, chance)
+        file = tmp_path / f"{seed}.yaml"
+        file.write_bytes("\n".join(mutated).encode("utf-8", "surrogatepass"))
+        begin = time.perf_counter()
+        result = check(file, environ=ENVIRON)
+        assert time.perf_counter() - begin < LONGEST, seed
+        count = len(mutated) + 1
+        for problem in result.problems:
+            assert problem.text, seed
+            assert problem.hint, (seed, problem)
+            assert problem.code.isupper(), seed
+            assert "geheim" not in str(problem), seed
+            assert 1 <= problem.place.line <= count + 1, (seed, problem)
+            assert problem.place.column >= 1, seed
+        if result.mistakes:
+            wrong += 1
+            with pytest.raises(ConfigError) as caught:
+                _ = result.spec
+            assert caught.value.code
+        else:
+            assert result.spec.nodes
+    assert wrong > EACH / 4
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+def test_random_bytes(tmp_path: Path, size: int) -> None:
+    for seed in range(20):
+        file = tmp_path / "p.yaml"
+        file.write_bytes(random.Random(seed).randbytes(size))
+        result = check(file, environ=ENVIRON)
+        assert result.mistakes
+        assert all(problem.hint for problem in result.mistakes)
+
+
+def test_large_files_with_many_mistakes_take_no_long_time(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    lines = ["sources:", *(f"  s{n}: {{type: rat, pat: {n}}}" for n in range(5_000))]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    begin = time.perf_counter()
+    assert len(check(file, environ=ENVIRON).mistakes) < 1000
+    lines = ["transforms:", *(f"  s{n}: {{type: sql, sql: SELECT * FROM t{n}}}" for n in range(500))]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    assert len(check(file, environ=ENVIRON).mistakes) < 1000
+    assert time.perf_counter() - begin < 60
