@@ -204,6 +204,7 @@ class GroupSink(Sink):
                         raise
                     raise known from None
         failed = {name: self._failed[name].write(number, split) for name, split in frames.splits.items()}
+        self._evaluator.commit(number)
         if self._report is not None:
             self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
         known_rows = [rows for rows in written.values() if rows is not None]

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock import config
 from penstock.config import Settings
 from penstock.errors import ConfigError, suggest
+from penstock.pipeline.preprocess import rewritten
 from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.spec import PipelineSpec
@@ -95,10 +96,10 @@ def check_text(
     if tree is None:
         return Checked(tuple(in_file_order(problems)))
     filling = Filling(config.variables() if environ is None else environ)
-    tree = filling.tree(tree)
+    tree, refused = rewritten(filling.tree(tree), path)
     settings = settings or config.load(environ)
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
-    validation.problems += [*problems, *filling.problems]
+    validation.problems += [*problems, *filling.problems, *([refused] if refused else ())]
     spec = validation.spec(tree)
     check_references(spec, validation)
     ordered = tuple(in_file_order(validation.problems))
