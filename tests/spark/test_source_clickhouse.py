@@ -127,7 +127,9 @@ def test_every_type(session: ps.Session, clickhouse: ClickHouse, tmp_path: Path)
     clickhouse.execute(f"INSERT INTO t SELECT {values}, [1], ['a']", url)
     read = frame(session, url)
     [row] = drained_rows(read, tmp_path / "c")
-    assert [field.dataType.simpleString() for field in read.schema.fields[:-2]] == [kind for *_, kind, _ in TYPES]
+    assert [field.dataType.simpleString() for field in read.schema.fields[:-2]] == [
+        kind for *_, kind, _ in TYPES
+    ]
     assert read.columns[-2:] == ["n.x", "n.y"]
     assert list(row.values()) == [*[value for *_, value in TYPES], [1], ["a"]]
 

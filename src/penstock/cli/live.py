@@ -101,12 +101,12 @@ class LiveTable:
         self._stream.flush()
 
     def _take_progress(self, run: PipelineRun) -> None:
-        for group, query in zip(run.plan.groups, run.queries, strict=False):
+        for group, query in ((group, run.queries[name]) for name, group in run.groups.items()):
             progress = query.last_progress
             if progress is None or self._read.get(query.name) == progress.batch_id:
                 continue
             self._read[query.name] = progress.batch_id
-            for source, report in zip(group.sources, progress.sources, strict=False):
+            for source, report in zip(group.read, progress.sources, strict=False):
                 node = self._nodes[source.node.name]
                 node.rows += report.input_rows
                 node.lag = report.lag

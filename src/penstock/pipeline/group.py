@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.data.operation import OPERATION
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
     from penstock.streaming.stream import Stream
 
 
+class Phase(StrEnum):
+    """What of its sources a group reads."""
+
+    HISTORY = "history"
+    """The histories of hybrid sources, which come to an end; all others wait."""
+    LIVE = "live"
+    """All sources, of the hybrid ones what comes behind their histories."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """A source of a group."""
@@ -33,6 +43,8 @@ class SourcePlan:
     node: NodeSpec
     stream: Stream
     relation: Relation
+    is_idle: bool = False
+    """Whether it has its turn later: it gives no rows now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,7 @@ class GroupPlan:
     """Everything about a group that was decided before it runs."""
 
     name: str
+    phase: Phase
     sources: tuple[SourcePlan, ...]
     steps: tuple[Step, ...]
     sinks: tuple[SinkPlan, ...]
@@ -79,16 +92,23 @@ class GroupPlan:
     @property
     def is_bounded(self) -> bool:
         """Whether all sources come to an end."""
-        return all(getattr(source.node.model, "is_bounded", False) for source in self.sources)
+        return self.phase is Phase.HISTORY or all(
+            getattr(source.node.model, "is_bounded", False) for source in self.sources
+        )
 
     @property
     def begins_anew(self) -> bool:
         """Whether sinks have something to write although no row may come, because views have changed."""
         return any(isinstance(step, ViewsStep) and step.begins_anew for step in self.steps)
 
+    @property
+    def read(self) -> tuple[SourcePlan, ...]:
+        """The sources that give rows now."""
+        return tuple(source for source in self.sources if not source.is_idle)
+
     def frame(self) -> DataFrame:
         """The rows of all sources, as one streaming DataFrame."""
-        return union.union([source.stream.df for source in self.sources])
+        return union.union([source.stream.df for source in self.read])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +144,8 @@ class GroupSink(Sink):
         self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
         self._report = report
         self._failed = {failed.node.name: failed for failed in plan.failed}
-        self._columns = [source.relation.columns for source in plan.sources]
+        self._columns = [source.relation.columns for source in plan.read]
+        self._idle: dict[str, DataFrame] = {}
         self.needs_checkpoint = False
 
     @property
@@ -151,6 +172,11 @@ class GroupSink(Sink):
                     plan.sink.close()
 
     def open(self, target: Target) -> None:
+        self._idle = {
+            source.node.name: target.spark.createDataFrame([], source.relation.schema)
+            for source in self._plan.sources
+            if source.is_idle
+        }
         with ExitStack() as undo:
             undo.callback(self.close)
             self._evaluator.open(target)
@@ -163,12 +189,13 @@ class GroupSink(Sink):
             undo.pop_all()
 
     def write(self, epoch: Epoch) -> int | None:
-        several = len(self._plan.sources) > 1
+        several = len(self._plan.read) > 1
         batch = epoch.frame.persist() if several else epoch.frame
         try:
             parts = union.split(batch, self._columns)
-            names = [source.node.name for source in self._plan.sources]
-            frames = self._evaluator.evaluate(epoch.number, dict(zip(names, parts, strict=True)))
+            names = [source.node.name for source in self._plan.read]
+            rows = {**self._idle, **dict(zip(names, parts, strict=True))}
+            frames = self._evaluator.evaluate(epoch.number, rows)
             try:
                 return self._write(epoch.number, frames)
             finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,17 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph
-from penstock.pipeline.group import GroupPlan, SinkPlan, SourcePlan, refuse_unfit
+from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.values import NodeValues
 from penstock.pipeline.views_step import ViewsStep, levels
+from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
 from penstock.transforms.base import Context
 
@@ -26,19 +28,16 @@ if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.graph import Group
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.streaming.stream import Stream
+    from penstock.plugin import KeyValues
+    from penstock.sources.base import Source
 
 
 MAIN = "main"
 """The folder of the only group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A source that was opened, and its columns."""
-
-    stream: Stream
-    relation: Relation
+BOUNDARY, HISTORY_DONE = "boundary", "history_done"
+"""What is remembered of a hybrid source, and of a group with one."""
 
 
 class Planner:
@@ -51,43 +50,79 @@ class Planner:
         *,
         folder: Path,
         read: Collection[str] = (),
+        values: Callable[[str], KeyValues] | None = None,
     ) -> None:
-        """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink."""
+        """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
+
+        `values` gives what the sources of a group remember; None for a pipeline that is only looked at.
+        """
         self._session = session
         self._spec = spec
         self._folder = folder
         self._read = frozenset(read)
+        self.values = values
         self._graph: Graph = graph(spec)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
-        groups = self._graph.groups
-        return [self._group(group, "" if len(groups) == 1 else group.nodes[0].name) for group in groups]
+        return [self._group(group, self._name(group)) for group in self._graph.groups]
+
+    def group(self, name: str) -> GroupPlan:
+        """Return the plan of one group as it is now, after another phase has ended."""
+        [group] = [group for group in self._graph.groups if self._name(group) == name]
+        return self._group(group, name)
+
+    def _name(self, group: Group) -> str:
+        return "" if len(self._graph.groups) == 1 else group.nodes[0].name
 
     def _group(self, group: Group, name: str) -> GroupPlan:
-        sources = tuple(self._sources(group))
+        phase = self._phase(group, name)
+        sources = tuple(self._sources(group, name, phase))
         relations = {source.node.name: source.relation for source in sources}
         steps = tuple(self._steps(group, name, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
-        return GroupPlan(
-            name, sources, steps, sinks, relations, {node.name: node for node in group.nodes}, failed
-        )
+        nodes = {node.name: node for node in group.nodes}
+        return GroupPlan(name, phase, sources, steps, sinks, relations, nodes, failed)
 
-    def _sources(self, group: Group) -> Iterator[SourcePlan]:
+    def _phase(self, group: Group, name: str) -> Phase:
+        hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
+        if not hybrid or self.values is None or self.values(name).get(HISTORY_DONE):
+            return Phase.LIVE
+        return Phase.HISTORY
+
+    def _sources(self, group: Group, name: str, phase: Phase) -> Iterator[SourcePlan]:
+        goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in group.sources:
-            opened = self.open_source(node)
-            yield SourcePlan(node, opened.stream, opened.relation)
+            model = node.model
+            assert isinstance(model, SourceNode)
+            context = SourceContext(
+                self._session.spark,
+                self._session.settings,
+                None if self.values is None else NodeValues(self.values(name), node.name),
+                None if self.values is None else str(self._folder / (name or MAIN) / "sources" / node.name),
+                goes_on and _is_bounded(node),
+            )
+            with translated(where=str(node.place)):
+                source = self._source(model, context, phase)
+                stream = self._session.read_stream.of(source, context)
+            require_columns(node, model.primary_key, stream.frame.columns)
+            relation = Relation(stream.frame.schema, tuple(model.primary_key))
+            is_idle = phase is Phase.HISTORY and not isinstance(model, HybridNode)
+            yield SourcePlan(node, stream, relation, is_idle)
 
-    def open_source(self, node: NodeSpec) -> Opened:
-        """Open the source that a node is."""
-        model = node.model
-        assert isinstance(model, SourceNode)
-        with translated(where=str(node.place)):
-            source = model.source(self._session.settings)
-            stream = self._session.read_stream.of(source)
-        require_columns(node, model.primary_key, stream.frame.columns)
-        return Opened(stream, Relation(stream.frame.schema, tuple(model.primary_key)))
+    def _source(self, model: SourceNode, context: SourceContext, phase: Phase) -> Source:
+        """The source that a node is; a hybrid one is its history, and then its live source."""
+        settings = self._session.settings
+        if not isinstance(model, HybridNode) or context.state is None:
+            return model.source(settings)
+        boundary = context.state.get(BOUNDARY)
+        if boundary is None:
+            boundary = model.boundary(settings, context)
+            context.state.put(BOUNDARY, boundary)
+        if phase is Phase.HISTORY:
+            return model.history_source(settings, boundary)
+        return model.live_source(settings, boundary)
 
     def _steps(self, group: Group, name: str, relations: dict[str, Relation]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
@@ -173,3 +208,7 @@ class Planner:
 
 def _may_fail(node: NodeSpec) -> bool:
     return isinstance(node.model, TransformNode) and node.model.on_error != "fail"
+
+
+def _is_bounded(node: NodeSpec) -> bool:
+    return isinstance(node.model, SourceNode) and node.model.is_bounded

@@ -84,7 +84,7 @@ class Preview:
     def _start(self, group: GroupPlan):  # type: ignore[no-untyped-def]
         import threading
 
-        taps = [tap for source in group.sources for tap in source.stream.taps]
+        taps = [tap for source in group.read for tap in source.stream.taps]
         trigger = Trigger.available_now() if group.is_bounded else Trigger.processing_time(INTERVAL)
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(trigger)
         query = writer.launch(writer.plan_for(GroupSink(group), None, place=self._spec.path))

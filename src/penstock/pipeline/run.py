@@ -5,25 +5,28 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.pipeline.changes import NODES, fingerprints
-from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch
+from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.node import SinkNode, SourceNode
-from penstock.pipeline.planner import MAIN, Planner
+from penstock.pipeline.planner import HISTORY_DONE, MAIN, Planner
+from penstock.pipeline.values import JobValues
 from penstock.sinks.base import Guarantee
 from penstock.spark.micro_batch import checkpoint
+from penstock.spark.micro_batch import plan as spark_plan
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.spec import PipelineSpec
+    from penstock.plugin import KeyValues
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
 
@@ -43,22 +46,43 @@ class PipelinePlan:
     """Where it keeps checkpoints and views."""
     is_lasting: bool
     """Whether anything of it is there after its end, so that another run goes on where this one ends."""
+    planner: Planner
 
     @property
     def is_bounded(self) -> bool:
         """Whether it comes to an end by itself."""
-        return all(group.is_bounded for group in self.groups)
+        models = (node.model for node in self.spec.nodes.values())
+        return all(model.is_bounded for model in models if isinstance(model, SourceNode))
 
     def job_name(self, group: GroupPlan) -> str:
         """The name of the job that runs a group."""
-        return "/".join(filter(None, (self.spec.name, group.name)))
+        return job_name(self.spec, group.name)
+
+    def values(self, group: str) -> KeyValues:
+        """What the sources of a group remember."""
+        values = self.planner.values
+        assert values is not None, "only a pipeline that runs remembers anything"
+        return values(group)
 
 
-def plan_pipeline(session: Session, spec: PipelineSpec) -> PipelinePlan:
-    """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written."""
+def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
+    """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
+
+    With `runs` it is to be started: what sources fix at their first start is kept.
+    """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
-    return PipelinePlan(spec, tuple(Planner(session, spec, folder=folder).groups()), folder, lasting)
+
+    def values(group: str) -> JobValues:
+        return JobValues(session.queries.backend(), job_name(spec, group))
+
+    planner = Planner(session, spec, folder=folder, values=values if lasting and runs else None)
+    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
+
+
+def job_name(spec: PipelineSpec, group: str) -> str:
+    """The name of the job that runs a group."""
+    return "/".join(filter(None, (spec.name, group)))
 
 
 def is_lasting(session: Session, spec: PipelineSpec) -> bool:
@@ -80,24 +104,36 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end."""
+    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way."""
 
-    def __init__(self, session: Session, plan: PipelinePlan, *, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        plan: PipelinePlan,
+        *,
+        report: Report | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._session = session
         self.plan = plan
+        self.groups = {group.name: group for group in plan.groups}
+        """As they run now: the plan of a group changes when the history of a hybrid source has ended."""
+        self.queries: dict[str, StreamingQuery] = {}
+        """The running query of each group, by its name."""
         self._report = report
-        self.queries: list[StreamingQuery] = []
+        self._say = say
+        self._stopping = threading.Event()
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
-        return [self._query_plan(group) for group in self.plan.groups]
+        return [self._query_plan(group) for group in self.groups.values()]
 
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = self.check()
         try:
-            for group, plan in zip(self.plan.groups, plans, strict=True):
-                self.queries.append(self._writer(group).launch(plan))
+            for name, plan in zip(self.groups, plans, strict=True):
+                self._launch(name, plan)
         except BaseException:
             self.stop()
             raise
@@ -105,16 +141,11 @@ class PipelineRun:
     def wait(self) -> PenstockError | None:
         """Wait for the end of all groups; when one fails the others are stopped. Returns the first error."""
         ends: SimpleQueue[PenstockError | None] = SimpleQueue()
-
-        def follow(query: StreamingQuery) -> None:
-            with suppress(PenstockError):
-                query.await_termination()
-            ends.put(query.exception())
-
-        for query in self.queries:
-            threading.Thread(target=follow, args=(query,), daemon=True).start()
+        for name in list(self.queries):
+            follow = partial(self._follow, name, ends.put)
+            threading.Thread(target=follow, name=f"penstock pipeline {name}", daemon=True).start()
         first: PenstockError | None = None
-        for _ in self.queries:
+        for _ in list(self.queries):
             error = ends.get()
             if error is not None and first is None:
                 first = error
@@ -123,11 +154,41 @@ class PipelineRun:
 
     def stop(self, seconds: float | None = None) -> None:
         """End after the batches that run now."""
-        stops = [threading.Thread(target=query.stop, args=(seconds,), daemon=True) for query in self.queries]
+        self._stopping.set()
+        running = list(self.queries.values())
+        stops = [threading.Thread(target=query.stop, args=(seconds,), daemon=True) for query in running]
         for stop in stops:
             stop.start()
         for stop in stops:
             stop.join()
+
+    def _follow(self, name: str, ended: Callable[[PenstockError | None], None]) -> None:
+        """Wait for the end of a group, through its phases."""
+        try:
+            while True:
+                self.queries[name].await_termination()
+                if self.groups[name].phase is Phase.LIVE or self._stopping.is_set():
+                    break
+                self._follow_history(name)
+        except PenstockError as error:
+            ended(error)
+        except BaseException as error:
+            ended(InternalError(f"{type(error).__name__}: {error}", code="PIPELINE_RUN"))
+            raise
+        else:
+            ended(None)
+
+    def _follow_history(self, name: str) -> None:
+        """Go on with the live sources of a group whose histories have ended."""
+        self.plan.values(name).put(HISTORY_DONE, True)
+        group = self.groups[name] = self.plan.planner.group(name)
+        self._launch(name, self._query_plan(group))
+        text = f"'{self.plan.job_name(group)}': history done, following"
+        self.queries[name].note(text)
+        self._say(text)
+
+    def _launch(self, name: str, plan: QueryPlan) -> None:
+        self.queries[name] = self._writer(self.groups[name]).launch(plan)
 
     def _query_plan(self, group: GroupPlan) -> QueryPlan:
         spec = self.plan.spec
@@ -139,22 +200,29 @@ class PipelineRun:
         )
 
         def prepare(location: str) -> None:
+            spark, history = self._session.spark, self._checkpoint(group, Phase.HISTORY)
+            if group.phase is Phase.LIVE and history.exists():
+                checkpoint.follow(spark, str(history), location, spark_plan.shape(group.frame()))
             if group.begins_anew:
-                checkpoint.begin_empty(self._session.spark, location)
+                checkpoint.begin_empty(spark, location)
 
         return replace(
             plan, kind="pipeline", prepare=prepare, parts={"pipeline": spec.path, NODES: _nodes(spec, group)}
         )
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
-        taps = [tap for source in group.sources for tap in source.stream.taps]
-        writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger())
+        taps = [tap for source in group.read for tap in source.stream.taps]
+        writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger(group))
         if self.plan.is_lasting:
-            writer.option("checkpoint.location", self.plan.folder / (group.name or MAIN) / "checkpoint")
+            writer.option("checkpoint.location", self._checkpoint(group, group.phase))
         return writer
 
-    def _trigger(self) -> Trigger:
-        if self.plan.is_bounded:
+    def _checkpoint(self, group: GroupPlan, phase: Phase) -> Path:
+        name = "checkpoint" if phase is Phase.LIVE else f"checkpoint-{phase}"
+        return self.plan.folder / (group.name or MAIN) / name
+
+    def _trigger(self, group: GroupPlan) -> Trigger:
+        if group.is_bounded:
             return Trigger.available_now()
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
 

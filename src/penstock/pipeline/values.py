@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from penstock.plugin import KeyValues
 
+if TYPE_CHECKING:
+    from penstock.backend import Backend
+
+SOURCES = "sources"
+"""The namespace of what sources remember."""
 _INDEX = "keys"
 
 
@@ -45,3 +50,27 @@ class NodeValues:
 
     def _name(self, key: str, *, own: bool = False) -> str:
         return f"{quote(self.node, safe='')}{'#' if own else '/'}{key}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobValues:
+    """What the sources of a pipeline fix at the first start, which is before anybody has the lease of its job."""
+
+    backend: Backend
+    job: str
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        return self.backend.state.get(self.job, key, default, namespace=SOURCES)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+        self.backend.state.put(self.job, key, value, namespace=SOURCES)
+
+    def remove(self, key: str) -> None:
+        """Forget a key; one that is not there is no error."""
+        self.backend.state.remove(self.job, key, namespace=SOURCES)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.backend.state.clear(self.job, namespace=SOURCES)

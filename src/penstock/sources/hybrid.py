@@ -154,7 +154,7 @@ class _PartState:
 def _part(context: Context, part: str) -> Context:
     state = None if context.state is None else _PartState(context.state, part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
-    return replace(context, state=state, folder=folder)
+    return replace(context, state=state, folder=folder, goes_on=part == HISTORY)
 
 
 def _up_to(rows: DataFrame, cursor: str, until: str | None) -> Column:

@@ -41,6 +41,15 @@ class Queries:
         self._temporary: list[str] = []
         _ALL.add(self)
 
+    def backend(self) -> Backend:
+        """The state backend, open until the session ends."""
+        from penstock.backend import open_backend
+
+        with self._lock:
+            if self._backend is None:
+                self._backend = open_backend(self.settings)
+            return self._backend
+
     def job(
         self,
         name: str,
@@ -49,8 +58,6 @@ class Queries:
         on_request: Callable[[Request], None],
     ) -> QueryJob:
         """Take the lease of a name; refused when a query of that name runs, here or in another process."""
-        from penstock.backend import open_backend
-
         with self._lock:
             if name in self._active:
                 raise StateError(
@@ -58,10 +65,8 @@ class Queries:
                     code="STREAM_NAME_TAKEN",
                     hint="stop it first, or choose another name",
                 )
-            if self._backend is None:
-                self._backend = open_backend(self.settings)
         return QueryJob(
-            self._backend,
+            self.backend(),
             name,
             session=self._session,
             logs=self.settings.home / "logs" / "queries",

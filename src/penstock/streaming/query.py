@@ -57,6 +57,9 @@ class Runtime(Protocol):
     def last_progress(self) -> Progress | None:
         """The newest report."""
 
+    def note(self, text: str) -> None:
+        """Write a line into the log of a named query."""
+
     def state_and_message(self) -> tuple[QueryState, str]:
         """The state, and in words what the query does or waits for."""
 
@@ -104,6 +107,10 @@ class StreamingQuery:
     def last_progress(self) -> Progress | None:
         """What the last batch did; None before the first."""
         return self._runtime.last_progress
+
+    def note(self, text: str) -> None:
+        """Write a line into the log of the query, which `penstock jobs logs` shows; a query without a name has none."""
+        self._runtime.note(text)
 
     def exception(self) -> PenstockError | None:
         """The error that ended the query, if one did."""

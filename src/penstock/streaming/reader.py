@@ -176,10 +176,10 @@ class StreamReader:
         kind = self._kind(name)
         return self.of(SparkSource(name, values, settings) if kind is None else kind(values, settings))
 
-    def of(self, source: Source) -> Stream:
-        """The stream of a source that is made already, as a pipeline makes it of a node."""
-        settings = self._queries.settings
-        read = self._attempt(lambda: source.read(Context(self._spark, settings)))
+    def of(self, source: Source, context: Context | None = None) -> Stream:
+        """The stream of a source that is made already, as a pipeline makes it of a node; `context` says where it keeps what it remembers."""
+        place = context or Context(self._spark, self._queries.settings)
+        read = self._attempt(lambda: source.read(place))
         if read.bad_records is None:
             return Stream(self._queries, read.frame)
         self._queries.taps.add(read.bad_records)

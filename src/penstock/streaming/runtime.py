@@ -73,7 +73,7 @@ class QueryRuntime:
             with translated():
                 location, state = self._prepare_checkpoint()
                 plan = self.plan = replace(plan, target=self._target(state))
-                self._groups = plan.sources.consumer_groups(self._note)
+                self._groups = plan.sources.consumer_groups(self.note)
                 self._events = QueryEvents(
                     plan.id, plan.name, job=self._job, metrics=queries.metrics, dispatcher=queries.dispatcher
                 )
@@ -307,12 +307,12 @@ class QueryRuntime:
         pause = SOURCE_RETRY.pause(self._outage.attempts)
         message = f"{problem.message} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
         self.status.waiting(message)
-        self._note(message)
+        self.note(message)
         self.status.stopping.wait(pause)
         self.status.resumed()
         return True
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Write a line into the log of a named query."""
         if self._job is not None:
             self._job.note(text)

@@ -52,9 +52,14 @@ def run(
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
         table = LiveTable(spec) if live else None
-        plan = plan_pipeline(session, spec)
+        plan = plan_pipeline(session, spec, runs=True)
         confirm_losses(session, plan, yes=yes)
-        run = PipelineRun(session, plan, report=None if table is None else table.report)
+        run = PipelineRun(
+            session,
+            plan,
+            report=None if table is None else table.report,
+            say=lambda text: print(text, file=sys.stderr),
+        )
         stopped = _StopOnSignals(run)
         run.start()
         if table is not None:
