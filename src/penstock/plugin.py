@@ -98,6 +98,8 @@ class Context:
     schema: pa.Schema
     """The columns of the batches that come in; of a source, of those that go out."""
     keys: tuple[str, ...] = ()
+    operation: str | None = None
+    """The column with what happened to each row, `i`, `u` or `d`; None where all rows are inserts."""
     labels: Mapping[str, str] = field(default_factory=dict)
     partition: int | None = None
     """In a Spark task, the number of the partition; None on the driver."""

@@ -51,7 +51,8 @@ def test_a_function_in_sql(session: ps.Session) -> None:
 
 
 def test_errors_name_the_function(session: ps.Session) -> None:
-    with pytest.raises(PenstockError, match="the function plugin_strict failed: ValueError: never"):
+    with pytest.raises(PenstockError, match="the function plugin_strict failed: ValueError: never") as failed:
         session.submit("SELECT plugin_strict(id) FROM range(3)").result(timeout=60)
+    assert failed.value.code == "FUNCTION_FAILED"
     with pytest.raises(PenstockError, match="plugin_joined takes 2 arguments, got 1"):
         session.submit("SELECT plugin_joined('a') AS a").result(timeout=60)

@@ -202,8 +202,9 @@ def test_a_plugin_in_tasks(session: ps.Session, spark: SparkSession, module: str
         .option("path", calls)
         .start()
     )
-    with pytest.raises(PenstockError, match=r"context\.state is on the driver only"):
+    with pytest.raises(PenstockError, match=r"context\.state is on the driver only") as refused:
         greedy.await_termination()
+    assert refused.value.code == "PLUGIN_IN_TASK"
 
 
 def test_state_belongs_to_one_checkpoint(session: ps.Session, module: str, tmp_path: Path) -> None:

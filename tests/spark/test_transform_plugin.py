@@ -94,6 +94,7 @@ def test_rows_in_tasks(spark: SparkSession) -> None:
     transform, context = _transform(Doubled, factor="3"), _context(spark)
     frame = transform.apply(_rows(spark, "a", "b", more=", 'i' AS _op").limit(0), context)
     assert frame.schema.simpleString() == "struct<id:bigint,name:string,_op:string,double:bigint>"
+    transform.open(context)
     transform.begin(0)
     rows = _dicts(transform.apply(_rows(spark, "a", "b", more=", 'd' AS _op"), context))
     assert rows == [
@@ -111,6 +112,7 @@ def test_the_life_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     transform = PluginTransform(InOrder, {"path": str(calls)}, name="in_order", side_sinks={"unlucky": sink})
     context = _context(spark)
     assert transform.apply(_rows(spark, "a").limit(0), context).columns == ["number", "id"]
+    transform.open(context)
     for epoch in (0, 1):
         transform.begin(epoch)
         frame = transform.apply(_rows(spark, "a", "b", "c"), context)
@@ -126,6 +128,8 @@ def test_the_life_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     assert [row["id"] for batch in sink.batches() or () for row in batch.to_pylist()] == [13]
     transform.close()
     assert [json.loads(line) for line in calls.read_text().splitlines()] == [
+        ["initialize", ["id", "name"]],  # for the columns alone
+        ["terminate"],
         ["initialize", ["id", "name"]],
         ["marker", 0, 0],
         ["finalizer", 0],
@@ -142,6 +146,7 @@ def test_rows_that_fail_are_found(spark: SparkSession, tmp_path: Path, parallel:
     options = {} if parallel else {"path": str(tmp_path / "calls")}
     transform = _transform(Doubled if parallel else InOrder, **options)
     context = _context(spark, on_error="dead_letter")
+    transform.open(context)
     frame = transform.apply(_rows(spark, *names).coalesce(1), context)
     assert frame.columns[-2:] == ["_error", "_input"]
     failed = [row for row in _dicts(frame) if row["_error"] is not None]
@@ -159,9 +164,11 @@ def test_rows_that_fail_are_found(spark: SparkSession, tmp_path: Path, parallel:
 def test_a_row_that_fails_is_named(spark: SparkSession, tmp_path: Path, parallel: bool) -> None:
     options = {} if parallel else {"path": str(tmp_path / "calls")}
     transform = _transform(Doubled if parallel else InOrder, **options)
+    transform.open(_context(spark))
     why = r'cannot take a row: ValueError: a bad name; the row: {"id":1,"name":"bad"}'
-    with pytest.raises(PenstockError, match=why), translated():
+    with pytest.raises(PenstockError, match=why) as refused, translated():
         transform.apply(_rows(spark, "a", "bad", "c").coalesce(1), _context(spark)).collect()
+    assert refused.value.code == "PLUGIN_ROW"
     transform.close()
 
 
@@ -194,6 +201,7 @@ class Wrong(ps.TransformPlugin):
 )
 def test_what_a_transform_must_not_give(spark: SparkSession, what: str, why: str) -> None:
     transform = _transform(Wrong, what=what)
+    transform.open(_context(spark))
     with pytest.raises(PenstockError, match=why), translated():
         transform.apply(_rows(spark, "a").coalesce(1), _context(spark)).collect()
     transform.close()
@@ -212,6 +220,7 @@ class Away(ps.TransformPlugin):
 
 def test_an_error_that_passes_is_waited_for(spark: SparkSession) -> None:
     transform, context = _transform(Away), _context(spark)
+    transform.open(context)
     assert len(_dicts(transform.apply(_rows(spark, "a", "b"), context))) == 2
     assert Away.failures == 0
     assert context.status.retries == 2

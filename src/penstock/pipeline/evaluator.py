@@ -74,6 +74,11 @@ class Evaluator:
         """What a step says of an error that came while its rows were written; None when no step knows it."""
         return next((known for step in self.steps if (known := step.failure(error)) is not None), None)
 
+    def commit(self, epoch: int) -> None:
+        """All sinks have written the epoch."""
+        for step in self.steps:
+            step.commit(epoch)
+
     def finalize(self, epoch: int) -> None:
         """The epoch does not come again."""
         for step in self.steps:

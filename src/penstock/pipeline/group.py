@@ -235,10 +235,16 @@ class GroupSink(Sink):
                         raise
                     raise known from None
         failed = {name: self._failed[name].write(number, split) for name, split in frames.splits.items()}
+        self._evaluator.commit(number)
         if self._report is not None:
             self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
         known_rows = [rows for rows in written.values() if rows is not None]
         return sum(known_rows) if known_rows else None
+
+
+def job_name(pipeline: str, group: str) -> str:
+    """The name of the job that runs a group; the only one has no name of its own."""
+    return "/".join(filter(None, (pipeline, group)))
 
 
 def refuse_unfit(plan: SinkPlan) -> None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock import config
 from penstock.config import Settings
-from penstock.errors import ConfigError, PenstockError, suggest
-from penstock.pipeline import preprocess
+from penstock.errors import ConfigError, suggest
+from penstock.pipeline.preprocess import rewritten
 from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.spec import PipelineSpec
 from penstock.pipeline.validation import Validation
 from penstock.pipeline.variables import Filling, hide, secrets_in
-from penstock.pipeline.yaml_tree import LARGEST_FILE, MappingTree, Tree, decode, parse, plain, rewritten
+from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -100,11 +100,10 @@ def check_text(
     tree = filling.tree(tree)
     problems += filling.problems
     if not problems:
-        try:
-            tree = _preprocessed(tree, path)
-        except PenstockError as error:
-            hint = hide(error.hint or "change the pipeline or the plugin", filling.secrets)
-            return Checked((Problem(tree.place, hide(error.message, filling.secrets), hint, error.code),))
+        tree, refused = rewritten(tree, path)
+        if refused is not None:
+            text, hint = (hide(words, filling.secrets) for words in (refused.text, refused.hint))
+            return Checked((replace(refused, text=text, hint=hint),))
     settings = settings or config.load(environ)
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
     validation.problems += problems
@@ -113,13 +112,6 @@ def check_text(
     ordered = tuple(in_file_order(validation.problems))
     is_right = all(problem.is_warning for problem in ordered)
     return Checked(ordered, spec if is_right else None, tree)
-
-
-def _preprocessed(tree: Tree, path: str) -> Tree:
-    """The tree as the preprocessors that are installed leave it."""
-    if not isinstance(tree, MappingTree) or not preprocess.names():
-        return tree
-    return rewritten(tree, preprocess.preprocessed(plain(tree), path=path))
 
 
 def _passwords(settings: Settings) -> set[str]:

@@ -7,11 +7,15 @@ run one after the other by their attribute `order` (0 without it), and those of 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.pipeline.problem import Problem
+from penstock.pipeline.spec import Place
+from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree, plain
 
 GROUP = "penstock.preprocessors"
 
@@ -43,6 +47,56 @@ def preprocessed(document: Document, *, path: str) -> Document:
             )
         document = result
     return document
+
+
+def rewritten(tree: Tree, path: str) -> tuple[Tree, Problem | None]:
+    """Return the tree of a file as all preprocessors leave it, and what is wrong when one of them refuses it.
+
+    What they left as it was keeps its place; what is new has the place of what stands around it.
+    """
+    if not isinstance(tree, MappingTree) or not entry_points(group=GROUP):
+        return tree, None
+    try:
+        return _merged(preprocessed(plain(tree), path=path), tree, tree.place), None
+    except PenstockError as error:
+        place = Place(path, 1, 1)
+        return tree, Problem(
+            place, error.message, error.hint or "correct the pipeline or the plugin", error.code
+        )
+
+
+def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
+    """A value as a tree, with the places of the tree that stood there before."""
+    place = place if before is None else before.place
+    if before is not None and _same(plain(before), value):
+        return before
+    if isinstance(value, dict):
+        old = before if isinstance(before, MappingTree) else MappingTree((), place)
+        entries = [
+            (old.key(str(name)) or Scalar(str(name), place), _merged(item, old.get(str(name)), place))
+            for name, item in value.items()
+        ]
+        return MappingTree(tuple(entries), place)
+    if isinstance(value, list | tuple):
+        items = before.items if isinstance(before, SequenceTree) else ()
+        held = [*items, *[None] * max(0, len(value) - len(items))]
+        return SequenceTree(
+            tuple(_merged(item, old, place) for item, old in zip(value, held, strict=False)), place
+        )
+    if isinstance(value, str):
+        return Scalar(value, place, style='"')
+    if value is None or isinstance(value, bool | int | float):
+        return Scalar(json.dumps(value), place, plain=True)
+    raise ConfigError(
+        f"a preprocessor left {type(value).__name__} in the pipeline, which YAML does not have",
+        code="PREPROCESSOR_FAILED",
+        hint="use dictionaries, lists, texts, numbers, truth values and None",
+    )
+
+
+def _same(before: Any, value: Any) -> bool:
+    """Whether a value is what it was; 1 and true are not the same."""
+    return type(before) is type(value) and repr(before) == repr(value)
 
 
 def names() -> list[str]:

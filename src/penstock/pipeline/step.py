@@ -49,6 +49,9 @@ class Step(ABC):
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         """Return the rows of its nodes in an epoch; a repeated epoch gives the same rows again."""
 
+    def commit(self, epoch: int) -> None:  # noqa: B027
+        """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch."""
+
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """Called after an epoch is written: rows that nodes counted, by node and name."""
         return {}
@@ -211,7 +214,16 @@ class TransformStep(Step):
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         with translated(where=str(self._node.place)):
+            self._transform.begin(epoch)
             return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+
+    def commit(self, epoch: int) -> None:
+        with translated(where=str(self._node.place)):
+            self._transform.commit(epoch)
+
+    def finalize(self, epoch: int) -> None:
+        with translated(where=str(self._node.place)):
+            self._transform.finalize(epoch)
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         return {self._node.name: self._transform.counts()}

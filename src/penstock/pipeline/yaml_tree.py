@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,39 +109,6 @@ def plain(tree: Tree, *, written: bool = False) -> Any:
             return [plain(item, written=written) for item in tree.items]
         case Scalar():
             return tree.written if written and tree.raw is not None else tree.value
-
-
-def rewritten(tree: Tree, value: Any) -> Tree:
-    """Return the tree of a value that was made of a tree: what is as before keeps its place, what is new has that of what is around it."""
-    if isinstance(tree, MappingTree) and isinstance(value, Mapping):
-        entries = []
-        for name, item in value.items():
-            before, key = tree.get(str(name)), tree.key(str(name))
-            inner = Scalar("null", tree.place, plain=True) if before is None else before
-            entries.append((key or Scalar(str(name), tree.place), rewritten(inner, item)))
-        return MappingTree(tuple(entries), tree.place)
-    if isinstance(tree, SequenceTree) and isinstance(value, list | tuple):
-        nothing = Scalar("null", tree.place, plain=True)
-        before_all = (*tree.items, *([nothing] * len(value)))
-        return SequenceTree(tuple(map(rewritten, before_all, value)), tree.place)
-    if isinstance(tree, Scalar) and type(tree.value) is type(value) and tree.value == value:
-        return tree
-    return _planted(value, tree.place)
-
-
-def _planted(value: Any, place: Place) -> Tree:
-    match value:
-        case Mapping():
-            entries = ((Scalar(str(name), place), _planted(item, place)) for name, item in value.items())
-            return MappingTree(tuple(entries), place)
-        case list() | tuple():
-            return SequenceTree(tuple(_planted(item, place) for item in value), place)
-        case None | bool() | int():
-            return Scalar("null" if value is None else str(value).lower(), place, plain=True)
-        case float():
-            text = repr(value).replace("inf", ".inf").replace("nan", ".nan")
-            return Scalar(text, place, plain=True)
-    return Scalar(str(value), place)
 
 
 def places(tree: Tree, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Place]]:

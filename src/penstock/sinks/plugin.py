@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.options import Options, Others, Owner, mistake, read_options
 from penstock.plugin import Context, SinkPlugin, TransientValues, imported
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.side_sink import SideSink
+from penstock.spark.errors.flow_table import encoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +80,8 @@ PYTHON_SINK = SinkFactory(PythonOptions, _python_sink)
 class PluginSink(Sink):
     """Leads a plugin through its life."""
 
+    takes_operations = True
+
     def __init__(
         self,
         kind: type[SinkPlugin],
@@ -129,6 +132,7 @@ class PluginSink(Sink):
             mode=target.mode,
             schema=to_arrow_schema(target.schema),
             keys=target.keys,
+            operation=target.operation,
             labels=dict(target.labels),
             current=lambda: self._number,
             memory=target.state if target.state is not None else TransientValues(),
@@ -236,6 +240,14 @@ class _Task:
 
         task = TaskContext.get()
         assert task is not None
+        try:
+            self._lived(batches, task.partitionId())
+        except PenstockError as error:
+            # The driver gets the text of an exception alone, and this one is to be an error of ours again.
+            raise RuntimeError(encoded(error)) from error
+        yield from ()
+
+    def _lived(self, batches: Iterable[pa.RecordBatch], partition: int) -> None:
         plugin: SinkPlugin | None = None
         try:
             for batch in batches:
@@ -243,11 +255,10 @@ class _Task:
                     continue
                 if plugin is None:
                     plugin = self.kind(self.options)
-                    plugin.initialize(replace(self.context, partition=task.partitionId()))
+                    plugin.initialize(replace(self.context, partition=partition))
                 plugin.process_batch(batch)
             if plugin is not None:
                 plugin.process_checkpoint_marker(self.number)
         finally:
             if plugin is not None:
                 plugin.terminate()
-        yield from ()

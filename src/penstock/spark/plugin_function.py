@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import PenstockError
 from penstock.functions.plugin import ScalarFunction, installed_functions
+from penstock.spark.errors.flow_table import encoded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +32,10 @@ def _called(name: str, function: ScalarFunction) -> Callable[..., Any]:
     import pyarrow as pa
 
     def call(*arrays: Any) -> Any:
-        return function.checked(name, arrays)
+        try:
+            return function.checked(name, arrays)
+        except PenstockError as error:
+            raise RuntimeError(encoded(error)) from error
 
     # PySpark looks at the types of what it registers: arrays in, an array out.
     call.__annotations__ = {"arrays": pa.Array, "return": pa.Array}

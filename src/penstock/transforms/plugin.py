@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
-from penstock.data.schema import declared_type, to_arrow_schema, to_ddl
+from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
 from penstock.options import Options, Owner, read_options
 from penstock.plugin import Context as PluginContext
@@ -17,7 +17,14 @@ from penstock.sinks.base import QueryStatus, Sink, Target
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.side_sink import SideSink
-from penstock.transforms.base import ERROR, INPUT, Context, Transform
+from penstock.transforms.base import Context, Transform
+from penstock.transforms.failed_rows import (
+    TaskFailed,
+    beside_failed,
+    failed_rows,
+    shown_row,
+    with_error_columns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,10 +68,16 @@ class PluginTransform(Transform):
         self._target: Target | None = None
         self._number: int | None = None
         self._last: EpochRows | None = None
+        self._columns: pa.Schema | None = None
+        self._is_open = False
 
     @property
     def kind(self) -> str:
         return self._name
+
+    def open(self, context: Context) -> None:
+        self._end()
+        self._is_open = True
 
     def begin(self, epoch: int) -> None:
         self._number = epoch
@@ -76,9 +89,15 @@ class PluginTransform(Transform):
 
         taken = arrow_of_spark(rows.schema)
         plugin, own = self._initialized(rows.schema, taken, context)
-        columns = self._columns(plugin, taken)
+        if self._columns is None:
+            self._columns = self._columns_of(plugin, taken)
+        columns = self._columns
         marked = _with_errors(columns) if context.on_error != "fail" else columns
         work = _Batches(self._name, context.on_error, columns, marked)
+        if not self._is_open:
+            # Only the plan is asked for, and nobody says when the plugin is needed no more.
+            self._end()
+            return rows.sparkSession.createDataFrame([], _spark_schema(marked))
         if plugin.parallel:
             number = self._number
             in_task = replace(own, current=_Fixed(number), memory=None, side=None)
@@ -101,14 +120,19 @@ class PluginTransform(Transform):
             self._plugin.process_checkpoint_finalizer(epoch)
 
     def close(self) -> None:
-        plugin, self._plugin = self._plugin, None
-        self._number = self._last = None
+        self._is_open = False
         try:
-            if plugin is not None:
-                plugin.terminate()
+            self._end()
         finally:
             for side in self._side.values():
                 side.close()
+
+    def _end(self) -> None:
+        """Let the instance end its life."""
+        plugin, self._plugin = self._plugin, None
+        self._number = self._last = self._columns = None
+        if plugin is not None:
+            plugin.terminate()
 
     def _initialized(
         self, schema: StructType, taken: pa.Schema, context: Context
@@ -118,8 +142,9 @@ class PluginTransform(Transform):
             if self._plugin_context.schema.equals(taken):
                 return self._plugin, self._plugin_context
             # The columns are others than before: what the plugin prepared for the old ones does not fit.
-            plugin, self._plugin = self._plugin, None
-            plugin.terminate()
+            number = self._number
+            self._end()
+            self._number = number
         self._target = Target(
             context.spark,
             f"{context.query}-{context.name}",
@@ -136,6 +161,7 @@ class PluginTransform(Transform):
             mode="append",
             schema=taken,
             keys=context.keys,
+            operation=OPERATION if OPERATION in taken.names else None,
             labels=dict(context.labels),
             current=lambda: self._number,
             memory=context.state if context.state is not None else TransientValues(),
@@ -146,7 +172,7 @@ class PluginTransform(Transform):
         plugin.initialize(self._plugin_context)
         return plugin, self._plugin_context
 
-    def _columns(self, plugin: TransformPlugin, taken: pa.Schema) -> pa.Schema:
+    def _columns_of(self, plugin: TransformPlugin, taken: pa.Schema) -> pa.Schema:
         """The columns that come out, in Spark's own Arrow types."""
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
 
@@ -261,23 +287,16 @@ class _Batches:
         if out is None:
             return pa.RecordBatch.from_pylist([], schema=self.marked)
         rows = conformed(out, self.columns, where=f"the plugin {self.name}")
-        if self.marked is self.columns:
-            return rows
-        nothing = pa.nulls(rows.num_rows, pa.string())
-        return pa.RecordBatch.from_arrays([*rows.columns, nothing, nothing], schema=self.marked)
+        return rows if self.marked is self.columns else beside_failed(rows, self.marked)
 
     def _failed(self, error: Exception, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
         reason = error.message if isinstance(error, PenstockError) else _said(error)
-        columns = [pa.nulls(1, field.type) for field in self.columns]
-        texts = [pa.array([reason]), pa.array([_json_row(batch)])]
-        return pa.RecordBatch.from_arrays([*columns, *texts], schema=self.marked)
+        return failed_rows(batch, {0: reason}, self.marked)
 
     def _refused(self, error: Exception, batch: pa.RecordBatch) -> DataError:
         said = error.message if isinstance(error, PenstockError) else _said(error)
         return DataError(
-            f"the plugin {self.name} cannot take a row: {said}; the row: {_json_row(batch)}",
+            f"the plugin {self.name} cannot take a row: {said}; the row: {shown_row(batch, 0)}",
             code=error.code if isinstance(error, DataError) else "PLUGIN_ROW",
             hint="on_error: drop or dead_letter lets the other rows pass",
         )
@@ -312,8 +331,16 @@ class _Task:
             return
         plugin = self.kind(self.options)
         try:
-            plugin.initialize(replace(self.context, partition=task.partitionId()))
-            yield from self.work.through(plugin, _behind(first, rows), QueryStatus())
+            yield from self._lived(plugin, _behind(first, rows), task.partitionId())
+        except PenstockError as error:
+            raise TaskFailed(error) from error
+
+    def _lived(
+        self, plugin: TransformPlugin, batches: Iterator[pa.RecordBatch], partition: int
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            plugin.initialize(replace(self.context, partition=partition))
+            yield from self.work.through(plugin, batches, QueryStatus())
             if self.number is not None:
                 plugin.process_checkpoint_marker(self.number)
         finally:
@@ -335,10 +362,7 @@ def _said(error: Exception) -> str:
 
 def _with_errors(columns: pa.Schema) -> pa.Schema:
     """The columns with those of rows that failed, in which nothing else is set."""
-    import pyarrow as pa
-
-    fields = [field.with_nullable(True) for field in columns]
-    return pa.schema([*fields, pa.field(ERROR, pa.string()), pa.field(INPUT, pa.string())])
+    return with_error_columns([field.with_nullable(True) for field in columns])
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
@@ -347,16 +371,3 @@ def _spark_schema(schema: pa.Schema) -> StructType:
     struct = StructType.fromDDL(to_ddl(schema))
     assert isinstance(struct, StructType)
     return struct
-
-
-def _json_row(batch: pa.RecordBatch) -> str:
-    """A row as JSON; columns that JSON does not have are left out."""
-    import pyarrow as pa
-
-    from penstock.functions.json import structs
-    from penstock.plan.node import Field
-    from penstock.sinks.json_row import STYLE, row_texts
-
-    fields = [Field(field.name, declared_type(field), field.nullable) for field in batch.schema]
-    fields = [field for field in fields if structs.reason(field.type, STYLE.zone) is None]
-    return row_texts(pa.Table.from_batches([batch]), fields)[0]

@@ -12,7 +12,6 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.pipeline.load import Checked, check, check_text, load
 from penstock.pipeline.problem import PipelineError, Problem
-from penstock.pipeline.yaml_tree import parse, places, plain, rewritten
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
@@ -350,15 +349,3 @@ def test_preprocessors_change_what_is_checked() -> None:
     assert at(only(f"description: c\n{text}")) == (5, 3)
     refused = only(f"name: refused\n{text}")
     assert (refused.code, refused.hint) == ("OWN", "another name")
-
-
-def test_a_tree_is_rewritten_with_its_places() -> None:
-    tree, _ = parse('a: 1\nb: [x, {c: 5}]\nd: "5"\n', "p.yaml")
-    assert tree is not None
-    value = {"d": 5, "a": 1, "b": ["x", {"c": 6, "e": None, "f": [True, 0.5, float("-inf")]}, "7"]}
-    changed = rewritten(tree, value)
-    assert plain(changed) == value
-    assert list(plain(changed)) == ["d", "a", "b"]
-    where = dict(places(changed))
-    assert where["b", 1, "c"] == dict(places(tree))["b", 1, "c"]
-    assert where["b", 1, "e"].line == 2

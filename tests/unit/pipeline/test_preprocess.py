@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.pipeline.load import check_text
 from penstock.pipeline.preprocess import names, preprocessed
 
 NAME = "penstock_test_preprocessors"
@@ -93,3 +94,23 @@ def test_what_is_no_preprocessor(package: Path, point: str, code: str) -> None:
 def test_without_any_the_document_stays_as_it_is() -> None:
     document = {"name": "a"}
     assert preprocessed(document, path="p.yaml") == document
+
+
+TEXT = """name: a
+sources:
+  numbers: {type: rate}
+sinks:
+  out: {type: print, from: nubers}
+"""
+
+
+@pytest.mark.usefixtures("package")
+def test_a_file_is_read_with_what_they_made_of_it() -> None:
+    checked = check_text(TEXT.replace("nubers", "numbers"), "p.yaml", environ={})
+    assert checked.mistakes == ()
+    assert checked.spec.name == "x-A-end"
+    assert str(checked.spec.nodes["out"].place_of("from")) == "p.yaml:5:22"
+    wrong = check_text(TEXT, "p.yaml", environ={})
+    assert [str(problem.place) for problem in wrong.mistakes] == ["p.yaml:5:28"]
+    [refused] = check_text(TEXT.replace("name: a", "name: raises"), "p.yaml", environ={}).mistakes[:1]
+    assert (str(refused.place), refused.code) == ("p.yaml:1:1", "PREPROCESSOR_FAILED")
