@@ -44,7 +44,7 @@ def test_a_node_gives_the_source_what_the_user_wrote() -> None:
 
 
 def test_a_followed_table_has_a_slot_with_the_names_of_pipeline_and_node() -> None:
-    node = PostgresCdcNode(type="postgres_cdc", table="orders", url=URL)
+    node = PostgresCdcNode.model_validate({"type": "postgres_cdc", "table": "orders", "url": URL})
     assert not node.is_bounded
     assert node.source(SETTINGS).slot.name == "penstock_orders"
     slot = node.source(SETTINGS).named("shop", "orders").slot
@@ -54,7 +54,9 @@ def test_a_followed_table_has_a_slot_with_the_names_of_pipeline_and_node() -> No
     }
     assert len(names) == 3
     assert max(len(node.source(SETTINGS).named("p" * 80, "n").slot.name), 0) <= 63
-    own = PostgresCdcNode(type="postgres_cdc", table="orders", url=URL, slot="mine", create=False)
+    own = PostgresCdcNode.model_validate(
+        {"type": "postgres_cdc", "table": "orders", "url": URL, "slot": "mine", "create": False}
+    )
     assert own.source(SETTINGS).named("shop", "orders").slot.name == "mine"
 
 
