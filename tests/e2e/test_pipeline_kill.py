@@ -119,7 +119,7 @@ def committed(kafka: Broker, topic: str) -> list[dict[str, Any]]:
             continue
         if message.error() is not None:
             break  # the end of the partition
-        records.append(json.loads(message.value()))
+        records.append(json.loads(message.value() or b"null"))
     consumer.close()
     return records
 

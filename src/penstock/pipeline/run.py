@@ -54,7 +54,33 @@ class PipelinePlan:
         models = (node.model for node in self.spec.nodes.values())
         return all(model.is_bounded for model in models if isinstance(model, SourceNode))
 
-    def is_lasting(session: Session, spec: PipelineSpec) -> bool:
+    def job_name(self, group: GroupPlan) -> str:
+        """The name of the job that runs a group."""
+        return job_name(self.spec.name, group.name)
+
+    def values(self, group: str) -> KeyValues:
+        """What the sources of a group remember."""
+        values = self.planner.values
+        assert values is not None, "only a pipeline that runs remembers anything"
+        return values(group)
+
+
+def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
+    """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
+
+    With `runs` it is to be started: what sources fix at their first start is kept.
+    """
+    lasting = is_lasting(session, spec)
+    folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
+
+    def values(group: str) -> JobValues:
+        return JobValues(session.queries.backend(), job_name(spec.name, group))
+
+    planner = Planner(session, spec, folder=folder, values=values if lasting and runs else None)
+    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
+
+
+def is_lasting(session: Session, spec: PipelineSpec) -> bool:
     """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
     models = [node.model for node in spec.nodes.values()]
     return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
