@@ -1,22 +1,31 @@
-"""Write the tables of options in docs/reference/sinks.md, sources.md and view-sinks.md, from the models that check what users write.
+"""Write the tables of options in docs/reference/sinks.md, sources.md and view-sinks.md, and a page for every type of node in pipelines in
+docs/reference/nodes/, from the models that check what users write.
 
-tools/write_options.py              write the tables anew; a test says when they are not current
+tools/write_options.py              write tables and pages anew; a test says when they are not current
+
+The example of a node is the pipeline in examples/nodes/KIND-TYPE.yaml.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.options import Options, option_fields, settings_of
+from penstock.options import Options, models_in, option_fields, settings_of
+from penstock.pipeline.node import Node
+from penstock.pipeline.node_type import BUILT_IN, model_of
+from penstock.pipeline.spec import Kind
 from penstock.registry import Registry
 from penstock.sinks import SINKS
 from penstock.sinks.view_sink import VIEW_SINKS
 from penstock.sources import SOURCES
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+NODES = FOLDER / "nodes"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "nodes"
 PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES, "view-sinks.md": VIEW_SINKS}
 BLOCK = re.compile(r"(<!-- options of (?P<name>\w+) -->\n).*?(<!-- end of options -->)", re.DOTALL)
 WORDS = {"integer": "number", "boolean": "true or false", "string": "text", "object": "dictionary"}
@@ -43,10 +52,51 @@ def options_of(registry: Registry, name: str) -> type[Options]:
 
 def table(model: type[Options]) -> str:
     """Return the options of a model as a table: required ones first, inherited ones last."""
-    rows = sorted(_rows(model), key=lambda row: row[2] != "required")
-    lines = ["", "| option | type | default | meaning |", "|---|---|---|---|"]
+    # The page of a node is about one type.
+    rows = [row for row in _rows(model) if not (issubclass(model, Node) and row[0] == "`type`")]
+    rows.sort(key=lambda row: row[2] != "required")
+    lines = [
+        "",
+        f"| {'field' if issubclass(model, Node) else 'option'} | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n\n"
+
+
+def node_types() -> list[tuple[Kind, str]]:
+    """Return all types of nodes that have a page."""
+    return [(kind, name) for kind, registry in BUILT_IN.items() for name in registry.builtin]
+
+
+def node_page(kind: Kind, name: str) -> str:
+    """Return the page of a type of node."""
+    model = model_of(kind, name, {})
+    example = (EXAMPLES / f"{kind}-{name}.yaml").read_text(encoding="utf-8").strip()
+    parts = [f"# The {kind} `{name}`", _about(model), f"```yaml\n{example}\n```", "## Fields", table(model)]
+    for field, inner in _nested(model):
+        parts += [f"## Fields of `{field}`", _about(inner), table(inner)]
+    parts.append("What holds for all nodes is in [Files of pipelines](../pipelines.md#nodes).")
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _about(model: type[Options]) -> str:
+    return inspect.cleandoc(model.__dict__.get("__doc__") or "")
+
+
+def _nested(model: type[Options]) -> Iterator[tuple[str, type[Options]]]:
+    """Give the fields of a model that have fields themselves, but for those that all nodes have."""
+    seen = {inner for field in Node.model_fields.values() for inner in models_in(field.annotation)}
+    waiting: list[tuple[str, type[Options]]] = [("", model)]
+    while waiting:
+        around, outer = waiting.pop(0)
+        for name, field in option_fields(outer).items():
+            for inner in models_in(field.annotation):
+                if inner not in seen:
+                    seen.add(inner)
+                    path = f"{around}.{name}".lstrip(".")
+                    waiting.append((path, inner))
+                    yield path, inner
 
 
 def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
@@ -73,16 +123,22 @@ def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
-    parts = [inner for part in parts for inner in part.get("anyOf", [part])]
+    parts = [inner for part in parts for inner in part.get("anyOf", part.get("oneOf", [part]))]
     if any(part.get("description") == "milliseconds" for part in parts):
         return "duration"
-    if any("enum" in part for part in parts):
-        return ", ".join(f"`{word}`" for part in parts for word in part.get("enum", ()))
+    words = [
+        word
+        for part in parts
+        for word in [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
+    ]
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
     if any(part.get("type") == "array" for part in parts):
-        return "text or list"
+        return "text or list" if len(parts) > 1 else "list"
     if any(isinstance(part.get("type"), list) for part in parts):
         return "schema"
-    return ", ".join(dict.fromkeys(WORDS[part["type"]] for part in parts))
+    # A reference is a mapping with fields of its own.
+    return ", ".join(dict.fromkeys(WORDS[part.get("type", "object")] for part in parts))
 
 
 def _default(value: Any) -> str:
@@ -90,9 +146,14 @@ def _default(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"`{{{', '.join(f'{key}: {item}' for key, item in value.items() if item is not None)}}}`"
     return f"{value:,}" if isinstance(value, int) else f"`{value}`"
 
 
 if __name__ == "__main__":
     for page_name in PAGES:
         (FOLDER / page_name).write_text(page(page_name), encoding="utf-8")
+    NODES.mkdir(exist_ok=True)
+    for node_kind, node_type in node_types():
+        (NODES / f"{node_kind}-{node_type}.md").write_text(node_page(node_kind, node_type), encoding="utf-8")

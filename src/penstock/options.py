@@ -209,7 +209,7 @@ def option_fields(model: type[Options]) -> dict[str, FieldInfo]:
 def _completed(model: type[Options], options: Mapping[str, Any], settings: Settings | None) -> dict[str, Any]:
     values = dict(options)
     for name, mark in settings_of(model).items():
-        aliases = _aliases(name, model.model_fields[name])
+        aliases = aliases_of(name, model.model_fields[name])
         if any(values.get(alias) for alias in aliases):
             continue
         for alias in aliases:
@@ -220,8 +220,8 @@ def _completed(model: type[Options], options: Mapping[str, Any], settings: Setti
     return values
 
 
-def _aliases(name: str, field: FieldInfo) -> tuple[str, ...]:
-    """The names under which an option is taken, its own first."""
+def aliases_of(name: str, field: FieldInfo) -> tuple[str, ...]:
+    """Return the names under which an option is taken, its own first."""
     choices = getattr(field.validation_alias, "choices", ())
     return (name, *(choice for choice in choices if isinstance(choice, str) and choice != name))
 

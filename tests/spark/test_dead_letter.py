@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import config
 from penstock.pipeline.dead_letter import Place
 from penstock.pipeline.node import DeadLetter
+from penstock.spark import catalogs
 from penstock.transforms.dead_letter import Replayed, Sender, pending, rows
 from penstock.transforms.failure import Split, input_of
 from servers.kafka import Broker
@@ -50,14 +52,20 @@ def _sender(spark: SparkSession, node: str = "n", **fields: Any) -> Sender:
     return Sender(spark, "q-1", "p", node, config.load(), **fields)
 
 
-def _places(tmp_path: Path, postgres: Postgres) -> dict[str, Place]:
-    models = {
-        "file": DeadLetter.model_validate({"type": "file"}),
-        "postgres": DeadLetter.model_validate(
-            {"type": "postgres", "table": "letters", "url": postgres.new_database()}
-        ),
-    }
-    return {kind: Place(model, str(tmp_path / "letters"), config.load()) for kind, model in models.items()}
+@pytest.fixture
+def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
+    """A place for letters, of the kind that the test asks for."""
+    model: dict[str, Any] = {"type": request.param}
+    if request.param == "postgres":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        model |= {"table": "letters", "url": postgres.new_database()}
+    if request.param == "iceberg":
+        lake = f"lake_{uuid.uuid4().hex[:12]}"
+        conf = catalogs.conf_of(lake, {"type": "hadoop", "warehouse": str(tmp_path / "lake")})
+        for key, value in conf.items():
+            spark.conf.set(key, value)
+        model |= {"table": f"{lake}.ops.letters"}
+    return Place(DeadLetter.model_validate(model), str(tmp_path / "letters"), config.load())
 
 
 def test_an_input_is_read_again_with_exactly_its_values(spark: SparkSession, wide: DataFrame) -> None:
@@ -67,12 +75,12 @@ def test_an_input_is_read_again_with_exactly_its_values(spark: SparkSession, wid
     assert _values(again) == _values(wide)
 
 
-@pytest.mark.parametrize("kind", ["file", "postgres"])
+@pytest.mark.parametrize("place", ["file", "postgres", "iceberg"], indirect=True)
 @pytest.mark.smoke
 def test_letters_are_stored_once_and_replayed_once(
-    spark: SparkSession, postgres: Postgres, wide: DataFrame, tmp_path: Path, kind: str
+    spark: SparkSession, wide: DataFrame, place: Place
 ) -> None:
-    place, values = _places(tmp_path, postgres)[kind], Values()
+    values = Values()
     assert place.read(spark).isEmpty()
     letters, others = place.letters(), place.letters()
     letters.check(_sender(spark, state=values))

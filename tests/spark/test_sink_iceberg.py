@@ -236,15 +236,17 @@ def test_a_query_waits_for_a_catalog_that_restarts(
 
 
 def test_changes_are_merged_with_their_deletes(spark: SparkSession, table: str) -> None:
+    name = "q-1-it's.\\a`sink"  # nodes of pipelines have names of all kinds
+
     def changes(*rows: tuple[Any, ...]) -> DataFrame:
         return spark.createDataFrame(list(rows), "k STRING, n BIGINT, _op STRING").coalesce(1)
 
     frame = changes(("a", 1, "i"), ("b", 1, "i"), ("a", 2, "u"), ("c", 1, "i"), ("c", 1, "d"))
-    sink = _sink(table, frame, "update", ("k",), operation="_op")
+    sink = _sink(table, frame, "update", ("k",), query=name, operation="_op")
     assert sink.write(Epoch(0, frame)) == 3
     second = changes(("a", None, "d"), ("a", 3, "i"), ("b", None, "d"), ("x", None, "d"), ("d", None, "i"))
     assert sink.write(Epoch(1, second)) == 4
-    again = _sink(table, frame, "update", ("k",), operation="_op")
+    again = _sink(table, frame, "update", ("k",), query=name, operation="_op")
     assert again.write(Epoch(1, second)) == 0
     again.write(Epoch(2, changes(("a", 3, "d"), ("e", 3, "i"))))  # a key that changes
     assert _rows(spark, table) == [("d", None), ("e", 3)]

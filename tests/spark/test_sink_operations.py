@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import penstock as ps
 from open_sink import open_sink
 from penstock.sinks import SINKS
 from penstock.sinks.base import Epoch
@@ -53,7 +54,8 @@ def test_the_console_samples_and_is_done(spark: SparkSession, capsys: pytest.Cap
     options = {"format": "json", "sample_every": 3, "num_records_before_stop": 4}
     sink = open_sink(ConsoleSink(options), spark.range(1))
     done = []
-    for epoch, start in enumerate(range(0, 20, 5)):
+    assert sink.write(Epoch(0, spark.range(0))) == 0
+    for epoch, start in enumerate(range(0, 20, 5), 1):
         assert sink.write(Epoch(epoch, spark.range(start, start + 5).coalesce(1))) == 5
         done.append(sink.is_done)
     printed = [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
@@ -74,3 +76,25 @@ def test_memory_and_files_have_the_operation_as_a_column(spark: SparkSession, tm
 def test_sinks_say_that_they_know_operations() -> None:
     untold = [name for name in SINKS.builtin if name != "python" and not SINKS.load(name).takes_operations]
     assert untold == []
+
+
+def test_a_query_ends_when_its_sink_is_done(session: ps.Session, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = session.read_stream.rate(rows_per_second=200).select("value")
+    writer = (
+        stream.write_stream.format("console").option("format", "json").option("num_records_before_stop", 5)
+    )
+    query = writer.start()
+    assert query.await_termination_timeout(60)
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_two_sinks_of_a_pipeline_may_write_to_one_folder(spark: SparkSession, tmp_path: Path) -> None:
+    folder, query = tmp_path / "out", "0b9d3c1e-4a57-4b5e-9d4f-0f6f3a6f1c55"
+    sinks = [SINKS.load("json")({"path": folder}) for _ in range(2)]
+    for start, (name, sink) in enumerate(zip(("first", "odd:name/表"), sinks, strict=True)):
+        frame = spark.range(start * 10, start * 10 + 2).coalesce(1)
+        open_sink(sink, frame, query=f"{query}-{name}")
+        assert sink.write(Epoch(0, frame)) == 2
+        again = open_sink(SINKS.load("json")({"path": folder}), frame, query=f"{query}-{name}")
+        assert again.write(Epoch(0, frame)) == 0
+    assert sorted(row["id"] for row in spark.read.json(str(folder)).collect()) == [0, 1, 10, 11]

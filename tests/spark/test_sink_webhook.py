@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from open_sink import open_sink
 from penstock import config
 from penstock.sinks.base import Epoch, QueryStatus, Target
 from penstock.sinks.webhook import WebhookSink
@@ -190,3 +191,11 @@ def test_the_size_of_a_batch_has_two_names(spark: SparkSession, receiver: Receiv
     with closing(_sink(receiver, spark, batch_size=2)) as sink:
         sink.write(Epoch(0, spark.range(5).coalesce(1)))
     assert [len(body) for _, _, body in receiver.requests] == [2, 2, 1]
+
+
+def test_a_name_of_any_characters_is_part_of_the_key(spark: SparkSession, receiver: Receiver) -> None:
+    sink = WebhookSink({"url": receiver.url})
+    open_sink(sink, spark.range(1), query="q-1-表")
+    sink.write(Epoch(0, spark.range(1)))
+    sink.close()
+    assert [key for _, key, _ in receiver.requests] == ["q-1-%E8%A1%A8-0-0"]

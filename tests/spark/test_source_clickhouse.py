@@ -18,6 +18,7 @@ from penstock.pipeline.sources.clickhouse import ClickHouseNode
 from penstock.sources.base import Context
 from penstock.sources.clickhouse.source import ClickHouseSource
 from servers.clickhouse import ClickHouse
+from waiting import wait_for
 
 UTC = dt.UTC
 DAY = dt.date(2020, 1, 2)
@@ -308,6 +309,29 @@ def test_a_server_that_does_not_answer(session: ps.Session) -> None:
         frame(session, "http://me:secret@127.0.0.1:9/shop")
     assert (caught.value.code, caught.value.retryable) == ("SOURCE_UNREACHABLE", True)
     assert "secret" not in str(caught.value)
+
+
+def test_a_query_waits_for_the_server_and_goes_on(session: ps.Session, tmp_path: Path) -> None:
+    with ClickHouse() as server:
+        url = server.new_database()
+        server.execute("CREATE TABLE t (id UInt32) ENGINE = MergeTree ORDER BY id", url)
+        server.execute("INSERT INTO t SELECT number FROM numbers(2000)", url)
+        reader = session.read_stream.format("clickhouse").options(url=url, batch_size=200, parallelism=1)
+        seen: list[int] = []
+
+        def keep(rows: DataFrame, epoch: int) -> None:
+            seen.extend(row.id for row in rows.collect())
+            if epoch == 1:
+                server.kill()
+
+        writer = reader.load("t").write_stream.foreach_batch(keep)
+        writer = writer.option("checkpoint.location", tmp_path / "c").trigger(ps.Trigger.processing_time(0))
+        with writer.start("waits_for_clickhouse") as query:
+            wait_for(lambda: "ClickHouse does not answer" in query.status.message, seconds=120)
+            server.start()
+            wait_for(lambda: len(seen) == 2_000, seconds=120)
+        assert query.exception() is None
+        assert sorted(seen) == list(range(2_000))
 
 
 def test_a_stream_of_the_session(session: ps.Session, clickhouse: ClickHouse) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,44 +11,10 @@ import psycopg
 import pytest
 
 import penstock as ps
+from penstock.sources.postgres.snapshot import SnapshotReader
+from penstock.sources.postgres.source import PostgresSource
 from servers.postgres import Postgres
-
-TYPES: dict[str, tuple[str, Any]] = {
-    "smallint": ("-7", -7),
-    "integer": ("2147483647", 2147483647),
-    "bigint": ("9223372036854775807", 9223372036854775807),
-    "numeric(10,2)": ("12345678.90", Decimal("12345678.90")),
-    "numeric(3,-2)": ("12300", Decimal(12300)),
-    "numeric(2,4)": ("0.0012", Decimal("0.0012")),
-    "numeric": ("1.000000000000000001", Decimal("1.000000000000000001")),
-    "real": ("1.5", 1.5),
-    "double precision": ("'-Infinity'", float("-inf")),
-    "boolean": ("true", True),
-    "text": ("E'a\"b,c\\n\\\\.é'", 'a"b,c\n\\.é'),
-    "varchar(5)": ("''", ""),
-    "char(3)": ("'a'", "a  "),
-    "bytea": (r"'\x00ff61'", b"\x00\xffa"),
-    "date": ("'2024-02-29'", date(2024, 2, 29)),
-    "time": ("'23:59:59.999999'", "23:59:59.999999"),
-    "timestamp": ("'2024-02-29 12:30:59.123456'", datetime(2024, 2, 29, 12, 30, 59, 123456)),
-    "timestamptz": ("'2024-02-29 12:30:59.5+02'", datetime(2024, 2, 29, 10, 30, 59, 500000, UTC)),
-    "timetz": ("'12:30:00+02'", "12:30:00+02"),
-    "interval": ("'1 year 2 months 3 days 04:05:06.7'", "P1Y2M3DT4H5M6.7S"),
-    "uuid": ("'8c7c8b5e-5f5e-4a4e-9c3b-1d1f6b2a7a10'", "8c7c8b5e-5f5e-4a4e-9c3b-1d1f6b2a7a10"),
-    "json": ("""'{"a": [1, null]}'""", '{"a": [1, null]}'),
-    "jsonb": ("""'{"b":1}'""", '{"b": 1}'),
-    "inet": ("'10.0.0.1/8'", "10.0.0.1/8"),
-    "mood": ("'glad'", "glad"),
-    "positive": ("3", 3),
-    "money": ("12.5", "$12.50"),
-    "bit(3)": ("B'101'", "101"),
-    "integer[]": ("'{1,NULL,3}'", [1, None, 3]),
-    "text[]": ("""'{a,"b,c",NULL,"NULL",""}'""", ["a", "b,c", None, "NULL", ""]),
-    "numeric(5,2)[]": ("'{1.5,-2.25}'", [Decimal("1.50"), Decimal("-2.25")]),
-    "timestamptz[]": ("""'{"2024-01-01 00:00:00+00"}'""", [datetime(2024, 1, 1, tzinfo=UTC)]),
-    "boolean[]": ("'{t,f}'", [True, False]),
-    "int4range": ("'[1,5)'", "[1,5)"),
-}
+from table_types import TYPES, fill_types, make_types
 
 
 def _read(stream: Any, checkpoint: Path | None = None) -> list[dict[str, Any]]:
@@ -67,24 +33,106 @@ def _source(session: ps.Session, url: str, table: str = "t", **options: Any) -> 
     return reader.load(table)
 
 
-def fill_types(postgres: Postgres, url: str) -> None:
-    """Have a table `t` with a column of every type, a row of values and a row of NULL."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
-        connection.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
-        columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(TYPES))
-        connection.execute(f"CREATE TABLE t (id integer PRIMARY KEY, {columns})".encode())
-        connection.execute(
-            f"INSERT INTO t VALUES (1, {', '.join(value for value, _ in TYPES.values())})".encode()
-        )
-        connection.execute("INSERT INTO t VALUES (2)")
-
-
 @pytest.mark.smoke
 def test_every_type_is_read_as_it_is(session: ps.Session, postgres: Postgres) -> None:
     url = postgres.new_database()
-    fill_types(postgres, url)
+    make_types(url)
+    fill_types(url)
     first, second = sorted(_read(_source(session, url)), key=lambda row: row["id"])
     found = {kind: first[f"c{place}"] for place, kind in enumerate(TYPES)}
     assert found == {kind: value for kind, (_, value) in TYPES.items()}
     assert [name for name, value in second.items() if value is not None] == ["id"]
+
+
+def test_ranges_are_read_in_one_snapshot_while_rows_move(session: ps.Session, postgres: Postgres) -> None:
+    """Every transaction moves a row to the other end of the key: readers of two moments would have it twice, or not at all."""
+    url = postgres.new_database()
+    postgres.execute("CREATE TABLE t (a text, b integer, at integer, PRIMARY KEY (a, b))", url)
+    postgres.execute("INSERT INTO t SELECT chr(97 + g % 26), g, 1 FROM generate_series(1, 20000) g", url)
+    over = threading.Event()
+
+    def move() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not over.wait(0.001):
+                connection.execute(
+                    "UPDATE t SET a = chr(219 - ascii(a)) WHERE b = (SELECT 1 + (random() * 19999)::int)"
+                )
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        rows = _read(_source(session, url, partitions=5, filter="b % 2 = 0 AND a <> '%{}'"))
+    finally:
+        over.set()
+        thread.join()
+    assert sorted(row["b"] for row in rows) == list(range(2, 20001, 2))
+
+
+def test_columns_types_and_views(session: ps.Session, postgres: Postgres) -> None:
+    url = postgres.new_database()
+    postgres.execute("CREATE SCHEMA shop", url)
+    postgres.execute("CREATE TABLE shop.t (id integer, n numeric, secret text)", url)
+    postgres.execute("INSERT INTO shop.t VALUES (1, 'NaN', 'x'), (NULL, 1.25, NULL)", url)
+    postgres.execute("CREATE VIEW v AS SELECT id, n FROM shop.t", url)
+    stream = _source(session, url, schema="shop", columns="id,n", types={"n": "string"}, primary_key="id")
+    assert sorted(map(str, _read(stream))) == ["{'id': 1, 'n': 'NaN'}", "{'id': None, 'n': '1.25'}"]
+    assert {row["n"] for row in _read(_source(session, url, "v", special_values="null"))} == {
+        None,
+        Decimal("1.25"),
+    }
+    with pytest.raises(ps.PenstockError, match="the value 'NaN' of column 'n'") as error:
+        _read(_source(session, url, "v"))
+    assert error.value.code == "SOURCE_VALUE"
+
+
+def test_a_batch_that_comes_again_has_the_same_ranges(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", url)
+    postgres.execute("INSERT INTO t SELECT generate_series(1, 1000)", url)
+    source = PostgresSource({"url": url, "table": "t", "partitions": 4})
+    assert source.keys == ("id",)
+    reading = source.plan()
+
+    def read(reader: SnapshotReader, end: dict[str, Any]) -> list[list[int]]:
+        parts = reader.partitions(reader.initial_offset(), end)
+        return [
+            [row for batch in reader.read(part) for row in batch.column("id").to_pylist()] for part in parts
+        ]
+
+    first = SnapshotReader(reading)
+    end = first.latest_offset()
+    before = read(first, end)
+    assert first.latest_offset() == end
+    first.stop()
+    postgres.execute("DELETE FROM t WHERE id = 500", url)
+    postgres.execute("INSERT INTO t VALUES (0), (2000)", url)
+    again = SnapshotReader(reading)
+    assert again.partitions(end, end) == []
+    after = read(again, end)
+    assert again.latest_offset() == end
+    again.stop()
+    assert [sorted(part) for part in before] == [list(range(low, low + 250)) for low in (1, 251, 501, 751)]
+    assert sorted(row for part in after for row in part) == [0, *range(1, 500), *range(501, 1001), 2000]
+    assert [min(part) for part in after] == [0, 251, 501, 751]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "hint"),
+    [
+        ({"table": "ordres"}, "SOURCE_TABLE_MISSING", "did you mean 'orders'"),
+        ({"columns": "id,amuont"}, "SOURCE_COLUMN", "did you mean 'amount'"),
+        ({"filter": "amount >"}, "SOURCE_STATEMENT", "filter"),
+        ({"types": {"id": "date"}}, "SOURCE_TYPE", "string"),
+        ({"url": "postgresql://penstock:wrong-secret@127.0.0.1:1/x"}, "SOURCE_UNREACHABLE", "start"),
+    ],
+)
+def test_mistakes_are_told_before_a_query_runs(
+    postgres: Postgres, options: dict[str, Any], code: str, hint: str
+) -> None:
+    url = postgres.new_database()
+    postgres.execute("CREATE TABLE orders (id integer PRIMARY KEY, amount numeric)", url)
+    with pytest.raises(ps.PenstockError) as error:
+        PostgresSource({"url": url, "table": "orders", **options}).check()
+    assert error.value.code == code
+    assert hint in str(error.value.hint)
+    assert "secret" not in str(error.value)

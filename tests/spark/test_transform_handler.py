@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # as PySpark's users have it
 
 import penstock as ps
 from penstock import config
-from penstock.spark.errors import translate
 from penstock.transforms.base import Context
 from penstock.transforms.handler.transform import HandlerTransform
 from servers.http_service import HttpService
@@ -57,10 +56,11 @@ def test_rows_go_through_a_service(
 
 def test_errors_of_tasks_arrive_as_what_they_are(spark: SparkSession, service: HttpService) -> None:
     service.refusals = [403] * 8
-    frame = HandlerTransform({"url": service.url}).apply(spark.range(2), _context(spark))
+    transform = HandlerTransform({"url": service.url})
+    frame = transform.apply(spark.range(2), _context(spark))
     with pytest.raises(Exception, match="403") as failed:
         frame.collect()
-    error = translate(failed.value)
+    error = transform.failure(failed.value)
     assert isinstance(error, ps.ConnectorError)
     assert (error.code, error.retryable) == ("HANDLER_REFUSED", False)
     assert "t0ps3cret" not in str(error)

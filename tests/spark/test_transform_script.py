@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock as ps
 from penstock import config
 from penstock.sinks.base import QueryStatus
-from penstock.spark.errors import translate
 from penstock.transforms.base import Context
 from penstock.transforms.script.transform import ScriptTransform
 
@@ -83,14 +82,18 @@ def test_the_schema_may_be_another_one(spark: SparkSession, orders: DataFrame) -
 
 
 def test_a_row_that_fails_fails_the_query_with_its_place(spark: SparkSession, orders: DataFrame) -> None:
-    frame = _transform().apply(orders, _context(spark))
+    transform = _transform()
+    frame = transform.apply(orders, _context(spark))
     with pytest.raises(Exception, match="RangeError") as failed:
         frame.collect()
-    error = translate(failed.value)
+    error = transform.failure(failed.value)
     assert isinstance(error, ps.DataError)
     assert error.code == "SCRIPT_ROW"
     assert error.where == "by.customer.js:2:27"
-    assert "the script by.customer failed for a row: RangeError: no Zoë; the row is {" in error.message
+    assert (
+        "the script by.customer failed for a row: RangeError: no Zoë (by.customer.js:2:27); the row is {"
+        in error.message
+    )
 
 
 def test_rows_that_fail_come_out_with_the_reason(spark: SparkSession, orders: DataFrame) -> None:

@@ -63,14 +63,25 @@ VIEWS = (
     StageView("pages", "SELECT page FROM clicks WHERE n > 1"),
     StageView("pairs", "SELECT a.page, b.n FROM clicks a JOIN clicks b ON a.n = b.n", wanted=False),
     StageView("counted", "SELECT page, count(*) AS n FROM pairs GROUP BY page", ("page",)),
-    StageView("first", DedupNode(**{"from": "events", "by": "k"}).definition(_EVENT_COLUMNS), ("k",)),
-    StageView("latest", CdcNode(**_CHANGES, exclude=["seq"]).definition(_EVENT_COLUMNS), ("k",)),
-    StageView("history", CdcNode(**_CHANGES, scd=2).definition(_EVENT_COLUMNS), ("k", "valid_from")),
+    StageView(
+        "first", DedupNode.model_validate({"from": "events", "by": "k"}).definition(_EVENT_COLUMNS), ("k",)
+    ),
+    StageView(
+        "latest", CdcNode.model_validate({**_CHANGES, "exclude": ["seq"]}).definition(_EVENT_COLUMNS), ("k",)
+    ),
+    StageView(
+        "history",
+        CdcNode.model_validate({**_CHANGES, "scd": 2}).definition(_EVENT_COLUMNS),
+        ("k", "valid_from"),
+    ),
 )
 
 
 class ArrowStage(ViewStage):
     """A stage whose changes do not go to the JVM."""
+
+    def step(self, epoch: int, frames: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(super().step(epoch, frames))
 
     def _frame(self, view: str, columns: Sequence[pa.Array]) -> Any:
         return pa.table(list(columns), self.schema(view).names)
@@ -456,12 +467,17 @@ def test_what_does_not_change_keeps_its_state(changed: Changed, tmp_path: Path) 
     assert not again.plan().loses_rows
     # A plan changes nothing.
     assert changed.stage(tmp_path, BEFORE, OLD).plan().is_unchanged
+    assert again.has_waiting_changes
     with _opened(again, 0) as stage:
+        # Also when nothing more happens before the process dies.
+        assert again.plan().is_unchanged
+        assert again.has_waiting_changes
         changes = stage.step(1, {})
         assert changes["pages"].num_rows == 0
         assert changes["count"].to_pylist() == [{"what": "all", "n": 3, "_op": "i"}]
         stage.finalize(1)
     assert changed.stage(tmp_path, AFTER, NEW).plan().is_unchanged
+    assert not changed.stage(tmp_path, AFTER, NEW).has_waiting_changes
     with _opened(changed.stage(tmp_path, AFTER, NEW), 1, fresh={"pages"}) as stage:
         changes = stage.step(2, {})
         assert {row["_op"] for row in changes["pages"].to_pylist()} == {"i"}
@@ -678,3 +694,39 @@ def test_views_in_shards_give_the_same(changed: Changed, tmp_path: Path) -> None
         assert _same(stage.step(1, {}), answers[0][1])
     for one, other in zip(*answers, strict=True):
         assert _same(one, other)
+
+
+def test_inputs_that_keep_what_views_use(session: ps.Session, tmp_path: Path) -> None:
+    schema = "id BIGINT, k STRING, seq BIGINT, note STRING, _op STRING"
+    log = CdcNode.model_validate(
+        {"from": "shop.rows", "primary_key": "id", "sequence_by": "seq", "exclude": "note"}
+    )
+    [read] = log.reads({"shop.rows": "shop.rows"})
+    inputs = [
+        StageInput("shop.rows", schema, ("id",), operations=True, retain="used"),
+        StageInput(read.relation, schema, operations=True, log=True),
+    ]
+    columns = {read.relation: [field.name for field in inputs[1].fields]}
+    views = [
+        StageView("counts", "SELECT k, count(*) AS n FROM shop.rows GROUP BY k", ("k",)),
+        StageView("latest", log.definition(columns), log.keys),
+    ]
+    first = [
+        {"id": 1, "k": "a", "seq": 5, "note": "x", "_op": "i"},
+        {"id": 2, "k": "a", "seq": 1, "note": "y", "_op": "i"},
+        {"id": 9, "k": None, "seq": 1, "note": None, "_op": "d"},
+    ]
+    second = [{"id": 1, "k": "b", "seq": 3, "_op": "u"}, {"id": 2, "seq": 7, "_op": "d"}]
+    arrow = to_arrow_schema(schema)
+    with _opened(ArrowStage(session, tmp_path, inputs, views)) as stage:
+        for epoch, rows in enumerate((first, second)):
+            frame = pa.Table.from_pylist(rows, arrow)
+            changes = stage.step(epoch, {"shop.rows": frame, read.relation: frame})
+            stage.finalize(epoch)
+        # The change of row 1 is older than what is there, and that of row 2 is not.
+        assert changes["latest"].to_pylist() == [{"id": 2, "k": "a", "seq": 1, "_op": "d"}]
+        assert sorted(map(_text, changes["counts"].to_pylist())) == sorted(
+            map(_text, [{"k": "a", "n": 2, "_op": "d"}, {"k": "b", "n": 1, "_op": "i"}])
+        )
+        assert stage.metrics()["penstock_flow_ticks_total"] == 2
+    assert stage.metrics() == {}

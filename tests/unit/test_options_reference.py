@@ -49,3 +49,25 @@ def test_a_table_says_types_and_defaults(tool: ModuleType) -> None:
     assert "| `url` | text | `PENSTOCK_POSTGRES_URL` |" in table
     assert "| `create` | true or false | true |" in table
     assert "| `retry_for` | duration | `5 minutes` |" in table
+
+
+def test_every_type_of_node_has_a_page_and_no_other(tool: ModuleType) -> None:
+    folder = ROOT / "docs" / "reference" / "nodes"
+    pages = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    assert pages.keys() == {f"{kind}-{name}.md" for kind, name in tool.node_types()}, (
+        "run tools/write_options.py"
+    )
+    stale = [
+        f"{kind}-{name}"
+        for kind, name in tool.node_types()
+        if pages[f"{kind}-{name}.md"] != tool.node_page(kind, name)
+    ]
+    assert stale == [], "run tools/write_options.py"
+
+
+def test_every_page_of_a_node_is_in_the_navigation(tool: ModuleType) -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    overview = (ROOT / "docs" / "reference" / "pipelines.md").read_text(encoding="utf-8")
+    for kind, name in tool.node_types():
+        assert f"reference/nodes/{kind}-{name}.md" in navigation
+        assert f"(nodes/{kind}-{name}.md)" in overview

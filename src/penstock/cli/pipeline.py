@@ -65,7 +65,7 @@ def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
     if yes or not plan.is_lasting:
         return
     with open_backend(session.settings) as backend:
-        lost = losses(changes(plan, backend) or ())
+        lost = losses(changes(plan.spec, plan.groups, backend) or ())
     if not lost:
         return
     if sys.stdin.isatty() and typer.confirm(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.circuit.kernel import Kernel
 from penstock.data.batch import DeltaBatch
 from penstock.data.delta import Delta, empty
-from penstock.engine import registration, replay
+from penstock.engine import read, registration, replay
 from penstock.engine.budget import memory_budget
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory
 from penstock.engine.durability import Durability, Profile, check_durability, open_directory, own_folder
@@ -113,10 +113,6 @@ class EpochFlow:
         """The views, in an order in which each comes behind those that it reads."""
         return self._graph.views
 
-    def keeps_rows(self, source: str) -> bool:
-        """Whether a source can give its rows, so that others can be made of them."""
-        return self._graph.sources[source].spec.retain == "all"
-
     def has_rows_of_before(self, source: str) -> bool:
         """Whether rows were fed to a source, at any time."""
         return self._graph.sources[source].state.ordinal is not None
@@ -134,10 +130,10 @@ class EpochFlow:
         unique = unique_columns(self._graph.views[view].view.root)
         return unique is not None and set(unique) <= set(columns)
 
-    @property
-    def log_bytes(self) -> int:
-        """How much the log has grown since the last checkpoint was begun."""
-        return int(self._directory.metrics()["penstock_flow_log_bytes"])
+    def metrics(self) -> dict[str, float]:
+        """Counters and sizes of the flow by their Prometheus names."""
+        with self._runner.lock:
+            return {**read.metrics(self._graph), **self._directory.metrics()}
 
     # Declaring
 

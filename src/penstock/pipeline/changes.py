@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.pipeline.group import job_name
 from penstock.pipeline.views_step import ViewsStep
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
     from penstock.pipeline.group import GroupPlan
-    from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
 NODES = "nodes"
@@ -46,20 +46,20 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
     }
 
 
-def changes(plan: PipelinePlan, backend: Backend) -> list[NodeChange] | None:
+def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
     before: dict[str, Any] = {}
     ran = False
-    for group in plan.groups:
-        job = backend.jobs.find(plan.job_name(group))
+    for group in groups:
+        job = backend.jobs.find(job_name(spec.name, group.name))
         if job is not None:
             ran = True
             before |= job.definition.get(NODES, {})
     if not ran:
         return None
-    states = {state.node: state for group in plan.groups for state in _states(group)}
+    states = {state.node: state for group in groups for state in _states(group)}
     result = []
-    now = fingerprints(plan.spec)
+    now = fingerprints(spec)
     for name, node in now.items():
         state = states.pop(name, None)
         change = _change(before.get(name), node)

@@ -14,10 +14,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from penstock.backend.address import hidden, hidden_values
-from penstock.options import Options, models_in, option_fields, settings_of
+from penstock.options import Options, Owner, aliases_of, check_options, models_in, option_fields, settings_of
 from penstock.pipeline.fields import PipelineFields
 from penstock.pipeline.load import Checked
 from penstock.pipeline.node_type import SECTIONS
+from penstock.pipeline.nodes import SOURCE_NODES
 from penstock.pipeline.spec import NodeSpec
 from penstock.pipeline.yaml_tree import MappingTree, plain, resolved
 
@@ -25,7 +26,7 @@ HIDDEN = "***"
 FIRST = ("type", "from", "primary_key")
 WIDTH = 120
 
-_ONE_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*\}")
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-[^{}]*)?\}")
 
 
 def echo(checked: Checked) -> str:
@@ -50,7 +51,12 @@ def as_mapping(checked: Checked) -> dict[str, Any]:
         if written.get(name) is not None:
             result[name] = hidden_values(written[name])
     for section, kind in SECTIONS.items():
-        nodes = {node.name: _node(node, written[section][node.name]) for node in spec.of_kind(kind)}
+        trees = tree.get(section)
+        nodes = {}
+        for node in spec.of_kind(kind):
+            node_tree = trees.get(node.name) if isinstance(trees, MappingTree) else None
+            assert isinstance(node_tree, MappingTree)
+            nodes[node.name] = _node(node, plain(node_tree, written=True), plain(node_tree))
         if nodes:
             result[section] = nodes
     if written.get("tests"):
@@ -58,55 +64,67 @@ def as_mapping(checked: Checked) -> dict[str, Any]:
     return result
 
 
-def _node(node: NodeSpec, written: Mapping[str, Any]) -> dict[str, Any]:
-    fields = option_fields(type(node.model))
-    settings = settings_of(type(node.model))
+def _node(node: NodeSpec, written: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A node as it may be seen, of its fields as they are written and with the values of variables."""
+    model = type(node.model)
+    settings = settings_of(model)
+    rest = dict(written)
     result: dict[str, Any] = {}
+    fields = option_fields(model)
     for name in sorted(fields, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
-        field = fields[name]
-        if name in written:
-            result[name] = _shown(written[name], name, field)
+        alias = next((alias for alias in (name, *aliases_of(name, fields[name])) if alias in rest), None)
+        if alias is not None:
+            result[name] = _shown(rest.pop(alias), name, fields[name])
         elif name in settings:
             result[name] = f"${{{settings[name].variable}}}"
-        elif (default := _default(field)) is not None:
+        elif (default := _default(fields[name])) is not None and _changes_nothing(
+            node, values, name, default
+        ):
             result[name] = default
-    for name, value in written.items():
-        if name not in fields:
-            result[name] = _shown(value, name, None)
-    return result
+    return {**result, **{name: _shown(value, name, None) for name, value in rest.items()}}
+
+
+def _changes_nothing(node: NodeSpec, values: Mapping[str, Any], name: str, default: Any) -> bool:
+    """Whether a node may say a default; some fields are refused beside others, whatever their value is."""
+    completed = {setting: getattr(node.model, setting) for setting in settings_of(type(node.model))}
+    read, _ = check_options(type(node.model), {**completed, **values, name: default}, owner=Owner(node.name))
+    return read == node.model
 
 
 def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
     """A value as it may be seen: a field that is not part of `repr`, or whose name says secret, shows its variables only."""
+    if isinstance(value, Mapping) and value.get("type") in SOURCE_NODES.builtin:
+        # A source within a source has secrets of its own, and is none.
+        return _fields(value, option_fields(SOURCE_NODES.load(value["type"])))
     is_secret = (field is not None and not field.repr) or hidden_values({name: "x"})[name] == HIDDEN
-    inner = {
-        key: inner
-        for model in (models_in(field.annotation) if field else ())
-        for key, inner in option_fields(model).items()
-    }
-    match value:
-        case Mapping():
-            return {
-                key: HIDDEN if is_secret and not _is_variable(item) else _shown(item, key, inner.get(key))
-                for key, item in value.items()
-            }
-        case list():
-            return [
-                HIDDEN if is_secret and not _is_variable(item) else _in_list(item, inner) for item in value
-            ]
-        case str() if not _is_variable(value):
-            return HIDDEN if is_secret else hidden(value)
-    return HIDDEN if is_secret and value is not None and not _is_variable(value) else value
-
-
-def _in_list(value: Any, inner: Mapping[str, FieldInfo]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _shown(item, key, inner.get(key)) for key, item in value.items()}
+        if is_secret:
+            return {key: _hidden(item) for key, item in value.items()}
+        return _fields(value, _inner(field))
+    if isinstance(value, list):
+        return [_hidden(item) if is_secret else _shown(item, "", field) for item in value]
+    if is_secret:
+        return _hidden(value)
     return hidden(value) if isinstance(value, str) else value
 
 
-def _is_variable(value: Any) -> bool:
-    return isinstance(value, str) and _ONE_VARIABLE.fullmatch(value) is not None
+def _fields(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    known = {alias: field for name, field in fields.items() for alias in (name, *aliases_of(name, field))}
+    return {key: _shown(item, key, known.get(key)) for key, item in values.items()}
+
+
+def _inner(field: FieldInfo | None) -> dict[str, FieldInfo]:
+    """The fields of the models that a value may be, directly or in a list or a mapping."""
+    models = models_in(field.annotation) if field is not None else ()
+    return {name: inner for model in models for name, inner in option_fields(model).items()}
+
+
+def _hidden(value: Any) -> Any:
+    """What is shown of a secret: the variable that it comes from."""
+    variable = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    if value is None or variable is None:
+        return None if value is None else HIDDEN
+    return f"${{{variable['name']}:-{HIDDEN}}}" if variable["default"] else value
 
 
 def _default(field: FieldInfo) -> Any:

@@ -204,6 +204,10 @@ class GroupSink(Sink):
             if several:
                 batch.unpersist()
 
+    @property
+    def is_done(self) -> bool:
+        return any(plan.sink.is_done for plan in self._plan.sinks)
+
     def finalize(self, epoch: int) -> None:
         self._evaluator.finalize(epoch)
         for failed in self._failed.values():
@@ -236,6 +240,11 @@ class GroupSink(Sink):
             self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
         known_rows = [rows for rows in written.values() if rows is not None]
         return sum(known_rows) if known_rows else None
+
+
+def job_name(pipeline: str, group: str) -> str:
+    """The name of the job that runs a group; the only one has no name of its own."""
+    return "/".join(filter(None, (pipeline, group)))
 
 
 def refuse_unfit(plan: SinkPlan) -> None:

@@ -1,4 +1,5 @@
-"""From a file to a pipeline: read, parse, fill in variables, check every field, then what nodes say of each other.
+"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then what nodes say of
+each other.
 
     spec = load("pipeline.yaml")
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock import config
@@ -20,7 +21,7 @@ from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
 from penstock.pipeline.spec import PipelineSpec
 from penstock.pipeline.validation import Validation
-from penstock.pipeline.variables import Filling, secrets_in
+from penstock.pipeline.variables import Filling, hide, secrets_in
 from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
 
 SUFFIXES = (".yaml", ".yml")
@@ -96,10 +97,16 @@ def check_text(
     if tree is None:
         return Checked(tuple(in_file_order(problems)))
     filling = Filling(config.variables() if environ is None else environ)
-    tree, refused = rewritten(filling.tree(tree), path)
+    tree = filling.tree(tree)
+    problems += filling.problems
+    if not problems:
+        tree, refused = rewritten(tree, path)
+        if refused is not None:
+            text, hint = (hide(words, filling.secrets) for words in (refused.text, refused.hint))
+            return Checked((replace(refused, text=text, hint=hint),))
     settings = settings or config.load(environ)
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
-    validation.problems += [*problems, *filling.problems, *([refused] if refused else ())]
+    validation.problems += problems
     spec = validation.spec(tree)
     check_references(spec, validation)
     ordered = tuple(in_file_order(validation.problems))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InternalError, PenstockError
 from penstock.pipeline.changes import NODES, fingerprints
-from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
+from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase, job_name
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import HISTORY_DONE, MAIN, Planner
 from penstock.pipeline.values import JobValues
@@ -56,7 +56,7 @@ class PipelinePlan:
 
     def job_name(self, group: GroupPlan) -> str:
         """The name of the job that runs a group."""
-        return job_name(self.spec, group.name)
+        return job_name(self.spec.name, group.name)
 
     def values(self, group: str) -> KeyValues:
         """What the sources of a group remember."""
@@ -74,15 +74,10 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
 
     def values(group: str) -> JobValues:
-        return JobValues(session.queries.backend(), job_name(spec, group))
+        return JobValues(session.queries.backend(), job_name(spec.name, group))
 
     planner = Planner(session, spec, folder=folder, values=values if lasting and runs else None)
     return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
-
-
-def job_name(spec: PipelineSpec, group: str) -> str:
-    """The name of the job that runs a group."""
-    return "/".join(filter(None, (spec.name, group)))
 
 
 def is_lasting(session: Session, spec: PipelineSpec) -> bool:

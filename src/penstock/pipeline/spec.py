@@ -99,14 +99,14 @@ class PipelineSpec:
         raise AssertionError(f"a node of no kind: {type(model).__name__}")
 
     def primary_key(self, name: str) -> tuple[str, ...]:
-        """The columns that tell the rows of a node apart: its own, or for a sink and a transform of rows those of the node in `from`."""
+        """The columns that tell the rows of a node apart: its own, or those of the node in `from`."""
         seen: set[str] = set()
         while name in self.nodes and name not in seen:
             seen.add(name)
             model = self.nodes[name].model
             if isinstance(model, SourceNode | TransformNode | SinkNode) and model.primary_key:
                 return model.primary_key
-            if not isinstance(model, RowTransformNode | SinkNode):
-                break
-            [name] = self.inputs(name)
+            read = getattr(model, "from_", None)
+            node = self.find(read) if isinstance(read, str) else None
+            name = "" if node is None else node.name
         return ()

@@ -128,12 +128,14 @@ class StageStore:
         meta = {"epoch": settling.epoch, "until": settling.until}
         self._put("settling", name, meta, [settling.base, *settling.others])
 
+    def settling_names(self) -> list[str]:
+        """The views whose sinks are still to be brought in line."""
+        files = self._files.names(self._folder / "settling")
+        return [unquote(file.removesuffix(_SUFFIX)) for file in files if file.endswith(_SUFFIX)]
+
     def settling(self) -> Iterator[tuple[str, Settling]]:
         """Yield the views whose sinks are still to be brought in line, with what these have."""
-        for file in self._files.names(self._folder / "settling"):
-            if not file.endswith(_SUFFIX):
-                continue
-            name = unquote(file.removesuffix(_SUFFIX))
+        for name in self.settling_names():
             saved = self._get("settling", name)
             assert saved is not None, "it was listed"
             meta, (base, *others) = saved

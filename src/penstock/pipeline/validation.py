@@ -199,6 +199,8 @@ class Validation:
         if found.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
             hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
+            if " " in str(found.path[-1]):
+                hint = "within braces, put a text with commas in quotes"
             place = dict(places(tree)).get(found.path, place)
         elif found.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"

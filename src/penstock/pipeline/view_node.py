@@ -67,7 +67,7 @@ class ViewTransformNode(TransformNode):
 
     @abstractmethod
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
-        """Return the SQL of the view; `columns` are those of each relation that it reads. An unknown column is an error."""
+        """Return the SQL of the view; `columns` are those of each relation that it reads, but for views of its own flow. An unknown column is an error."""
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(read.node for read in self.reads(names))

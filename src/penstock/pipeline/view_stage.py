@@ -48,7 +48,7 @@ from penstock.pipeline.stage_plan import (
 from penstock.pipeline.stage_store import Rows, Settling, StageStore
 from penstock.pipeline.view_node import ARRIVAL
 from penstock.plan.node import Field, Fields
-from penstock.spark.arrow import to_arrow, to_frame
+from penstock.spark.arrow import to_arrow_all, to_frame
 from penstock.spark.schema import struct_of
 from penstock.state.location import open_location
 
@@ -122,6 +122,11 @@ class ViewStage:
         """Return what `open` would do to the state that is there. It reads one small file, and asks neither Spark nor the flow."""
         return compare(self._store().read(), list(self._inputs.values()), list(self._views.values()))
 
+    @property
+    def has_waiting_changes(self) -> bool:
+        """Whether the next epoch has changes although no row comes: a view is new or another one, and sinks do not have all of it yet."""
+        return not self.plan().is_unchanged or any(self._store().settling_names())
+
     def schema(self, view: str) -> StructType:
         """Return the columns of the changes of a view: its own, and `_op` when it has a key, or `_weight`.
 
@@ -167,7 +172,7 @@ class ViewStage:
         flow = self._opened()
         last = flow.epoch
         if last is None or epoch == last + 1:
-            flow.tick(epoch, {name: self._rows(name, frames[name], epoch) for name in frames})
+            flow.tick(epoch, self._batches(frames, epoch))
         elif epoch != last:
             raise StateError(
                 f"epoch {epoch} comes behind epoch {last}: epochs are taken in their order",
@@ -187,6 +192,10 @@ class ViewStage:
                 del self._settling[name]
         flow.finalize()
 
+    def metrics(self) -> dict[str, float]:
+        """Counters and sizes of the flow by their Prometheus names; none while it is closed."""
+        return {} if self._flow is None else self._flow.metrics()
+
     def close(self) -> None:
         """Let others open the stage; `open` may come again."""
         flow, self._flow = self._flow, None
@@ -196,16 +205,25 @@ class ViewStage:
 
     # Rows that come
 
-    def _rows(self, name: str, frame: DataFrame | pa.Table, epoch: int) -> DeltaBatch:
-        """The rows of an input as a change."""
-        declared = self._inputs.get(name)
-        if declared is None:
+    def _batches(self, frames: Mapping[str, DataFrame | pa.Table], epoch: int) -> dict[str, DeltaBatch]:
+        """The rows of all inputs as changes."""
+        for name in frames.keys() - self._inputs.keys():
             raise ConfigError(
                 f"the views have no input '{name}'",
                 code="VIEW_INPUT",
                 hint=suggest(name, list(self._inputs), what="input"),
             )
-        table = frame if isinstance(frame, pa.Table) else to_arrow(frame)
+        tables = {name: frame for name, frame in frames.items() if isinstance(frame, pa.Table)}
+        waiting = {name: frame for name, frame in frames.items() if not isinstance(frame, pa.Table)}
+        # Two relations of one node, its table and its log, have the same frame, which is read once.
+        different = {id(frame): frame for frame in waiting.values()}
+        read = dict(zip(different, to_arrow_all(list(different.values())), strict=True))
+        tables |= {name: read[id(frame)] for name, frame in waiting.items()}
+        return {name: self._batch(self._inputs[name], tables[name], epoch) for name in frames}
+
+    @staticmethod
+    def _batch(declared: StageInput, table: pa.Table, epoch: int) -> DeltaBatch:
+        """The rows of an input as a change."""
         if declared.weights:
             return DeltaBatch.weighted(table)
         if declared.log:

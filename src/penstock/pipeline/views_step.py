@@ -155,7 +155,7 @@ class ViewsStep(Step):
     @property
     def begins_anew(self) -> bool:
         """Whether some of what it gives changes although no row comes: a view was made again, or is new."""
-        return not self.plan().is_unchanged
+        return self._stage.has_waiting_changes
 
     def open(self, target: Target) -> None:
         self._stage.open(committed=target.committed)

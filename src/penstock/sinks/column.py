@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.plan.node import Field
-
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
+    from penstock.plan.node import Field
+
 
 def fields_of(schema: StructType) -> tuple[Field, ...]:
     """The columns of a query with the names of their types, as views have them."""
+    from penstock.plan.node import (
+        Field,
+    )  # plans take long to load, and options of sinks are read without them
+
     return tuple(Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema)
 
 

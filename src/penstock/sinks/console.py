@@ -73,10 +73,12 @@ class ConsoleSink(Sink):
 
     def _sample(self, rows: pa.Table) -> pa.Table:
         """One row of so many, counted over all epochs."""
+        import pyarrow as pa
+
         every = self.options.sample_every
         first = -self._seen % every
         self._seen += rows.num_rows
-        return rows if every == 1 else rows.take(list(range(first, rows.num_rows, every)))
+        return rows if every == 1 else rows.take(pa.array(range(first, rows.num_rows, every), pa.int64()))
 
     def _most(self) -> int:
         """How many rows of this epoch may be printed."""

@@ -8,6 +8,7 @@ skipped when that mark exists; otherwise the files that were already moved are d
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 OWN = "_penstock"
 SCHEMA = f"{OWN}/schema.json"
+ID = 36
+"""How long the id of a query is; behind it stands the name of the node in a pipeline."""
 
 
 class FileOptions(Options):
@@ -83,7 +86,8 @@ class FileSink(Sink):
     def open(self, target: Target) -> None:
         self._target = target
         self._folder = Folder(target.spark, self.path)
-        self._marks = f"{OWN}/{target.query}"
+        self._query = _short(target.query)
+        self._marks = f"{OWN}/{self._query}"
         self._committed = max(
             (int(name) for name in self._folder.names(self._marks) if name.isdigit()), default=-1
         )
@@ -93,10 +97,10 @@ class FileSink(Sink):
     def write(self, epoch: Epoch) -> int | None:
         if epoch.number <= self._committed:
             return 0
-        name = f"part-{epoch.number:09d}-{self._target.query[:13].replace('-', '')}"
+        name = f"part-{epoch.number:09d}-{self._query[:13].replace('-', '')}{self._query[ID:]}"
         if self._first:
             self._sweep(name)
-        staging = f"{OWN}/staging-{self._target.query}"
+        staging = f"{OWN}/staging-{self._query}"
         frame, rows = counted(epoch.frame)
         writer = frame.write.format(self.form).mode("overwrite").options(**self._writer_options())
         if self.partition_by:
@@ -140,6 +144,16 @@ class FileSink(Sink):
             return None
         schema: StructType = target.spark.read.format(self.form).load(self.path).schema
         return schema
+
+
+def _short(query: str) -> str:
+    """The id of a query, with a number for what stands behind it: names of files and folders cannot have every character.
+
+    >>> _short("q-1"), _short("0b9d3c1e-4a57-4b5e-9d4f-0f6f3a6f1c55-out")
+    ('q-1', '0b9d3c1e-4a57-4b5e-9d4f-0f6f3a6f1c55-35b71c74')
+    """
+    node = query[ID:]
+    return f"{query[:ID]}-{zlib.crc32(node.encode()):08x}" if node else query
 
 
 def _is_data(path: str) -> bool:

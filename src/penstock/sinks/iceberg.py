@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -170,7 +171,7 @@ class IcebergSink(ServerSink):
         """Merge the last row of each key; Spark caches the rows, because a merge may read them twice."""
         spark, keys = frame.sparkSession, self.target.keys
         last = _opaque(last_of_each_key(frame, keys)).persist()
-        view = f"penstock_epoch_{self.target.query.replace('-', '')}"
+        view = f"penstock_epoch_{uuid.uuid4().hex[:12]}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
             rows = last.count()
@@ -191,10 +192,11 @@ class IcebergSink(ServerSink):
         spark.catalog.refreshTable(
             self.options.table
         )  # another process may have written since this one looked
+        query = self.target.query.replace("\\", "\\\\").replace("'", "\\'")
         row = spark.sql(
             f"SELECT max(CAST(s.summary['{EPOCH}'] AS BIGINT)) AS epoch FROM {self.options.table}.snapshots AS s "
             f"JOIN {self.options.table}.history AS h ON h.snapshot_id = s.snapshot_id "
-            f"WHERE h.is_current_ancestor AND s.summary['{QUERY}'] = '{self.target.query}'"
+            f"WHERE h.is_current_ancestor AND s.summary['{QUERY}'] = '{query}'"
         ).first()
         return -1 if row is None or row.epoch is None else int(row.epoch)
 

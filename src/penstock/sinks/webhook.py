@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import AliasChoices, Field, field_validator
 
@@ -92,7 +92,7 @@ class WebhookSink(ServerSink):
         with EpochRows(epoch.frame.select(row_as_json(epoch.frame.columns).alias("row"))) as rows:
             for number, chunk in enumerate(self._chunks(rows)):
                 body = (chunk[0] if single else f"[{','.join(chunk)}]").encode()
-                key = f"{self.target.query}-{epoch.number}-{number}"
+                key = f"{quote(self.target.query)}-{epoch.number}-{number}"
                 self.retry(partial(self._post, body, key))
                 count += len(chunk)
         return count

@@ -29,7 +29,7 @@ class Context:
     folder: str | None = None
     """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""
     goes_on: bool = False
-    """Whether the query goes on when the source has come to its end, because other sources have none."""
+    """Whether the source comes to an end and the query goes on after it, because other sources have none."""
 
 
 @dataclass(frozen=True, slots=True)

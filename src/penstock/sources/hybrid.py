@@ -36,9 +36,9 @@ METADATA = frozenset(f"_{name}" for name in OWN)
 
 @runtime_checkable
 class HasGreatest(Protocol):
-    """A source that knows the greatest value of its cursor without reading the rows."""
+    """A source that knows the greatest value of a column without reading the rows."""
 
-    def greatest(self) -> str | None:
+    def greatest(self, cursor: str) -> str | None:
         """Return it as text, times in UTC; None when there are no rows."""
 
 
@@ -69,7 +69,7 @@ def boundary(
     if cursor is None:
         return Boundary(None, offsets)
     if isinstance(history, HasGreatest):
-        return Boundary(history.greatest(), offsets)
+        return Boundary(history.greatest(cursor), offsets)
     return Boundary(_greatest(history.read(_part(context, HISTORY)).frame, cursor), offsets)
 
 
@@ -154,7 +154,8 @@ class _PartState:
 def _part(context: Context, part: str) -> Context:
     state = None if context.state is None else _PartState(context.state, part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
-    return replace(context, state=state, folder=folder, goes_on=part == HISTORY)
+    # The history is read to its end before anything else, and the live source has none.
+    return replace(context, state=state, folder=folder, goes_on=False)
 
 
 def _up_to(rows: DataFrame, cursor: str, until: str | None) -> Column:

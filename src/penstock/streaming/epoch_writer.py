@@ -99,6 +99,7 @@ class EpochWriter:
         events: QueryEvents,
         feeds: SourceFeeds | None = None,
         ends: bool = False,
+        done: Callable[[], None] | None = None,
     ) -> None:
         self._sink = sink
         self._target = target
@@ -109,6 +110,8 @@ class EpochWriter:
         self._events = events
         self._feeds = feeds or SourceFeeds()
         self._ends = ends
+        self._done = done
+        """Called behind an epoch after which the sink wants no more rows."""
         self._written = WrittenEpochs()
         self._finalized = -1
         self._open = False
@@ -170,6 +173,8 @@ class EpochWriter:
             )
         )
         self._groups.commit(progress)
+        if self._done is not None and self._sink.is_done:
+            self._done()
 
     def report_live(self, progress: Mapping[str, Any]) -> None:
         """Report an epoch that Spark has written to the sink by itself; one without rows is idle time."""

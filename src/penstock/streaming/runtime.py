@@ -122,6 +122,7 @@ class QueryRuntime:
             events=self._events,
             feeds=plan.sources.feeds,
             ends=plan.trigger.ends,
+            done=self._end_soon,
         )
 
     def _new_schedule(self, location: str | None, state: CheckpointState) -> RunSchedule:
@@ -231,6 +232,10 @@ class QueryRuntime:
         self.status.stopping.set()
         run.hold()
         return run
+
+    def _end_soon(self) -> None:
+        """End in order, without waiting for it: the thread that asks may be the one that reports the end."""
+        threading.Thread(target=self.stop, name=f"penstock stop {self.plan.name}", daemon=True).start()
 
     def restart(self) -> None:
         """Let the batch that runs now come to its end, and begin again from the checkpoint."""

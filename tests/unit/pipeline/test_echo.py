@@ -15,6 +15,7 @@ ENVIRON = {
     "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
     "PENSTOCK_POSTGRES_URL": "postgresql://ann:geheim@db/x",
     "PENSTOCK_CLICKHOUSE_URL": "http://click:8123",
+    "WEBHOOK_URL": "http://hook/",
 }
 
 TEXT = """\
@@ -66,3 +67,35 @@ def test_texts_stay_texts() -> None:
     text = f"sources: {{a: {{type: rate}}}}\nsinks: {{b: {{type: print, from: a}}}}\ntests: [{{name: x, given: {{a: {rows}}}, expect: {{b: []}}}}]"
     checked = check_text(text, environ=ENVIRON)
     assert check_text(echo(checked), environ=ENVIRON).spec.tests[0].given == checked.spec.tests[0].given
+
+
+def test_a_source_within_a_source_shows_all_but_its_secrets() -> None:
+    text = """\
+sources:
+  orders:
+    type: hybrid
+    cursor: id
+    history: {type: clickhouse, table_name: orders, url: "http://ann:geheim@h:8123/", password: "geheim"}
+    live: {type: kafka, topic: orders, data_format: avro, schema_registry: "http://r:8081", schema_registry_auth: "a:geheim"}
+sinks:
+  out: {type: webhook, from: orders, url: "http://u:geheim@h/", batch_size: 5}
+"""
+    checked = check_text(text, environ=ENVIRON)
+    read = as_mapping(checked)
+    orders = read["sources"]["orders"]
+    assert orders["history"] == {
+        "type": "clickhouse",
+        "table_name": "orders",
+        "url": "***",
+        "password": "***",
+    }
+    assert (orders["live"]["topic"], orders["live"]["schema_registry_auth"]) == ("orders", "***")
+    assert read["sinks"]["out"]["batch_rows"] == 5
+    assert "batch_size" not in read["sinks"]["out"]
+    assert "geheim" not in echo(checked)
+
+
+def test_names_and_defaults_with_variables() -> None:
+    text = "sources: {a: {type: rate}}\nsinks: {'${SINK}': {type: webhook, from: a, url: '${U:-http://ann:geheim@h/}'}}\n"
+    read = as_mapping(check_text(text, environ={**ENVIRON, "SINK": "out"}))
+    assert read["sinks"]["out"]["url"] == "${U:-***}"

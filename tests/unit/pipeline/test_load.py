@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from penstock.pipeline.problem import PipelineError, Problem
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
+NODES = sorted((ROOT / "examples" / "nodes").glob("*.yaml"))
 SEED = sorted((Path(__file__).parent / "seed").glob("*.yaml"))
 ENVIRON = {
     "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
@@ -84,11 +87,19 @@ def test_the_name_is_that_of_the_file_when_it_has_none(tmp_path: Path) -> None:
     assert load(path, environ=ENVIRON).name == "orders"
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, *SEED], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXAMPLES, *NODES, *SEED], ids=lambda path: path.stem)
 def test_examples_are_right(path: Path) -> None:
     result = check(path, environ=ENVIRON)
     assert [str(problem) for problem in result.problems] == []
     assert result.spec.nodes
+
+
+@pytest.mark.parametrize("path", NODES, ids=lambda path: path.stem)
+def test_the_example_of_a_node_has_it(path: Path) -> None:
+    kind, _, type_ = path.stem.partition("-")
+    assert any(
+        node.type == type_ and node.kind == kind for node in load(path, environ=ENVIRON).nodes.values()
+    )
 
 
 def replaced(old: str, new: str) -> str:
@@ -110,6 +121,7 @@ def replaced(old: str, new: str) -> str:
         ("labels", "lables", "lables", "has no field 'telemetry.lables'", "did you mean 'labels'?"),
         ("from: Large", "from: lagre", "lagre", "reads 'lagre', and there is no such node", "did you mean 'large'?"),
         ("from: Large", "from: screen", "screen,", "reads 'screen', which is a sink", "raw.Orders"),
+        ("table: t}", "table: t, x y}", "x y", "has no field 'x y'", "in quotes"),
         ("from: Large, ", "", "out:", "the sink 'out' needs 'from'", "add from: ..."),
         ("raw.orders", "raw_orders", "raw_orders", "reads 'raw_orders'", "did you mean 'raw.Orders'?"),
         ("raw.orders", "raw.ordes", "raw.ordes", "reads 'raw.ordes'", "did you mean 'raw.Orders'?"),
@@ -295,3 +307,45 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1\x00\x01")
     [problem] = check(path, environ={}).problems
     assert problem.text == "the file is binary"
+
+
+PREPROCESSOR = """
+import penstock as ps
+
+def add_labels(document):
+    if document.get("name") == "refused":
+        raise ps.ConfigError("refused by ${SECRET}", code="OWN", hint="another name")
+    for node in document["sources"].values():
+        node.setdefault("telemetry", {"labels": {"ratio": 0.5, "team": "shop"}})
+    document["sinks"]["copy"] = {"type": "print", "from": document.get("description", "a")}
+    return document
+"""
+
+
+@pytest.fixture
+def preprocessor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with a preprocessor."""
+    name = "penstock_test_labels"
+    (tmp_path / f"{name}.py").write_text(PREPROCESSOR, encoding="utf-8")
+    info = tmp_path / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    points = f"[penstock.preprocessors]\nlabels = {name}:add_labels\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("preprocessor")
+def test_preprocessors_change_what_is_checked() -> None:
+    text = "sources:\n  a: {type: rate}\nsinks:\n  b: {type: print, from: a}\n"
+    spec = checked(text).spec
+    assert list(spec.nodes) == ["a", "b", "copy"]
+    telemetry = spec.nodes["a"].model.telemetry
+    assert telemetry is not None
+    assert telemetry.labels == {"ratio": "0.5", "team": "shop"}
+    assert str(spec.nodes["b"].place_of("from")) == "p.yaml:4:20"
+    assert at(only(f"description: c\n{text}")) == (5, 3)
+    refused = only(f"name: refused\n{text}")
+    assert (refused.code, refused.hint) == ("OWN", "another name")

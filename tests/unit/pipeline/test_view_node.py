@@ -77,6 +77,9 @@ def test_dedup_orders_by_columns_then_as_rows_came() -> None:
     assert "ORDER BY `At` DESC NULLS LAST, `price` DESC NULLS LAST, `_arrival` DESC NULLS LAST" in sql
     without = node.definition({"Orders": COLUMNS[:-1]})
     assert "_arrival" not in without
+    beside = _node(DedupNode, **{"from": "best"}, by="id", order_by="at").definition({})
+    assert "FROM `best`" in beside
+    assert "PARTITION BY `id` ORDER BY `at` ASC NULLS LAST" in beside
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from penstock import config
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, ConnectorError, DataError
 from penstock.pipeline.transforms.handler import HandlerNode
-from penstock.spark.errors.flow_table import decoded
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
 from penstock.transforms.failed_rows import TaskFailed, with_error_columns
 from penstock.transforms.handler.service import Client, Service
 from penstock.transforms.handler.task import HandlerTask
 from penstock.transforms.handler.transform import HandlerTransform
+from penstock.transforms.task_error import carried
 from servers.http_service import HttpService
 
 
@@ -72,7 +72,7 @@ def _error(
     with pytest.raises(TaskFailed) as failed:
         _run(service, rows, taken, given, **options)
     assert "t0ps3cret" not in str(failed.value)
-    return decoded(str(failed.value))
+    return carried(failed.value)
 
 
 def _ids(*ids: int) -> list[dict[str, Any]]:

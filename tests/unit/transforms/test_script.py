@@ -22,7 +22,6 @@ from penstock import config
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConfigError, DataError
 from penstock.pipeline.transforms.script import ScriptNode
-from penstock.spark.errors.flow_table import decoded
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
 from penstock.transforms.failed_rows import TaskFailed, with_error_columns
@@ -31,6 +30,7 @@ from penstock.transforms.script.program import Program
 from penstock.transforms.script.source import forbidden_import, mentions_import
 from penstock.transforms.script.task import ScriptTask, end_processes
 from penstock.transforms.script.transform import ScriptTransform
+from penstock.transforms.task_error import carried
 from waiting import wait_for
 
 MEMORY = 32_000_000
@@ -75,7 +75,7 @@ def _error(
     """The error as the driver sees it."""
     with pytest.raises(TaskFailed) as failed:
         _run(script, rows, taken, given, **options)
-    error = decoded(str(failed.value))
+    error = carried(failed.value)
     assert error is not None
     return error
 
@@ -341,6 +341,15 @@ def test_one_row_becomes_a_hundred_thousand() -> None:
     pieces = list(task([pa.RecordBatch.from_pylist(_ids(1), schema=to_arrow_schema("id INT"))]))
     assert sum(piece.num_rows for piece in pieces) == 100_000
     assert pieces[0].column(0)[99_999].as_py() == 99_999
+
+
+def test_a_batch_that_becomes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.transforms.script.task.MOST_ANSWER_BYTES", 100_000)
+    script = "const invoke = (row) => Array.from({length: 20_000}, (_, id) => ({id}));"
+    error = _error(script, _ids(1, 2), "id INT")
+    assert (error.code, error.where) == ("SCRIPT_MEMORY", "node.js")
+    assert "more than 0.0001 GB of 2 rows" in error.message
+    assert len(_run(script, _ids(1), "id INT")) == 20_000
 
 
 def test_text_that_is_longer_than_one_can_be_is_the_fault_of_its_row() -> None:

@@ -28,7 +28,9 @@ def echo(
         ),
     ] = EchoFormat.YAML,
 ) -> None:
-    """Show a pipeline as it is understood: fields in one order, defaults filled in, secrets hidden.
+    """Show a pipeline as it is understood, without secrets.
+
+    Fields are in one order and defaults are filled in; variables stay ${VAR}.
 
     \b
     Examples:

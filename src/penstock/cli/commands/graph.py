@@ -35,7 +35,9 @@ def graph(
         ),
     ] = GraphFormat.TEXT,
 ) -> None:
-    """Draw the nodes of a pipeline and what each reads. Nodes that hang together run as one query.
+    """Draw the nodes of a pipeline.
+
+    Each is shown with what it reads. Nodes that hang together run as one query.
 
     \b
     Examples:

@@ -44,9 +44,10 @@ def init(
         bool, typer.Option("--yes", "-y", help="Do not ask; what is not said is the default.")
     ] = False,
 ) -> None:
-    """Write a pipeline to begin with, and rows for it; nothing is written over.
+    """Write a pipeline to begin with.
 
-    On a terminal it asks for what is not said. The pipeline is valid and runs at once.
+    It is valid and runs at once, and has rows of its own where it reads files. On a terminal init asks for what is not
+    said. Nothing is written over.
 
     \b
     Examples:

@@ -41,7 +41,7 @@ def plan(
         from penstock.pipeline.run import plan_pipeline
 
         planned = plan_pipeline(session, spec)
-        found = changes(planned, backend)
+        found = changes(spec, planned.groups, backend)
         if found is None:
             print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
             return DONE

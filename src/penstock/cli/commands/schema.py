@@ -8,7 +8,9 @@ from penstock.pipeline.json_schema import installed_plugins, json_schema
 
 
 def schema() -> None:
-    """Print the JSON schema of pipelines, with the plugins that are installed: editors complete and check with it.
+    """Print the JSON schema of pipelines, for editors.
+
+    They complete and check with it what is typed. It has the plugins that are installed, too.
 
     \b
     Examples:

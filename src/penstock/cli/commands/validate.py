@@ -26,9 +26,9 @@ def validate(
     output: Output = Format.TABLE,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are mistakes too.")] = False,
 ) -> int:
-    """Find every mistake in the files of pipelines, without running anything.
+    """Find every mistake in a pipeline.
 
-    Each has its file, line and column, and a hint; the exit code is 2 when there is one. With --output json, csv
+    Nothing runs. Each mistake has its file, line and column, and a hint; the exit code is 2 when there is one. With --output json, csv
     or arrow the mistakes are rows on stdout. Types of columns and connections are for penstock dry-run.
 
     \b

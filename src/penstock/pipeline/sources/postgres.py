@@ -12,7 +12,7 @@ from penstock.sources.postgres.options import PostgresOptions
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.sources.base import Source
+    from penstock.sources.postgres.source import PostgresSource
 
 
 class PostgresNode(PostgresOptions, SourceNode):
@@ -24,7 +24,7 @@ class PostgresNode(PostgresOptions, SourceNode):
     def is_bounded(self) -> bool:
         return True
 
-    def source(self, settings: Settings) -> Source:
+    def source(self, settings: Settings) -> PostgresSource:
         from penstock.sources.postgres.source import PostgresSource
 
         return PostgresSource(connector_options(self, PostgresOptions), settings)

@@ -58,7 +58,10 @@ class DedupNode(ViewTransformNode):
         return (Read(node, log_name(node), log=True),)
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
-        [(relation, known)] = columns.items()
+        relation, known = next(iter(columns.items()), (self.from_, None))
+        if known is None:
+            # The rows of a view beside this one, whose columns Spark knows when it plans both.
+            known = [*self.by, *self.primary_key, *self.order_by]
         refuse_taken([_RANK], known, node=self.from_)
         is_log = ARRIVAL in known
         by = [column_of(name, known, field="by", node=self.from_) for name in self.by or self.primary_key]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from penstock.config import Settings
+from penstock.pipeline.columns import Columns
 from penstock.pipeline.node import RowTransformNode
 from penstock.pipeline.transforms.options import transform_options
 from penstock.transforms.handler.options import HandlerOptions
@@ -11,6 +14,13 @@ from penstock.transforms.handler.transform import HandlerTransform
 
 class HandlerNode(HandlerOptions, RowTransformNode):
     """Posts rows to a service, and goes on with the rows that it answers."""
+
+    columns: Columns | None = Field(
+        None, validation_alias="schema", description=HandlerOptions.model_fields["columns"].description
+    )
+    schema_override: Columns | None = Field(
+        None, description=HandlerOptions.model_fields["schema_override"].description
+    )
 
     def transform(self, settings: Settings) -> HandlerTransform:
         return HandlerTransform(transform_options(self, HandlerOptions), settings)

@@ -19,6 +19,7 @@ from penstock.sources.clickhouse.client import Address, ClickHouseError, Client,
 from penstock.sources.clickhouse.column import ReadColumn, read_column
 from penstock.sources.clickhouse.options import ClickHouseOptions
 from penstock.sources.clickhouse.table import Table
+from penstock.spark.errors.flow_table import encoded
 from penstock.spark.micro_batch.frames import as_struct
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ class ClickHouseSource(Source):
         )
         return SourceFrame(stream.mapInArrow(task, as_struct(ddl)))
 
-    def greatest(self) -> str | None:
-        """Return the greatest value of the cursor now, as text; None when the table has no rows."""
+    def greatest(self, cursor: str) -> str | None:
+        """Return the greatest value of a column now as text, times in UTC; None when the table has no rows."""
         address = self.options.address()
         with _explained(address), Client(address) as client:
-            return tables.greatest(client, tables.find_table(client, self.options.table), self.options)
+            return tables.greatest(client, tables.find_table(client, self.options.table), cursor)
 
     def _plan(self, address: Address, parallelism: int) -> dict[str, Any]:
         options = self.options
@@ -72,7 +73,7 @@ class ClickHouseSource(Source):
             columns = self._columns(table)
             until = options.until
             if options.cursor is not None and until is None:
-                until = tables.greatest(client, table, options)
+                until = tables.greatest(client, table, options.cursor)
             where = tables.conditions(table, options, until)
             ends = tables.bounds(
                 client, table, options, where, rows_per_range=max(1, options.batch_size // parallelism)
@@ -107,6 +108,12 @@ class _Read:
     kinds: tuple[tuple[str, str], ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows(batches)
+        except ConnectorError as error:
+            raise RuntimeError(encoded(error)) from None
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self.ddl)
         expressions = [column.expression for column in self.columns]
         with _explained(self.address), Client(self.address) as client:

@@ -106,11 +106,10 @@ def conditions(table: Table, options: ClickHouseOptions, until: str | None) -> l
     return found
 
 
-def greatest(client: Client, table: Table, options: ClickHouseOptions) -> str | None:
-    """Return the greatest value of the cursor as text; None when there are no rows."""
-    assert options.cursor is not None
-    kind = table.column(options.cursor, what="cursor")
-    value = f"toString(CAST(max({quoted(options.cursor)}) AS {comparable(kind)}))"
+def greatest(client: Client, table: Table, cursor: str) -> str | None:
+    """Return the greatest value of a column as text, times in UTC; None when there are no rows."""
+    kind = table.column(cursor, what="cursor")
+    value = f"toString(CAST(max({quoted(cursor)}) AS {comparable(kind)}))"
     [row] = client.rows(f"SELECT count() AS rows, {value} AS value FROM {full_name(table.name)}")
     return None if int(row["rows"]) == 0 else str(row["value"])
 

@@ -82,6 +82,13 @@ class PostgresCdcSource(Source):
         )
 
     def read(self, context: Context) -> SourceFrame:
+        reading, following = self.plan()
+        definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})
+        ddl = f"{reading.table.ddl}, `{OPERATION}` string"
+        return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=reading.url, definition=definition))
+
+    def plan(self) -> tuple[Reading, Following]:
+        """Look the table up, and return what is read and how it is followed."""
         options = self.options
         table, row_filter = self._look_up()
         reading = Reading(
@@ -99,9 +106,7 @@ class PostgresCdcSource(Source):
             snapshot=options.snapshot == "initial",
             max_rows=options.max_rows,
         )
-        definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})
-        ddl = f"{table.ddl}, `{OPERATION}` string"
-        return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=options.url, definition=definition))
+        return reading, following
 
     def _look_up(self) -> tuple[Table, str | None]:
         where = client.location(self.options.url)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import PenstockError
 from penstock.sources.postgres.follow import ChangeReader, Following
 from penstock.sources.postgres.slot import Slot
 from penstock.sources.postgres.snapshot import Reading, SnapshotReader
@@ -41,13 +43,16 @@ def _snapshot_source() -> type[DataSource]:
             return self._reader.initial_offset()
 
         def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-            return self._reader.latest_offset()
+            with _through_spark():
+                return self._reader.latest_offset()
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            return [InputPartition(value) for value in self._reader.partitions(start, end)]
+            with _through_spark():
+                return [InputPartition(value) for value in self._reader.partitions(start, end)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            return self._reader.read(partition.value)
+            with _through_spark():
+                yield from self._reader.read(partition.value)
 
         def stop(self) -> None:
             self._reader.stop()
@@ -77,18 +82,22 @@ def _change_source() -> type[DataSource]:
             return self._reader.initial_offset()
 
         def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-            return self._reader.latest_offset()
+            with _through_spark():
+                return self._reader.latest_offset()
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            return [InputPartition(value) for value in self._reader.partitions(start, end)]
+            with _through_spark():
+                return [InputPartition(value) for value in self._reader.partitions(start, end)]
 
         def getCache(  # type: ignore[override]  # noqa: N802
             self, start: dict[str, Any], end: dict[str, Any]
         ) -> Iterator[pa.RecordBatch] | None:
-            return self._reader.ahead(start, end)
+            with _through_spark():
+                return self._reader.ahead(start, end)
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            return self._reader.read(partition.value)
+            with _through_spark():
+                yield from self._reader.read(partition.value)
 
         def commit(self, end: dict[str, Any]) -> None:
             """Comes only with the next batch that has rows: the slot is moved by `latestOffset`."""
@@ -112,3 +121,14 @@ def _change_source() -> type[DataSource]:
 
 
 _CLASSES: Mapping[str, Any] = {SNAPSHOT: _snapshot_source, CHANGES: _change_source}
+
+
+@contextmanager
+def _through_spark() -> Iterator[None]:
+    """Let an error of ours come out on the other side of Spark as what it was."""
+    try:
+        yield
+    except PenstockError as error:
+        from penstock.spark.errors.flow_table import encoded
+
+        raise RuntimeError(encoded(error)) from None

@@ -55,6 +55,20 @@ _PAGE_HEADER = 64  # and more than that
 _log = logging.getLogger("penstock.postgres_cdc")
 
 
+def described(offset: Mapping[str, Any]) -> str:
+    """An offset for people.
+
+    >>> described({"phase": "snapshot", "lsn": "0/19", "bounds": [["5"]]}), described({"phase": "following", "lsn": "0/1A"})
+    ('snapshot, 2 ranges', 'snapshot done, following: read to 0/1A')
+    """
+    match offset.get("phase"):
+        case "snapshot":
+            return f"snapshot, {len(offset['bounds']) + 1} ranges"
+        case "following":
+            return f"snapshot done, following: read to {offset['lsn']}"
+    return "not begun"
+
+
 @dataclass(frozen=True, slots=True)
 class Following:
     """How a table is followed."""
@@ -123,7 +137,7 @@ class ChangeReader:
             return None
         if self._ahead is not None and self._ahead[:2] == (start, end):
             return iter(self._ahead[2])
-        return self._again(start, end)
+        return iter(list(self._again(start, end)))
 
     def read(self, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Called in Spark's tasks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.sources.base import Context, Source, SourceFrame
@@ -42,17 +43,43 @@ class PostgresSource(Source):
         return (self._table or self._look_up()).key
 
     def read(self, context: Context) -> SourceFrame:
-        options, table = self.options, self._look_up()
-        reading = Reading(
+        reading = self.plan()
+        frame = stream_of(
+            context.spark, SNAPSHOT, reading.table.ddl, url=reading.url, definition=reading.to_text()
+        )
+        return SourceFrame(frame)
+
+    def plan(self) -> Reading:
+        """Look the table up, and return what is read."""
+        options = self.options
+        return Reading(
             url=options.url,
-            table=table,
+            table=self._look_up(),
             specials=options.special_values,
             condition=options.filter,
             partitions=options.partitions,
             seconds=options.retry_for / 1000,
         )
-        frame = stream_of(context.spark, SNAPSHOT, table.ddl, url=options.url, definition=reading.to_text())
-        return SourceFrame(frame)
+
+    def greatest(self, cursor: str) -> str | None:
+        """Return the greatest value of a column now as text, times in UTC; None when there are no rows."""
+        from psycopg import sql
+
+        table = self._look_up()
+        query = sql.SQL("SELECT max({}) FROM {} WHERE ({})").format(
+            sql.Identifier(cursor),
+            client.relation(table.schema, table.name),
+            sql.SQL(self.options.filter or "true"),
+        )
+        try:
+            with client.connect(self.options.url) as connection:
+                row = connection.execute(query).fetchone()
+        except Exception as error:
+            client.raise_translated(error, where=client.location(self.options.url))
+        value = None if row is None else row[0]
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        return None if value is None else str(value)
 
     def _look_up(self) -> Table:
         where = client.location(self.options.url)

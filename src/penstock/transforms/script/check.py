@@ -40,10 +40,11 @@ def check_imports(program: Program) -> None:
         start: dict[str, int] = next(
             (part["span"]["start"] for part in (dependency.get("code"), dependency.get("type")) if part), {}
         )
+        where = f"{program.file}:{start.get('line', 0) + 1}:{start.get('character', 0) + 1}"
         raise ConfigError(
-            f"the script imports '{dependency.get('specifier')}'",
+            f"the script imports '{dependency.get('specifier')}' ({where})",
             code="SCRIPT_IMPORT",
-            where=f"{program.file}:{start.get('line', 0) + 1}:{start.get('character', 0) + 1}",
+            where=where,
             hint="a script stands alone: it reads no files, packages or addresses; put all it needs into its text",
         )
 
@@ -63,7 +64,7 @@ def check_types(program: Program) -> None:
     if text is None:
         raise not_loaded(answer.stderr, program.file)
     raise ConfigError(
-        f"the types of the script do not fit: {without_paths(text)}",
+        f"the types of the script do not fit: {without_paths(text)} ({place or program.file})",
         code="SCRIPT_TYPES",
         where=place or program.file,
     )

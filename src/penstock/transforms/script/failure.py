@@ -26,7 +26,7 @@ def not_loaded(output: str, file: str) -> ConfigError:
 
     >>> error = not_loaded("error: Uncaught TypeError: no\\n    at file:///tmp/x/script/a.js:2:5\\n", "a.js")
     >>> error.message, error.where
-    ('the script cannot be loaded: TypeError: no', 'a.js:2:5')
+    ('the script cannot be loaded: TypeError: no (a.js:2:5)', 'a.js:2:5')
     """
     lines = [line for line in output.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("error:")), lines[0] if lines else "Deno ended")
@@ -41,10 +41,11 @@ def not_loaded(output: str, file: str) -> ConfigError:
     place = re.search(rf"/{re.escape(file)}:(\d+:\d+)", output)
     shown = [line[4:] for line in lines if re.match(r"\d+ \| ", line)]
     code = f"\n      {shown[0].strip()}" if shown else ""
+    where = f"{file}:{place[1]}" if place else file
     return ConfigError(
-        f"the script cannot be loaded: {without_paths(text)}",
+        f"the script cannot be loaded: {without_paths(text)} ({where})",
         code="SCRIPT_INVALID",
-        where=f"{file}:{place[1]}{code}" if place else file,
+        where=where + code,
     )
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,7 +81,7 @@ class Process:
         """Whether it can take a batch."""
         return self._child.poll() is None
 
-    def call(self, body: bytes, *, seconds: float) -> Iterator[tuple[Kind, bytes]]:
+    def call(self, body: bytes, *, seconds: float) -> Generator[tuple[Kind, bytes], None, None]:
         """Send a batch and give the messages of the answer, to the last; raises Ended when there is none within the time."""
         self._printed.clear()
         row, since = None, time.monotonic()

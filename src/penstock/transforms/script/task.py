@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ from penstock.transforms.script.wire import Kind
 
 MOST_ROWS = 10_000
 MOST_BYTES = 16_000_000
+MOST_ANSWER_BYTES = 2_000_000_000
+"""What a batch may become: it is in the memory of the Python worker until the script is through with it."""
 MOST_PROCESSES = 8
 MOST_ENDS = 10
 """Rows of one batch that may end the process of a script, each of which takes its time, before the query fails."""
@@ -58,9 +61,7 @@ class ScriptTask:
                 raise self._error(batch, answer)
             yield from pieces
             return
-        failed_texts = {
-            row: text + (f" ({where})" if where else "") for row, (text, where) in answer.failed.items()
-        }
+        failed_texts = {row: _placed(text, where) for row, (text, where) in answer.failed.items()}
         for piece in pieces:
             yield beside_failed(piece, self.given)
         if failed_texts:
@@ -82,7 +83,7 @@ class ScriptTask:
     def _error(self, batch: pa.RecordBatch, answer: _Answer) -> DataError:
         row, (text, where) = min(answer.failed.items())
         return DataError(
-            f"the script {self.node} failed for a row: {text}; the row is {shown_row(batch, row)}",
+            f"the script {self.node} failed for a row: {_placed(text, where)}; the row is {shown_row(batch, row)}",
             code="SCRIPT_ROW",
             where=where or self.program.file,
             hint="mend the script, or let such rows go with on_error: drop or on_error: dead_letter",
@@ -164,13 +165,22 @@ class _Batch:
         return []
 
     def _exchange(self, body: bytes, seconds: float) -> tuple[list[Any], list[Any]]:
-        parts, failed = list[Any](), list[Any]()
-        for kind, text in self._task.running().call(body, seconds=seconds):
-            message = _read(text)
-            if kind is Kind.PART:
+        parts, failed, size = list[Any](), list[Any](), 0
+        with closing(self._task.running().call(body, seconds=seconds)) as messages:
+            for kind, text in messages:
+                message = _read(text)
+                if kind is not Kind.PART:
+                    failed = message["errors"]
+                    continue
                 parts.append(self._part(message))
-            else:
-                failed = message["errors"]
+                size += sum(column.nbytes for column in parts[-1][1])
+                if size > MOST_ANSWER_BYTES:
+                    raise DataError(
+                        f"the script {self._task.node} made more than {MOST_ANSWER_BYTES / 1e9:g} GB of {self._batch.num_rows} rows",
+                        code="SCRIPT_MEMORY",
+                        where=self._task.program.file,
+                        hint="return less for each row",
+                    )
         return parts, failed
 
     def _message(self, rows: Sequence[int], *, announce: bool) -> bytes:
@@ -241,6 +251,10 @@ class _Batch:
         self._fail(row, text, None)
         # Those before it have not been answered either.
         return [*rows[: ended.row], *rows[ended.row + 1 :]]
+
+
+def _placed(text: str, where: str | None) -> str:
+    return f"{text} ({where})" if where else text
 
 
 def _read(text: bytes) -> dict[str, Any]:

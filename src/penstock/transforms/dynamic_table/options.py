@@ -1,0 +1,64 @@
+"""The options of dynamic tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from penstock.options import Duration, Options, mistake
+
+
+def _spelled(value: object) -> object:
+    names = {"postgres": "Postgres", "inmemory": "InMemory", "in_memory": "InMemory"}
+    return names.get(value.lower(), value) if isinstance(value, str) else value
+
+
+class DynamicTableOptions(Options):
+    """Where the values are, and how they get there."""
+
+    backend: Annotated[Literal["InMemory", "Postgres"], BeforeValidator(_spelled)] = Field(
+        "InMemory",
+        description="`InMemory`: in the memory of the pipeline, and in its state from one start to the next; `Postgres`: a table, which "
+        "others may change too",
+    )
+    sql: str | None = Field(
+        None,
+        description="a query of one column over other nodes: its rows are added, and rows with the operation `d` remove their value. Without "
+        "it, the values come from outside alone",
+    )
+    value_type: str | None = Field(
+        None,
+        description="of InMemory without `sql`: the type of the values, `string` by default",
+    )
+    table: str | None = Field(
+        None, description="of Postgres: `table` or `schema.table`, which is made when it is missing"
+    )
+    column: str | None = Field(
+        None,
+        description="of Postgres: the column with the values; without it, the first one, or `value` in a table that is made",
+    )
+    url: str | None = Field(
+        None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
+    )
+    refresh: Duration = Field(
+        "1 second",
+        validate_default=True,
+        description="of Postgres: how old what was read may be when an epoch begins; it is read again only when the table has changed",
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_backend(self) -> Self:
+        taken = ("value_type",) if self.backend == "InMemory" else ("table", "column", "url", "refresh")
+        for name in ("value_type", "table", "column", "url", "refresh"):
+            if name not in taken and name in self.model_fields_set:
+                raise mistake(
+                    f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                )
+        if self.backend == "Postgres" and self.table is None:
+            raise mistake("of backend Postgres needs the field 'table'")
+        if self.sql is not None and self.value_type is not None:
+            raise mistake(
+                "has `value_type` beside `sql`, which says the type", hint="cast the column in the query"
+            )
+        return self
