@@ -215,7 +215,12 @@ class TransformStep(Step):
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         with translated(where=str(self._node.place)):
             self._transform.begin(epoch)
-            return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+            try:
+                return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+            except PenstockError as error:
+                # Of a transform that works on the driver, and takes its rows now.
+                error.where = error.where or str(self._node.place)
+                raise
 
     def commit(self, epoch: int) -> None:
         with translated(where=str(self._node.place)):
