@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.group import job_name
-from penstock.pipeline.views_step import ViewsStep
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -89,6 +88,8 @@ def _of(state: NodeChange | None) -> tuple[Any, ...]:
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:
     """What happens to the state of the views of a group, and to the rows that they keep of other nodes."""
+    from penstock.pipeline.views_step import ViewsStep  # with all of the kernel
+
     for step in group.steps:
         if isinstance(step, ViewsStep):
             stage = step.plan()

@@ -14,7 +14,6 @@ from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import node_values
-from penstock.pipeline.views_step import ViewsStep
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import union
@@ -101,7 +100,7 @@ class GroupPlan:
     @property
     def begins_anew(self) -> bool:
         """Whether sinks have something to write although no row may come, because views have changed."""
-        return any(isinstance(step, ViewsStep) and step.begins_anew for step in self.steps)
+        return any(step.begins_anew for step in self.steps)
 
     @property
     def read(self) -> tuple[SourcePlan, ...]:

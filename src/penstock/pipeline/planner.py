@@ -12,6 +12,7 @@ from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
+from penstock.pipeline.levels import levels
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
@@ -21,7 +22,6 @@ from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
-from penstock.pipeline.views_step import ViewsStep, levels
 from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
 from penstock.transforms.base import Context
@@ -136,6 +136,8 @@ class Planner:
         for level in range(max(order.level.values()) + 1):
             views = order.of(level, group.transforms)
             if views:
+                from penstock.pipeline.views_step import ViewsStep  # with all of the kernel
+
                 folder = self._folder / (name or MAIN) / f"views-{level}"
                 wanted = self._wanted({node.name for node in views})
                 step: Step = ViewsStep(self._session, views, relations, folder=folder, wanted=wanted)

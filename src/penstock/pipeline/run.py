@@ -217,6 +217,8 @@ class PipelineRun:
         return self.plan.folder / (group.name or MAIN) / name
 
     def _trigger(self, group: GroupPlan) -> Trigger:
+        if not self.plan.is_lasting and all(source.node.type == "file" for source in group.sources):
+            return Trigger.once()  # nothing to go on from, so nothing need be noted
         if group.is_bounded:
             return Trigger.available_now()
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))

@@ -36,6 +36,11 @@ class Step(ABC):
     reads_now: bool = False
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether something of what it gives changes with the next epoch although no row comes, as when a view was made again."""
+        return False
+
     @abstractmethod
     def relations(self) -> Mapping[str, Relation]:
         """What its nodes give; planned without a row, raises what Spark refuses."""
