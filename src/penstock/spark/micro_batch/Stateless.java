@@ -75,6 +75,8 @@ public class Stateless {
   }
 
   private static LogicalPlan carry(LogicalPlan plan, LogicalPlan rows, String operation) {
+    // A subquery becomes a join, which may put the rows of a key into another order.
+    if (!list(plan.subqueries()).isEmpty()) return null;
     if (plan.equals(rows)) {
       Project project = (Project) plan;
       for (Object one : list(project.child().output())) {
