@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.levels import reads_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
 from penstock.pipeline.step import Step, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.values import NodeValues
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
     from penstock.engine.session import Session
     from penstock.pipeline.spec import NodeSpec
+    from penstock.plugin import KeyValues
     from penstock.sinks.base import Target
+
+
+T = TypeVar("T")
+READERS = "readers"
+"""Under which a step remembers who has read its views."""
 
 
 class ViewsStep(Step):
@@ -36,9 +43,13 @@ class ViewsStep(Step):
         nodes: Sequence[NodeSpec],
         relations: Mapping[str, Relation],
         *,
+        level: int,
         folder: Path,
-        wanted: Collection[str],
+        readers: Mapping[str, Collection[str]],
     ) -> None:
+        """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state."""
+        self.level = level
+        self._readers = readers
         self._views = {node.name: node for node in nodes}
         operations = {name for name, relation in relations.items() if relation.operations}
         operations |= {node.name for node in nodes if _keys(node)}
@@ -64,7 +75,9 @@ class ViewsStep(Step):
                     for read in reads[node.name]
                     if read.relation in columns
                 }
-                views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
+                views.append(
+                    StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in readers)
+                )
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
         stage = ViewStage(
@@ -105,16 +118,39 @@ class ViewsStep(Step):
             result[name] = Relation(schema, self._keys[name])
         return result
 
-    @property
-    def begins_anew(self) -> bool:
-        return self._stage.has_waiting_changes
+    def begins_anew(self, values: KeyValues | None) -> bool:
+        """Whether some of what it gives changes although no row comes: a view was made again, or is new, or somebody new reads one."""
+        return self._stage.has_waiting_changes or bool(self._fresh(values))
 
     def open(self, target: Target) -> None:
-        self._stage.open(committed=target.committed)
+        fresh = self._fresh(target.state) if target.committed >= 0 else ()
+        self._stage.open(committed=target.committed, fresh=fresh)
+        if target.state is not None:
+            known = {name: sorted(who) for name, who in self._readers.items()}
+            NodeValues(target.state, f"views {self.level}").put(READERS, known)
+
+    def _fresh(self, values: KeyValues | None) -> tuple[str, ...]:
+        """The views with a reader that has nothing of theirs yet.
+
+        Views without a key are none: a reader that has had their rows could not take them again.
+        """
+        known = None if values is None else NodeValues(values, f"views {self.level}").get(READERS)
+        if known is None:
+            return ()
+        return tuple(
+            name
+            for name, who in self._readers.items()
+            if self._keys[name] and name in known and not set(who) <= set(known[name])
+        )
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         rows = {relation: frames[node] for relation, node in self._sources.items()}
-        return self._stage.step(epoch, rows)
+        try:
+            return self._stage.step(epoch, rows)
+        except PenstockError as error:
+            wrong = (node for name, node in self._views.items() if error.where == f"view '{name}'")
+            error.where = next((str(node.place) for node in wrong), error.where)
+            raise
 
     def finalize(self, epoch: int) -> None:
         self._stage.finalize(epoch)
@@ -148,7 +184,7 @@ def _input(read: Read, relation: Relation) -> StageInput:
     )
 
 
-def _one(field: str, values: Collection[object], nodes: Sequence[NodeSpec]):  # type: ignore[no-untyped-def]
+def _one(field: str, values: Collection[T], nodes: Sequence[NodeSpec]) -> T | None:
     """The one value that views of a level have for a field that is of their flow."""
     if len(values) > 1:
         names = ", ".join(node.name for node in nodes)
