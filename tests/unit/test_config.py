@@ -118,7 +118,11 @@ def test_settings_are_read_by_sessions_and_commands_alone() -> None:
             r"config\.load\b|from penstock\.config import .*\bload\b", path.read_text(encoding="utf-8")
         )
     }
-    assert {name for name in readers if not name.startswith("cli/")} == {"engine/session.py"}
+    # A file of a pipeline is read without a session, and its nodes are completed by settings.
+    assert {name for name in readers if not name.startswith("cli/")} == {
+        "engine/session.py",
+        "pipeline/load.py",
+    }
 
 
 def test_the_flow_directory(tmp_path: Path) -> None:

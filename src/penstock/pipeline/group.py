@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
+    from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
 
 
@@ -41,6 +42,7 @@ class SourcePlan:
     """A source of a group."""
 
     node: NodeSpec
+    source: Source
     stream: Stream
     relation: Relation
     is_idle: bool = False
@@ -159,6 +161,9 @@ class GroupSink(Sink):
         return ", ".join(f"{plan.node.name}: {plan.sink.describe()}" for plan in self._plan.sinks)
 
     def check(self, target: Target) -> None:
+        for source in self._plan.sources:
+            with translated(where=str(source.node.place)):
+                source.source.check()
         for step in self._plan.steps:
             step.check()
         for failed in self._failed.values():

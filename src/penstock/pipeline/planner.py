@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
+from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
@@ -16,6 +17,7 @@ from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, Sourc
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
+from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
@@ -104,12 +106,13 @@ class Planner:
                 goes_on and _is_bounded(node),
             )
             with translated(where=str(node.place)):
-                source = self._source(model, context, phase)
+                source = self._source(model, context, phase).named(self._spec.name, node.name)
                 stream = self._session.read_stream.of(source, context)
+                keys = tuple(model.primary_key) or source.keys
             require_columns(node, model.primary_key, stream.frame.columns)
-            relation = Relation(stream.frame.schema, tuple(model.primary_key))
+            relation = Relation(stream.frame.schema, keys)
             is_idle = phase is Phase.HISTORY and not isinstance(model, HybridNode)
-            yield SourcePlan(node, stream, relation, is_idle)
+            yield SourcePlan(node, source, stream, relation, is_idle)
 
     def _source(self, model: SourceNode, context: SourceContext, phase: Phase) -> Source:
         """The source that a node is; a hybrid one is its history, and then its live source."""
@@ -126,6 +129,9 @@ class Planner:
 
     def _steps(self, group: Group, name: str, relations: dict[str, Relation]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
+        tables = DynamicTables()
+        asked = [node.name for node in group.transforms if isinstance(node.model, DynamicTableNode)]
+        plan_checks(self._session.spark, asked, tables)
         order = levels([*group.sources, *group.transforms], self._graph.inputs)
         for level in range(max(order.level.values()) + 1):
             views = order.of(level, group.transforms)
@@ -137,7 +143,7 @@ class Planner:
                 yield step
             for node in group.transforms:
                 if node.name not in order.views and order.level[node.name] == level:
-                    step = self._step(node, relations)
+                    step = self._step(node, relations, tables)
                     relations.update(step.relations())
                     yield step
 
@@ -146,9 +152,14 @@ class Planner:
         readers = self._graph.readers
         return {name for name in views if name in self._read or not set(readers.get(name, ())) <= views}
 
-    def _step(self, node: NodeSpec, relations: Mapping[str, Relation]) -> Step:
+    def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model
-        inputs = {name: relations[name] for name in self._graph.inputs[node.name]}
+        # A dynamic table is asked, and has no rows for its readers.
+        inputs = {name: relations[name] for name in self._graph.inputs[node.name] if name in relations}
+        if isinstance(model, DynamicTableNode):
+            table = model.dynamic_table(self._session.settings, name=node.name)
+            query = None if model.sql is None else SqlStep(node, spark, inputs)
+            return DynamicTableStep(node, table, query, tables=tables, context=self._context(node, ()))
         if isinstance(model, SqlNode):
             if not inputs:
                 raise ConfigError(
@@ -162,18 +173,24 @@ class Planner:
             return LookupStep(node, model.relation(self._session.settings, name=node.name), spark)
         assert isinstance(model, RowTransformNode | LookupNode), f"no transform: {type(model).__name__}"
         (relation,) = inputs.values()
-        context = Context(
-            spark,
+        context = self._context(node, relation.keys)
+        with translated(where=str(node.place)):
+            transform = model.transform(self._session.settings)
+        return TransformStep(node, transform, spark, relation, context)
+
+    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> Context:
+        """The node of a transform; without a key of its own it has that of its input."""
+        model = node.model
+        assert isinstance(model, TransformNode)
+        return Context(
+            self._session.spark,
             self._spec.name,
             node.name,
             self._session.settings,
             model.on_error,
-            tuple(model.primary_key) or relation.keys,
+            tuple(model.primary_key) or keys,
             {} if model.telemetry is None else model.telemetry.labels,
         )
-        with translated(where=str(node.place)):
-            transform = model.transform(self._session.settings)
-        return TransformStep(node, transform, spark, relation, context)
 
     def _failed(self, node: NodeSpec) -> FailedRows:
         """What happens to the rows that a node cannot take."""

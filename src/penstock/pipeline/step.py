@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError, PenstockError, SqlError, suggest
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
+from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.values import NodeValues
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
 from penstock.sql.relation import renamed
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.spec import NodeSpec
-    from penstock.pipeline.transforms.sql import SqlNode
     from penstock.sinks.base import Target
     from penstock.transforms.base import Transform
 
@@ -71,11 +72,12 @@ class SqlStep(Step):
     """One query without memory over rows of earlier nodes, planned anew for every epoch: `now()` is the time of the batch."""
 
     def __init__(self, node: NodeSpec, spark: SparkSession, relations: Mapping[str, Relation]) -> None:
-        model: SqlNode = node.model  # type: ignore[assignment]
+        assert isinstance(node.model, SqlNode | DynamicTableNode)
+        assert node.model.sql is not None, "a step for a query has one"
         self._node = node
         self._spark = spark
-        self._sql = model.sql
-        self._keys = tuple(model.primary_key)
+        self._sql = node.model.sql
+        self._keys = tuple(node.model.primary_key)
         self._inputs = relations
         self._names = view_names(relations)
         self.nodes, self.inputs = (node.name,), tuple(relations)
@@ -203,19 +205,20 @@ class TransformStep(Step):
                 self._transform.close()
 
     def open(self, target: Target) -> None:
-        self._context = replace(
-            self._context,
-            query=target.query,
-            status=target.status,
-            state=node_values(target, self._node.name),
-        )
+        state = node_values(target, self._node.name)
+        self._context = self._context.running(target.query, state, target.status)
         with translated(where=str(self._node.place)):
             self._transform.open(self._context)
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         with translated(where=str(self._node.place)):
             self._transform.begin(epoch)
-            return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+            try:
+                return {self._node.name: self._transform.apply(frames[self.inputs[0]], self._context)}
+            except PenstockError as error:
+                # Of a transform that works on the driver, and takes its rows now.
+                error.where = error.where or str(self._node.place)
+                raise
 
     def commit(self, epoch: int) -> None:
         with translated(where=str(self._node.place)):
@@ -261,10 +264,8 @@ def require_columns(node: NodeSpec, keys: Sequence[str], columns: Sequence[str])
             )
 
 
-def node_values(target: Target, node: str):  # type: ignore[no-untyped-def]
+def node_values(target: Target, node: str) -> NodeValues | None:
     """What a node remembers, apart from what others of its query do."""
-    from penstock.pipeline.values import NodeValues
-
     return None if target.state is None else NodeValues(target.state, node)
 
 

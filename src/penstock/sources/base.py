@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from penstock.options import Options, Owner, read_options
 from penstock.sources.spark_options import SparkOptions
@@ -76,6 +76,18 @@ class Source(ABC):
     def kind(self) -> str:
         """The source's name, as users write it."""
         return type(self).__name__.removesuffix("Source").lower()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart, when the source itself knows."""
+        return ()
+
+    def named(self, pipeline: str, node: str) -> Self:
+        """Called before all else by a pipeline: return the source with the names of both in what it makes in other systems."""
+        return self
+
+    def check(self) -> None:  # noqa: B027  # most are tried by `read`
+        """Called by a dry run and before the first start: try the connection, change nothing."""
 
     @abstractmethod
     def read(self, context: Context) -> SourceFrame:

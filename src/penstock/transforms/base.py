@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.options import Options, Owner, read_options
@@ -45,6 +45,10 @@ class Context:
     state: KeyValues | None = None
     """Values of the node in the state backend, from one start to the next; None where nothing is run, as in a dry run."""
     status: QueryStatus = field(default_factory=QueryStatus)
+
+    def running(self, query: str, state: KeyValues | None, status: QueryStatus) -> Context:
+        """Return the same node as part of a query that runs."""
+        return replace(self, query=query, state=state, status=status)
 
 
 class Transform(ABC):

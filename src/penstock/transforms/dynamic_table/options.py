@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.options import Duration, Options, mistake
 
+_REFRESH = 1_000
+
 
 def _spelled(value: object) -> object:
     names = {"postgres": "Postgres", "inmemory": "InMemory", "in_memory": "InMemory"}
@@ -42,8 +44,7 @@ class DynamicTableOptions(Options):
         None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
     )
     refresh: Duration = Field(
-        "1 second",
-        validate_default=True,
+        _REFRESH,
         description="of Postgres: how old what was read may be when an epoch begins; it is read again only when the table has changed",
     )
 
@@ -51,7 +52,7 @@ class DynamicTableOptions(Options):
     def _fits_its_backend(self) -> Self:
         taken = ("value_type",) if self.backend == "InMemory" else ("table", "column", "url", "refresh")
         for name in ("value_type", "table", "column", "url", "refresh"):
-            if name not in taken and name in self.model_fields_set:
+            if name not in taken and getattr(self, name) not in (None, _REFRESH):
                 raise mistake(
                     f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
                 )

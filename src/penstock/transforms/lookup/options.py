@@ -110,7 +110,8 @@ class LookupOptions(Options):
     def _fits_its_backend(self) -> Self:
         taken = _OF_BACKENDS[self.backend]
         for name in sorted({name for names in _OF_BACKENDS.values() for name in names}):
-            if name not in taken and ("schema_" if name == "schema" else name) in self.model_fields_set:
+            own = "schema_" if name == "schema" else name
+            if name not in taken and getattr(self, own) != type(self).model_fields[own].default:
                 raise mistake(
                     f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
                 )

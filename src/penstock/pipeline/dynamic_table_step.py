@@ -1,0 +1,94 @@
+"""Dynamic tables as steps: brought up to date when an epoch begins, before the queries that ask them are planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.relation import Relation
+from penstock.pipeline.step import SqlStep, Step, node_values
+from penstock.spark.errors.query import translated
+from penstock.transforms.dynamic_table.function import MembershipFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from penstock.pipeline.spec import NodeSpec
+    from penstock.sinks.base import Target
+    from penstock.transforms.base import Context
+    from penstock.transforms.dynamic_table.table import DynamicTable
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTables:
+    """The dynamic tables of a group, which one function asks."""
+
+    tables: dict[str, DynamicTable] = field(default_factory=dict)
+    """Those that are open, by their names."""
+    function: MembershipFunction = field(default_factory=MembershipFunction)
+
+    def register(self, frames: Mapping[str, DataFrame]) -> None:
+        """Let queries over these frames ask the tables as they are now."""
+        members = {name: table.members for name, table in self.tables.items()}
+        for spark in {id(frame.sparkSession): frame.sparkSession for frame in frames.values()}.values():
+            self.function.register(spark, members)
+
+
+class DynamicTableStep(Step):
+    """A dynamic table, filled by a query over other nodes when it has one."""
+
+    reads_now = True
+
+    def __init__(
+        self,
+        node: NodeSpec,
+        table: DynamicTable,
+        query: SqlStep | None,
+        *,
+        tables: DynamicTables,
+        context: Context,
+    ) -> None:
+        self._node = node
+        self._table = table
+        self._query = query
+        self._tables = tables
+        self._context = context
+        self._columns: StructType | None = None
+        self.nodes = (node.name,)
+        self.inputs = () if query is None else query.inputs
+
+    def relations(self) -> Mapping[str, Relation]:
+        if self._query is not None:
+            self._columns = self._query.relations()[self._node.name].schema
+            with translated(where=str(self._node.place_of("sql"))):
+                self._table.type_of(self._columns)
+        return {}
+
+    def check(self) -> None:
+        with translated(where=str(self._node.place)):
+            self._table.check(self._context, self._columns)
+
+    def open(self, target: Target) -> None:
+        state = node_values(target, self._node.name)
+        with translated(where=str(self._node.place)):
+            self._table.open(self._context.running(target.query, state, target.status), self._columns)
+        self._tables.tables[self._node.name] = self._table
+
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        rows = None if self._query is None else self._query.evaluate(epoch, frames)[self._node.name]
+        with translated(where=str(self._node.place)):
+            self._table.update(epoch, rows)
+            self._tables.register(frames)
+        return {}
+
+    def close(self) -> None:
+        self._tables.tables.pop(self._node.name, None)
+        self._table.close()
+
+
+def plan_checks(spark: SparkSession, names: list[str], tables: DynamicTables) -> None:
+    """Let queries that ask tables be planned before their values are known."""
+    if names:
+        tables.function.plan(spark, names)
