@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -246,7 +245,9 @@ def test_kafka_to_clickhouse(
     monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", url)
     monkeypatch.setenv("TOPIC", topic)
     monkeypatch.setenv("TABLE", "large")
-    sent = [{"id": number, "amount": number * 10.5, "country": f"c{number % 5}"} for number in range(200)]
+    sent: list[dict[str, Any]] = [
+        {"id": number, "amount": number * 10.5, "country": f"c{number % 5}"} for number in range(200)
+    ]
     expected = {row["id"]: (row["amount"], row["country"]) for row in sent if row["amount"] > 1000}
 
     def send(rows: list[dict[str, Any]]) -> None:
@@ -276,3 +277,135 @@ def test_kafka_to_clickhouse(
     )[0]
     assert int(times["first"]) >= began.timestamp()
     assert int(times["different"]) >= 2
+
+
+@pytest.mark.parametrize("name", [file.stem for file in EXAMPLES if "\ntests:" in file.read_text()])
+def test_the_tests_of_an_example_pass(
+    name: str, recipe: Recipe, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Sinks are not written, so that nobody need answer here.
+    monkeypatch.setenv("PENSTOCK_POSTGRES_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    assert main(["test", str(recipe.write(name))]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("ok ")
+    assert "1 passed, 0 failed" in err
+
+
+def test_a_test_that_fails_says_how_the_rows_differ(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = recipe.write("large-transactions", ("orders: 1, total: 192", "orders: 1, total: 194"))
+    assert main(["test", str(file)]) == 1
+    out, _ = capsys.readouterr()
+    assert "~ customer_id=7: total: expected 194.0, got 192.0" in out
+
+
+def test_a_preview_of_each_node(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    file = recipe.write("large-transactions")
+    for node, rows in {
+        "orders": ORDERS,
+        "large_orders": [row for row in ORDERS if row["amount"] > 150],
+    }.items():
+        assert main(["preview", str(file), "--node", node, "--limit", "5", "--output", "json"]) == 0
+        shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(shown) == 5
+        assert {row["order_id"] for row in shown} <= {row["order_id"] for row in rows}
+    assert main(["preview", str(file), "--node", "large_order"]) == 2
+    assert "did you mean 'large_orders'?" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_types_and_leaves_nothing(
+    recipe: Recipe, postgres: Postgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.new_database()
+    monkeypatch.setenv("PENSTOCK_POSTGRES_URL", url)
+    file = recipe.write("revenue-by-category")
+    assert main(["dry-run", str(file), "--output", "json"]) == 0
+    nodes = {row["node"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert list(nodes) == ["orders", "products", "revenue", "out"]
+    assert "revenue decimal(20,2)" in nodes["revenue"]["columns"]
+    assert nodes["out"]["guarantee"] == "exactly once"
+    assert postgres.execute("SELECT relname FROM pg_stat_user_tables", url) == []
+    assert not (recipe.folder / "checkpoint").exists()
+
+
+def refused(capsys: pytest.CaptureFixture[str], command: str, file: Path) -> str:
+    """What a command says that ends with a mistake of the user's, or with a server that refuses."""
+    capsys.readouterr()
+    code = main([command, str(file)])
+    out, err = capsys.readouterr()
+    assert code in (1, 2), err
+    assert out == ""
+    assert "Traceback" not in err
+    assert "this is not expected" not in err
+    return err
+
+
+def test_a_wrong_column_has_its_place_in_the_file(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    file = recipe.write("large-transactions", ("WHERE amount > 150", "WHERE amuont > 150"))
+    said = refused(capsys, "dry-run", file)
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "amuont" in text)
+    assert "no column 'amuont'" in said
+    assert f"  at: {file}:{line}:" in said
+    assert ", line 1, column 28\n    SELECT * FROM orders WHERE amuont > 150\n" in said
+    assert "did you mean 'amount'?" in said
+
+
+def test_a_wrong_column_in_sql_of_several_lines(recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> None:
+    file = recipe.write("revenue-by-category", ("GROUP BY category", "GROUP BY categry"), POSTGRES_TO_PRINT)
+    said = refused(capsys, "dry-run", file)
+    assert "no column 'categry'" in said
+    assert f"  at: {file}:12:5, view 'revenue', line 3, column 10\n    GROUP BY categry\n" in said
+    assert "did you mean 'products.category'?" in said
+
+
+POSTGRES_TO_PRINT = (
+    'type: postgres, from: revenue, table: "${REVENUE_TABLE:-revenue_by_category}"',
+    "type: print, from: revenue",
+)
+
+
+def test_an_aggregate_in_sql_is_advised_to_be_a_view(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = recipe.write("revenue-by-category", ("type: view", "type: sql"), POSTGRES_TO_PRINT)
+    said = refused(capsys, "dry-run", file)
+    assert "type: view" in said
+    assert f"{file}:" in said
+
+
+def test_a_topic_that_is_not_there(
+    recipe: Recipe,
+    kafka: Broker,
+    clickhouse: ClickHouse,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_KAFKA_BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
+    monkeypatch.setenv("PENSTOCK_CLICKHOUSE_URL", clickhouse.new_database())
+    monkeypatch.setenv("TOPIC", "transactoins")
+    file = recipe.write("kafka-to-clickhouse")
+    for command in ("dry-run", "run"):
+        said = refused(capsys, command, file)
+        # What comes from the environment is never shown.
+        assert "no such topic: ***" in said
+
+
+def test_a_wrong_password_is_not_shown(
+    recipe: Recipe, postgres: Postgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.new_database().replace(":secret@", ":s3cr3t-w0rd@")
+    monkeypatch.setenv("PENSTOCK_POSTGRES_URL", url)
+    for name in ("postgres-to-postgres", "revenue-by-category"):
+        for command in ("dry-run", "run"):
+            said = refused(capsys, command, recipe.write(name))
+            assert "s3cr3t-w0rd" not in said
+            assert "password" in said
+
+
+def test_a_variable_that_is_not_set(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_POSTGRES_URL", raising=False)
+    said = refused(capsys, "run", recipe.write("postgres-to-postgres"))
+    assert "PENSTOCK_POSTGRES_URL" in said

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
-from penstock.pipeline.step import Step, require_columns
+from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
@@ -114,14 +115,15 @@ class ViewsStep(Step):
                 views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
-        stage = ViewStage(
-            session,
-            folder,
-            list(inputs.values()),
-            views,
-            shards=_one("shards", shards, nodes),
-            memory=_one("memory", sizes, nodes),
-        )
+        with self._in_file():
+            stage = ViewStage(
+                session,
+                folder,
+                list(inputs.values()),
+                views,
+                shards=_one("shards", shards, nodes),
+                memory=_one("memory", sizes, nodes),
+            )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
             self._inherit(node, stage, reads[node.name], relations)
@@ -139,6 +141,18 @@ class ViewsStep(Step):
             if keys and set(keys) <= set(stage.columns(node.name)):
                 self._keys[node.name] = keys
 
+    @contextmanager
+    def _in_file(self) -> Iterator[None]:
+        """Errors of the flow name a view; put its place in the file before that."""
+        try:
+            yield
+        except PenstockError as error:
+            where = error.where or ""
+            for name, node in self._views.items():
+                if where == f"view '{name}'" or where.startswith(f"view '{name}', "):
+                    raise in_file(error, node) from None
+            raise
+
     def plan(self) -> StagePlan:
         """What opening would do to the state that is there."""
         return self._stage.plan()
@@ -147,7 +161,8 @@ class ViewsStep(Step):
         result = {}
         for name in self._views:
             node = self._views[name]
-            schema = self._stage.schema(name)
+            with self._in_file():
+                schema = self._stage.schema(name)
             require_columns(node, self._keys[name], schema.names)
             result[name] = Relation(schema, self._keys[name])
         return result
@@ -158,11 +173,13 @@ class ViewsStep(Step):
         return self._stage.has_waiting_changes
 
     def open(self, target: Target) -> None:
-        self._stage.open(committed=target.committed)
+        with self._in_file():
+            self._stage.open(committed=target.committed)
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         rows = {relation: frames[node] for relation, node in self._sources.items()}
-        return self._stage.step(epoch, rows)
+        with self._in_file():
+            return self._stage.step(epoch, rows)
 
     def finalize(self, epoch: int) -> None:
         self._stage.finalize(epoch)
