@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.errors import StateError
+from penstock.errors import PenstockError, StateError
+from penstock.pipeline.variables import hide
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -48,7 +49,14 @@ def pipeline_session(
     with embedded(conf=conf, master=master, connectors=names) as session:
         if spec.state is not None:
             session.settings = replace(session.settings, state=spec.state)
-        yield session
+        try:
+            yield session
+        except PenstockError as error:
+            # Spark and the drivers of servers say what they were given.
+            error.message = hide(error.message, spec.secrets)
+            error.where = error.where and hide(error.where, spec.secrets)
+            error.hint = error.hint and hide(error.hint, spec.secrets)
+            raise
 
 
 def losses(changes: Sequence[NodeChange]) -> str:

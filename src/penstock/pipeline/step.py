@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
@@ -12,6 +13,7 @@ from penstock.pipeline.relation import Relation
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
+from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
 from penstock.sql.relation import renamed
@@ -111,7 +113,7 @@ class SqlStep(Step):
             else self._spark.createDataFrame([], relation.schema)
             for name, relation in self._inputs.items()
         }
-        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+        with in_query_of(self._node, self._sql):
             reason = stateless.memory_of(lambda: self._query(self._spark, frames))
         if reason is not None:
             raise SqlError(
@@ -120,14 +122,14 @@ class SqlStep(Step):
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
             )
-        empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
-        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+        with in_query_of(self._node, self._sql):
+            empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
             self._refuse_lost_keys(empty)
             schema = self._plan(self._spark, empty).schema
         return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
-        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+        with in_query_of(self._node, self._sql):
             inputs = {name: frames[name] for name in self.inputs}
             spark = next(
                 (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
@@ -244,6 +246,22 @@ class TransformStep(Step):
 
     def close(self) -> None:
         self._transform.close()
+
+
+@contextmanager
+def in_query_of(node: NodeSpec, sql: str) -> Iterator[None]:
+    """Raise what is raised inside with the place of a node's query in its file, before the place in the query."""
+    try:
+        with translated(sql=sql):
+            yield
+    except PenstockError as error:
+        raise in_file(error, node) from None
+
+
+def in_file(error: PenstockError, node: NodeSpec) -> PenstockError:
+    """Return an error about the query of a node with the query's place in its file."""
+    place = str(node.place_of("sql"))
+    return error if (error.where or "").startswith(node.place.path) else located(error, place)
 
 
 def view_names(relations: Mapping[str, object]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +12,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.levels import reads_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
-from penstock.pipeline.step import Step, require_columns
+from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
 from penstock.pipeline.view_node import Read, ViewTransformNode
@@ -80,14 +81,15 @@ class ViewsStep(Step):
                 )
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
-        stage = ViewStage(
-            session,
-            folder,
-            list(inputs.values()),
-            views,
-            shards=_one("shards", shards, nodes),
-            memory=_one("memory", sizes, nodes),
-        )
+        with self._in_file():
+            stage = ViewStage(
+                session,
+                folder,
+                list(inputs.values()),
+                views,
+                shards=_one("shards", shards, nodes),
+                memory=_one("memory", sizes, nodes),
+            )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
             self._inherit(node, stage, reads[node.name], relations)
@@ -105,6 +107,18 @@ class ViewsStep(Step):
             if keys and set(keys) <= set(stage.columns(node.name)):
                 self._keys[node.name] = keys
 
+    @contextmanager
+    def _in_file(self) -> Iterator[None]:
+        """Errors of the flow name a view; put its place in the file before that."""
+        try:
+            yield
+        except PenstockError as error:
+            where = error.where or ""
+            for name, node in self._views.items():
+                if where == f"view '{name}'" or where.startswith(f"view '{name}', "):
+                    raise in_file(error, node) from None
+            raise
+
     def plan(self) -> StagePlan:
         """What opening would do to the state that is there."""
         return self._stage.plan()
@@ -113,7 +127,8 @@ class ViewsStep(Step):
         result = {}
         for name in self._views:
             node = self._views[name]
-            schema = self._stage.schema(name)
+            with self._in_file():
+                schema = self._stage.schema(name)
             require_columns(node, self._keys[name], schema.names)
             result[name] = Relation(schema, self._keys[name])
         return result
@@ -124,7 +139,8 @@ class ViewsStep(Step):
 
     def open(self, target: Target) -> None:
         fresh = self._fresh(target.state) if target.committed >= 0 else ()
-        self._stage.open(committed=target.committed, fresh=fresh)
+        with self._in_file():
+            self._stage.open(committed=target.committed, fresh=fresh)
         if target.state is not None:
             known = {name: sorted(who) for name, who in self._readers.items()}
             NodeValues(target.state, f"views {self.level}").put(READERS, known)
@@ -145,12 +161,8 @@ class ViewsStep(Step):
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         rows = {relation: frames[node] for relation, node in self._sources.items()}
-        try:
+        with self._in_file():
             return self._stage.step(epoch, rows)
-        except PenstockError as error:
-            wrong = (node for name, node in self._views.items() if error.where == f"view '{name}'")
-            error.where = next((str(node.place) for node in wrong), error.where)
-            raise
 
     def finalize(self, epoch: int) -> None:
         self._stage.finalize(epoch)

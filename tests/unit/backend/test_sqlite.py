@@ -102,6 +102,26 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert code_of(lambda: open_backend(f"sqlite:///{tmp_path}")) == "STATE_READ_ONLY"
 
 
+def test_opening_it_twice_leaves_it_to_its_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    read = (
+        "import sys; from penstock.backend import open_backend\n"
+        "with open_backend(sys.argv[1]) as b: print(b.state.get('job', 'key'))"
+    )
+
+    def elsewhere() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", read, url], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    with open_backend(url) as backend:
+        backend.state.put("job", "key", 1)
+        open_backend(url).close()
+        assert elsewhere() == "1"
+        backend.state.put("job", "key", 2)
+        assert elsewhere() == "2"
+
+
 def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.backend.sqlite.BUSY_SECONDS", 0.2)
     with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:

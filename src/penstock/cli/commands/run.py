@@ -34,9 +34,9 @@ def run(
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
-    """Run a pipeline until its sources end, or until Ctrl-C; the batch that runs then is finished first.
+    """Run a pipeline.
 
-    A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
+    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
 
     \b
     Examples:
