@@ -416,3 +416,37 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     assert not letters.exists()
     assert not (pipeline.folder / "copies").exists()
     assert pipeline.rows("out") == []
+
+
+def test_odd_names_and_a_node_under_several_aliases(pipeline: Pipeline) -> None:
+    parts = [
+        _section(
+            "sources",
+            f"2024.Größe-x: {pipeline.source('s', '{id: int64, next: int64}', primary_key='id').partition(': ')[2]}",
+        ),
+        _section(
+            "transforms",
+            "7: {type: sql, sql: 'SELECT id, next FROM `2024`.`größe-X` WHERE id IS NOT NULL'}",
+            "select: {type: sql, sql: 'SELECT id + 1 AS id FROM `7`'}",
+            "pairs: {type: view, primary_key: id, sql: 'SELECT a.id, b.next AS far FROM `7` a JOIN `7` b ON a.next = b.id'}",
+        ),
+        _section("sinks", pipeline.sink("out", "pairs"), pipeline.sink("plain", "select")),
+    ]
+    pipeline.put("s", {"id": 1, "next": 2}, {"id": 2, "next": 3})
+    assert pipeline.run(*parts) is None
+    assert pipeline.table("out", "id") == {1: {"id": 1, "far": 3}}
+    assert sorted(row["id"] for row in pipeline.rows("plain")) == [2, 3]
+
+
+def test_a_row_without_its_key_is_said(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS, primary_key="id")),
+        _section("transforms", TOTALS),
+        _section("sinks", pipeline.sink("out", "totals")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5), {"customer": "b", "amount": 6})
+    error = pipeline.run(*parts)
+    assert error is not None
+    assert "NULL" in str(error)
+    print(error)
+    assert isinstance(error, ps.DataError)
