@@ -22,7 +22,9 @@ def earlier_groups(pipeline: str, backend: Backend) -> dict[str, Job]:
     return {
         job.definition[GROUP]: job
         for job in backend.jobs.list()
-        if job.kind == "pipeline" and job.name == job_name(pipeline, job.definition.get(GROUP, ""))
+        if job.kind == "pipeline"
+        and GROUP in job.definition
+        and job.name == job_name(pipeline, job.definition[GROUP])
     }
 
 
