@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -383,6 +384,9 @@ def test_a_history_that_is_stopped_goes_on(pipeline: Pipeline) -> None:
             run.stop()
     assert ended.result() is None
     assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 4]
+    # Without its folder the pipeline has read nothing, its history neither.
+    shutil.rmtree(pipeline.folder / "state")
+    assert pipeline.planned(*parts).plan.groups[0].phase == "history"
 
 
 def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:

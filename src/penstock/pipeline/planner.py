@@ -69,7 +69,8 @@ class Planner:
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
-        self._names = group_names(kinds, before or {})
+        self._before = before or {}
+        self._names = group_names(kinds, self._before)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
@@ -82,8 +83,8 @@ class Planner:
 
     def _group(self, group: Group, name: str) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
-        if self.values is not None and not folder.has_begun:
-            # What was fixed for a run whose checkpoint is gone, or never was, is not true of this one.
+        if self.values is not None and name in self._before and not folder.has_begun:
+            # What was fixed for a run whose checkpoint is gone is not true of this one.
             self.values(name).clear()
         phase = self._phase(group, name)
         sources = tuple(self._sources(group, name, folder, phase))

@@ -154,7 +154,10 @@ class PipelineRun:
             raise
 
     def wait(self) -> PenstockError | None:
-        """Wait for the end of all groups; when one fails the others are stopped. Returns the first error."""
+        """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
+
+        A group whose history has ended goes on with its live sources only while somebody waits.
+        """
         ends: SimpleQueue[PenstockError | None] = SimpleQueue()
         for name in list(self.queries):
             follow = partial(self._follow, name, ends.put)

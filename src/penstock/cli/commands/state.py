@@ -92,7 +92,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     state: State = None,
 ) -> int:
-    """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
+    """Delete what a job keeps: its checkpoint, epochs and values, of a pipeline also its views. Its next start begins from nothing.
 
     Refused while the job runs.
 
