@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,17 +98,25 @@ def _translated(code: int, text: str, location: str) -> PenstockError | None:
     return None
 
 
+def _create(path: Path) -> None:
+    """Make the file when it is not there.
+
+    One that is there is not even opened: to close it again would end all locks that this process has on it, and another process would take
+    away the log to which ours still writes.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def _ensure(path: Path, location: str, *, create: bool) -> None:
     """See that the file is there; it may hold what jobs were started with, so nobody else can read a new one."""
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # One that is there must not be opened here: closing it would take away the locks that SQLite has on it in this process, and
-            # the next process that leaves would delete the log of a database that is in use.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            _create(path)
         if not path.is_file():
             raise StateError(
                 "there is no state database",

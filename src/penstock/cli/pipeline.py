@@ -41,6 +41,7 @@ def pipeline_session(
     spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
+    import penstock.pipeline.run  # noqa: F401  # while the JVM boots
     from penstock.cli.process import embedded
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}

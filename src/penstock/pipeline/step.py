@@ -22,6 +22,7 @@ from penstock.transforms.base import ERROR, INPUT, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
@@ -35,6 +36,10 @@ class Step(ABC):
     """The nodes that it computes."""
     inputs: tuple[str, ...]
     """The nodes that it reads."""
+    place: str | None = None
+    """Where the user has described it, for errors that come while its rows are read."""
+    level: int = 0
+    """Of views, the number of their flow, which counts from 1; 0 for all other steps."""
     reads_now: bool = False
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
 
@@ -144,7 +149,8 @@ class SqlStep(Step):
 
     def _query(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
         with stateless.relations(spark, {self._names[name]: frame for name, frame in frames.items()}):
-            return spark.sql(renamed(self._sql, self._names))
+            names = {name.lower(): plain for name, plain in self._names.items()}
+            return spark.sql(renamed(self._sql, names))
 
     def _checked_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The key of the result: the one that the user gave, or that of its only input when it has those columns."""
@@ -189,6 +195,7 @@ class TransformStep(Step):
         self._input = relation
         self._context = context
         self._keys = tuple(getattr(node.model, "primary_key", ()))
+        self.place = str(node.place)
         self.nodes, self.inputs = (node.name,), (node.model.from_,)  # type: ignore[attr-defined]
 
     def relations(self) -> Mapping[str, Relation]:
@@ -235,10 +242,7 @@ class TransformStep(Step):
         return {self._node.name: self._transform.counts()}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        known = self._transform.failure(error)
-        if known is not None:
-            known.where = str(self._node.place)
-        return known
+        return self._transform.failure(error)
 
     def close(self) -> None:
         self._transform.close()
@@ -288,6 +292,7 @@ def node_values(target: Target, node: str) -> NodeValues | None:
     return None if target.state is None else NodeValues(target.state, node)
 
 
-def _without_operation(relation: Relation):  # type: ignore[no-untyped-def]
+def _without_operation(relation: Relation) -> StructType:
     fields = [field for field in relation.schema.fields if field.name != OPERATION]
-    return type(relation.schema)(fields)
+    schema: StructType = type(relation.schema)(fields)
+    return schema

@@ -116,10 +116,15 @@ class EpochWriter:
         self._finalized = -1
         self._open = False
 
-    def open(self) -> None:
-        """Open the sink and the side outputs; before a second run of the query, close them first."""
+    def open(self, *, committed: int | None = None, begun: int | None = None) -> None:
+        """Open the sink and the side outputs; before a second run of the query, close them first.
+
+        `committed` and `begun` are what the checkpoint has now; without them, what it had when the query was made.
+        """
         if self._open:
             self._close_sink()
+        if committed is not None and begun is not None:
+            self._target = replace(self._target, committed=committed, begun=begun)
         with translated():
             self._target.status.stopping.clear()
             self._written.clear()

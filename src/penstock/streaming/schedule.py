@@ -84,9 +84,10 @@ class MicroBatchSchedule(RunSchedule):
 
     def first(self) -> Run:
         """Return the batches, or the closing batch of an earlier run."""
-        self._writer.open()
-        self._frame = self._sources.evolved(self._frame)
         spark, location = self._frame.sparkSession, self._settings.checkpoint
+        committed, begun = checkpoint.last_epochs(spark, location)
+        self._writer.open(committed=committed, begun=begun)
+        self._frame = self._sources.evolved(self._frame)
         self._interrupted = checkpoint.is_closing(spark, location)
         if self._interrupted:
             return self._run(replace(self._settings, trigger=ONE_BATCH))
@@ -121,6 +122,7 @@ class RealTimeSchedule(RunSchedule):
 
     def first(self) -> Run:
         """Return the only run."""
-        self._writer.open()
+        committed, begun = checkpoint.last_epochs(self._frame.sparkSession, self._settings.checkpoint)
+        self._writer.open(committed=committed, begun=begun)
         target = self._writer.live(unsplit(self._frame))
         return RealTime(target, self._settings, self._interval_ms, self._writer.report_live)

@@ -154,3 +154,22 @@ def test_another_package_brings_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     with open_backend(f"mine:///{tmp_path}/mine.db") as backend:
         backend.state.put("a", "b", 1)
     assert (tmp_path / "mine.db").is_file()
+
+
+def test_a_second_connection_of_a_process_takes_no_lock_of_the_first(tmp_path: Path) -> None:
+    """SQLite's locks are those of the process, and end when it closes the file anywhere: others would take the log away."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    program = (
+        "import sys; from penstock.backend import open_backend\n"
+        "with open_backend(sys.argv[1]) as backend: print(backend.state.get('job', 'value'))"
+    )
+
+    def seen_by_another_process() -> str:
+        command = [sys.executable, "-c", program, url]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    with open_backend(url) as backend:
+        for number in range(3):
+            open_backend(url).close()
+            backend.state.put("job", "value", number)
+            assert seen_by_another_process() == str(number)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.live import LiveTable
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
@@ -49,9 +48,12 @@ def run(
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
+        from penstock.cli.live import LiveTable
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
         table = LiveTable(spec) if live else None
+        if table is not None:
+            session.queries.dispatcher.add(table)
         plan = plan_pipeline(session, spec, runs=True)
         confirm_losses(session, plan, yes=yes)
         run = PipelineRun(
@@ -64,10 +66,12 @@ def run(
         run.start()
         if table is not None:
             table.start(run)
-        with stopped:
-            error = run.wait()
-        if table is not None:
-            table.close(run)
+        try:
+            with stopped:
+                error = run.wait()
+        finally:
+            if table is not None:
+                table.close(run)
         if error is not None:
             raise error
         return stopped.code

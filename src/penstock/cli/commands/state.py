@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +16,10 @@ from penstock.cli.main import DONE
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.errors import ConfigError, suggest
+from penstock.pipeline.group_folder import FOLDER, GroupFolder
 
 if TYPE_CHECKING:
-    from penstock.backend import Backend
+    from penstock.backend import Backend, Job
 
 app = typer.Typer(help="Look at what jobs keep, and reset it.", no_args_is_help=True)
 
@@ -103,6 +105,8 @@ def reset(
         job_name = _job_name(backend, name)
         job = backend.jobs.find(job_name)
         checkpoint = None if job is None else job.checkpoint
+        if job is not None and job.kind == "pipeline":
+            checkpoint = job.definition.get(FOLDER, checkpoint)
         if not (yes or _confirmed(job_name, checkpoint)):
             print("nothing was deleted", file=sys.stderr)
             return DONE
@@ -110,7 +114,7 @@ def reset(
         try:
             # Deleting a large checkpoint can take longer than a lease lasts.
             with Heartbeat(backend, lease, on_lost=lambda _: None):
-                removed = checkpoint is not None and remove_checkpoint(checkpoint)
+                removed = checkpoint is not None and _remove(job, checkpoint)
                 epochs = backend.epochs.clear(lease)
                 values = backend.state.clear(job_name, lease=lease)
         finally:
@@ -118,6 +122,12 @@ def reset(
     what = f"{checkpoint}, " if removed else ""
     print(f"'{job_name}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted")
     return DONE
+
+
+def _remove(job: Job | None, checkpoint: str) -> bool:
+    """Delete the checkpoint of a job; that of a pipeline with all that stands beside it, which belongs to it."""
+    folder = None if job is None or job.kind != "pipeline" else job.definition.get(FOLDER)
+    return remove_checkpoint(checkpoint) if folder is None else GroupFolder(Path(folder)).remove()
 
 
 def _names(backend: Backend) -> list[str]:

@@ -29,7 +29,8 @@ def translated(*, sql: str | None = None, where: str | None = None) -> Iterator[
     """Raise what is raised inside as a penstock error; `where` is the line of the program, for errors that have no place."""
     try:
         yield
-    except PenstockError:
+    except PenstockError as error:
+        error.where = error.where or where
         raise
     except Exception as error:
         translation = translate_query_error(error, sql=sql)
