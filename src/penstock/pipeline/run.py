@@ -20,6 +20,7 @@ from penstock.pipeline.group_name import GROUP, NODES, earlier_groups, job_name,
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import HISTORY_DONE, Planner
 from penstock.pipeline.values import JobValues
+from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch import plan as spark_plan
@@ -242,7 +243,9 @@ class PipelineRun:
             FOLDER: str(group.folder.path),
             NODES: _nodes(spec, group),
         }
-        return replace(plan, kind="pipeline", prepare=prepare, parts=parts)
+        return replace(
+            plan, kind="pipeline", prepare=prepare, parts=parts, hide=lambda text: hide(text, spec.secrets)
+        )
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
         taps = [tap for source in group.read for tap in source.stream.taps]

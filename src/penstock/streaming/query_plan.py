@@ -52,6 +52,8 @@ class QueryPlan:
     """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What the state backend records beside what every query has."""
+    hide: Callable[[str], str] | None = field(default=None, repr=False)
+    """Takes secrets out of what its log and the state backend say."""
 
     @property
     def id(self) -> str:

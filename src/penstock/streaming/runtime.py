@@ -308,7 +308,7 @@ class QueryRuntime:
 
         The wait is over as well when the query is to end, and then it ends without an error.
         """
-        problem = self.plan.sources.translate(error)
+        problem = self._translated(error)
         if not isinstance(problem, ConnectorError) or not problem.retryable or self.plan.trigger.ends:
             return False
         now, last = time.monotonic(), self.last_progress
@@ -351,16 +351,26 @@ class QueryRuntime:
         else:
             self.restart()
 
+    def _translated(self, error: BaseException) -> PenstockError:
+        """An error of Spark's, of a sink or of the user's functions as penstock's, without secrets."""
+        problem = self.plan.sources.translate(error)
+        hide = self.plan.hide
+        if hide is not None:
+            problem.message = hide(problem.message)
+            problem.where = problem.where and hide(problem.where)
+            problem.hint = problem.hint and hide(problem.hint)
+        return problem
+
     def _finish(self, error: BaseException | None) -> None:
         """Close everything, and publish how the query ended."""
         error = self._lease_error or error
-        problem = None if error is None else self.plan.sources.translate(error)
+        problem = None if error is None else self._translated(error)
         if problem is not None and problem.where is None:
             problem.where = self.plan.call_site
         try:
             self._writer.close()
         except Exception as raised:
-            problem = problem or self.plan.sources.translate(raised)
+            problem = problem or self._translated(raised)
         with self._lock:
             self._error = problem
             self._state = QueryState.STOPPED if problem is None else QueryState.FAILED
