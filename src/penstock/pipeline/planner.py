@@ -14,7 +14,7 @@ from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names
-from penstock.pipeline.levels import levels
+from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
@@ -154,6 +154,7 @@ class Planner:
                     level=level,
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
+                    once=self._read_logs(group, order.views, relations),
                 )
                 relations.update(step.relations())
                 yield step
@@ -174,6 +175,18 @@ class Planner:
             for name, who in outside.items()
             if who or name in self._read
         }
+
+    def _read_logs(
+        self, group: Group, views: Collection[str], relations: Mapping[str, Relation]
+    ) -> frozenset[str]:
+        """The views for which every row counts that comes, whatever its key."""
+        operations = {*views, *(name for name, relation in relations.items() if relation.operations)}
+        names = {node.name.lower(): node.name for node in group.nodes}
+        return frozenset(
+            node.name
+            for node in group.transforms
+            if node.name in views and any(read.log for read in reads_of(node, operations, names))
+        )
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model
