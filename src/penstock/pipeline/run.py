@@ -215,6 +215,9 @@ class PipelineRun:
         with self._lock:
             self.queries[name] = query
             is_late = self._stopping
+        for text in (text for step in self.groups[name].views for text in step.news):
+            query.note(text)
+            self._say(text)
         if is_late:  # a stop that came meanwhile knew only the queries before
             query.stop()
 

@@ -56,6 +56,8 @@ class ViewsStep(Step):
         self.level = level
         self._readers = readers
         self._once = frozenset(once)
+        self.news: list[str] = []
+        """What the last opening meant for the state, in words."""
         self._views = {node.name: node for node in nodes}
         operations = {name for name, relation in relations.items() if relation.operations}
         operations |= {node.name for node in nodes if _keys(node)}
@@ -145,7 +147,13 @@ class ViewsStep(Step):
     def open(self, target: Target) -> None:
         fresh = self._fresh(target.state) if target.committed >= 0 else ()
         with self._in_file():
-            self._stage.open(committed=target.committed, fresh=fresh)
+            plan = self._stage.open(committed=target.committed, fresh=fresh)
+        told = () if target.committed < 0 else (*plan.inputs, *plan.views)
+        self.news = [
+            ": ".join(filter(None, (f"{one.name} is {one.change}", one.reason)))
+            for one in told
+            if one.change != "unchanged"
+        ]
         if target.state is not None:
             known = {name: sorted(who) for name, who in self._readers.items()}
             NodeValues(target.state, f"views {self.level}").put(READERS, known)
