@@ -11,7 +11,7 @@ from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.levels import reads_of
 from penstock.pipeline.relation import Relation
-from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
+from penstock.pipeline.stage_plan import InputPlan, StageInput, StagePlan, StageView, ViewPlan
 from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
@@ -148,7 +148,7 @@ class ViewsStep(Step):
         fresh = self._fresh(target.state) if target.committed >= 0 else ()
         with self._in_file():
             plan = self._stage.open(committed=target.committed, fresh=fresh)
-        told = () if target.committed < 0 else (*plan.inputs, *plan.views)
+        told: list[InputPlan | ViewPlan] = [] if target.committed < 0 else [*plan.inputs, *plan.views]
         self.news = [
             ": ".join(filter(None, (f"{one.name} is {one.change}", one.reason)))
             for one in told
