@@ -15,6 +15,7 @@ from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refu
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.replay import Letters
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
@@ -74,6 +75,11 @@ class Planner:
         [group] = [group for group in self._graph.groups if self._name(group) == name]
         return self._group(group, name)
 
+    def group_of(self, node: str) -> str:
+        """Return the name of the group that a node is in."""
+        [group] = [group for group in self._graph.groups if node in {one.name for one in group.nodes}]
+        return self._name(group)
+
     def _name(self, group: Group) -> str:
         return "" if len(self._graph.groups) == 1 else group.nodes[0].name
 
@@ -84,8 +90,13 @@ class Planner:
         steps = tuple(self._steps(group, name, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
+        letters = {
+            node.name: Letters(node, self.dead_letters(node), relations[self._graph.inputs[node.name][0]])
+            for node in group.transforms
+            if has_letters(node)
+        }
         nodes = {node.name: node for node in group.nodes}
-        return GroupPlan(name, phase, sources, steps, sinks, relations, nodes, failed)
+        return GroupPlan(name, phase, sources, steps, sinks, relations, nodes, failed, letters)
 
     def _phase(self, group: Group, name: str) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
@@ -221,6 +232,14 @@ class Planner:
             plan = SinkPlan(node, sink, name, relation, keys, model.mode)
             refuse_unfit(plan)
             yield plan
+
+
+def has_letters(node: NodeSpec) -> bool:
+    """Whether a node keeps rows that it cannot take as dead letters; only those that take rows one by one tell them apart."""
+    model = node.model
+    if not isinstance(model, RowTransformNode | LookupNode) or model.on_error != "dead_letter":
+        return False
+    return not (isinstance(model, LookupNode) and model.is_table)
 
 
 def _may_fail(node: NodeSpec) -> bool:

@@ -16,6 +16,7 @@ from penstock.pipeline.changes import NODES, fingerprints
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase, job_name
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import HISTORY_DONE, MAIN, Planner
+from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.values import JobValues
 from penstock.sinks.base import Guarantee
 from penstock.spark.micro_batch import checkpoint
@@ -147,6 +148,11 @@ class PipelineRun:
                 self.stop()
         return first
 
+    def replay(self, name: str) -> None:
+        """Run the one epoch of a group that takes the dead letters which were asked for, and end; nothing is read from the sources."""
+        self._launch(name, replace(self._query_plan(self.groups[name]), wanted_only=True))
+        self.queries[name].await_termination()
+
     def stop(self, seconds: float | None = None) -> None:
         """End after the batches that run now."""
         self._stopping.set()
@@ -189,7 +195,12 @@ class PipelineRun:
         spec = self.plan.spec
         report = self._report
         name = self.plan.job_name(group)
-        sink = GroupSink(group, report=None if report is None else lambda epoch: report(group.name, epoch))
+        replay = None
+        if self.plan.is_lasting and group.letters:
+            replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
+        sink = GroupSink(
+            group, report=None if report is None else lambda epoch: report(group.name, epoch), replay=replay
+        )
         plan = self._writer(group).plan_for(
             sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
         )

@@ -116,10 +116,20 @@ class EpochWriter:
         self._finalized = -1
         self._open = False
 
-    def open(self) -> None:
-        """Open the sink and the side outputs; before a second run of the query, close them first."""
+    @property
+    def wants_epoch(self) -> bool:
+        """Whether the open sink has something to write although no row may come."""
+        return self._sink.wants_epoch
+
+    def open(self, *, committed: int | None = None, begun: int | None = None) -> None:
+        """Open the sink and the side outputs; before a second run of the query, close them first.
+
+        `committed` and `begun` are the last epochs in the checkpoint, where they may be others than at the start of the query.
+        """
         if self._open:
             self._close_sink()
+        if committed is not None and begun is not None:
+            self._target = replace(self._target, committed=committed, begun=begun)
         with translated():
             self._target.status.stopping.clear()
             self._written.clear()

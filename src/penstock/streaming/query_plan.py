@@ -44,6 +44,8 @@ class QueryPlan:
     rows_only: bool = False
     """Whether no batch is made without new rows, because the query is to end and its state changes with the clock."""
     close_windows: bool = False
+    wanted_only: bool = False
+    """Whether it ends behind the batch that its sink wants, and reads no new rows."""
     obstacle: str | None = None
     """Why `Trigger.continuous` runs micro-batches; None when it need not."""
     kind: Kind = "query"

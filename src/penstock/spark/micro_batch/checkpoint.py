@@ -44,6 +44,12 @@ class CheckpointState:
     """The last batch whose offsets are noted: one that is not committed comes again with the same rows."""
 
 
+def position(spark: SparkSession, location: str) -> tuple[int, int]:
+    """Return the last epoch that is committed, and the last one that has begun; -1 when there is none."""
+    folder = Folder(spark, location)
+    return last_epoch(folder), last_epoch(folder, "offsets")
+
+
 def inspect(
     spark: SparkSession, location: str | None, shape: Shape, *, savepoint: str | None = None
 ) -> CheckpointState:
