@@ -101,7 +101,10 @@ def _ensure(path: Path, location: str, *, create: bool) -> None:
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            if not path.exists():
+                # One that is there is not opened: to close it would give up SQLite's locks of this process on it (POSIX), and another
+                # process would then throw away the log that this one still writes.
+                os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if not path.is_file():
             raise StateError(
                 "there is no state database",

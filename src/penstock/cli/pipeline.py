@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.errors import StateError
+from penstock.errors import InternalError, PenstockError, StateError
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -41,13 +42,24 @@ def pipeline_session(
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
     from penstock.cli.process import embedded
+    from penstock.pipeline.variables import hide
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
     names = tuple(dict.fromkeys((*connectors, *sorted(needed))))
-    with embedded(conf=conf, master=master, connectors=names) as session:
-        if spec.state is not None:
-            session.settings = replace(session.settings, state=spec.state)
-        yield session
+    try:
+        with embedded(conf=conf, master=master, connectors=names) as session:
+            if spec.state is not None:
+                session.settings = replace(session.settings, state=spec.state)
+            yield session
+    except PenstockError as error:
+        error.hide(partial(hide, secrets=spec.secrets))
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        safe = hide(said, spec.secrets)
+        if safe == said:
+            raise
+        raise InternalError(safe) from None
 
 
 def losses(changes: Sequence[NodeChange]) -> str:

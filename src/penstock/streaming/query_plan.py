@@ -52,6 +52,8 @@ class QueryPlan:
     """What the state backend calls it."""
     prepare: Callable[[str], None] | None = None
     """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
+    hide: Callable[[str], str] = str
+    """Takes secrets out of a text that is logged, recorded or raised."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What the state backend records beside what every query has."""
 
@@ -96,7 +98,7 @@ class QueryPlan:
     def definition(self) -> dict[str, Any]:
         """Return what the state backend records about the query."""
         return {
-            "sink": self.sink.describe(),
+            "sink": self.hide(self.sink.describe()),
             "guarantee": self.sink.guarantee.value,
             "trigger": str(self.trigger),
             "output_mode": self.mode.value,

@@ -69,7 +69,9 @@ class QueryRuntime:
         """Set when the first run has started, or will not."""
         self._ended = threading.Event()
         self._job = (
-            queries.job(plan.name, on_lost=self._lease_lost, on_request=self._request) if plan.named else None
+            queries.job(plan.name, on_lost=self._lease_lost, on_request=self._request, hide=plan.hide)
+            if plan.named
+            else None
         )
         try:
             with translated():
@@ -341,7 +343,9 @@ class QueryRuntime:
         if now - self._outage.began > SOURCE_RETRY.seconds:
             return False
         pause = SOURCE_RETRY.pause(self._outage.attempts)
-        message = f"{problem.message} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
+        message = (
+            f"{self.plan.hide(problem.message)} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
+        )
         self.status.waiting(message)
         self.note(message)
         self.status.stopping.wait(pause)
@@ -383,12 +387,15 @@ class QueryRuntime:
         """Close everything, and publish how the query ended."""
         error = self._lease_error or error
         problem = None if error is None else self.plan.sources.translate(error)
+        if problem is not None:
+            problem.hide(self.plan.hide)
         if problem is not None and problem.where is None:
             problem.where = self.plan.call_site
         try:
             self._writer.close()
         except Exception as raised:
             problem = problem or self.plan.sources.translate(raised)
+            problem.hide(self.plan.hide)
         with self._lock:
             self._error = problem
             self._state = QueryState.STOPPED if problem is None else QueryState.FAILED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,27 @@ def test_another_package_brings_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     with open_backend(f"mine:///{tmp_path}/mine.db") as backend:
         backend.state.put("a", "b", 1)
     assert (tmp_path / "mine.db").is_file()
+
+
+def test_a_second_backend_of_a_process_leaves_the_locks_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_STATE", raising=False)
+    read = f"""
+import sqlite3
+connection = sqlite3.connect({str(tmp_path / "state.db")!r})
+print([text for text, in connection.execute("SELECT document FROM penstock_values")])
+connection.close()"""
+
+    def seen_by_others() -> str:
+        done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    with open_backend(config.load()) as first:
+        first.state.put("job", "key", 1)
+        open_backend(config.load()).close()
+        # A process that closes the database throws its log away when it seems to be the last one.
+        assert seen_by_others() == "['[1]']\n"
+        first.state.put("job", "key", 2)
+        assert seen_by_others() == "['[2]']\n"
