@@ -30,10 +30,15 @@ def command(folder: Path, *words: str, **environment: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PENSTOCK_HOME": str(folder / "home"), **environment},
+        env={**os.environ, **own(folder), **environment},
         timeout=240,
         check=False,
     )
+
+
+def own(folder: Path) -> dict[str, str]:
+    """The environment in which all state is in a folder."""
+    return {"PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}"}
 
 
 def with_password(postgres: Postgres, url: str) -> str:
@@ -60,6 +65,7 @@ def test_a_followed_table_is_paused_reset_and_fails_without_a_secret(
     postgres.execute("INSERT INTO orders VALUES (1, 10)", url)
     (tmp_path / "events").mkdir()
     environment = {
+        **own(tmp_path),
         "SHOP_URL": with_password(postgres, url),
         "PENSTOCK_CONF": f"spark.eventLog.enabled=true spark.eventLog.dir=file:{tmp_path / 'events'}",
     }
@@ -119,7 +125,7 @@ def test_a_server_that_cannot_be_reached_is_named_without_its_password(tmp_path:
         f"name: away\nsources:\n  a: {source if node == 'source' else made}\n"
         f"sinks:\n  b: {sink if node == 'sink' else '{type: print, from: a}'}\n"
     )
-    with PipelineProcess(tmp_path, text, {"SHOP_URL": away}) as pipeline:
+    with PipelineProcess(tmp_path, text, {**own(tmp_path), "SHOP_URL": away}) as pipeline:
         pipeline.start()
         assert pipeline.wait() == 1
     assert f"pipeline.yaml:{3 if node == 'source' else 5}:3" in pipeline.said()

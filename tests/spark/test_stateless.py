@@ -121,12 +121,12 @@ PLAIN = {
     "null condition": "SELECT id, amount FROM orders WHERE amount > CASE WHEN customer > 4 THEN 2 END",
     "two filters": "SELECT id, amount * 2 AS a FROM (SELECT * FROM orders WHERE amount > 2) WHERE amount < 8",
     "another key": "SELECT id + 100 AS id, amount FROM orders WHERE customer = 3 OR amount = 2",
-    "subquery": "SELECT id FROM orders WHERE customer IN (SELECT customer FROM stands_still)",
     "with": "WITH large AS (SELECT id, amount AS b FROM orders WHERE amount >= 3) SELECT * FROM large WHERE b <> 5",
 }
 BY_KEY = {
     "inner join": "SELECT orders.id, amount, name FROM orders JOIN stands_still USING (customer)",
     "left join": "SELECT orders.id, name FROM orders LEFT JOIN stands_still USING (customer) WHERE amount > 3",
+    "subquery": "SELECT id FROM orders WHERE customer IN (SELECT customer FROM stands_still)",
 }
 
 

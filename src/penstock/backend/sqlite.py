@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -96,15 +98,25 @@ def _translated(code: int, text: str, location: str) -> PenstockError | None:
     return None
 
 
+def _create(path: Path) -> None:
+    """Make the file when it is not there.
+
+    One that is there is not even opened: to close it again would end all locks that this process has on it, and another process would take
+    away the log to which ours still writes.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def _ensure(path: Path, location: str, *, create: bool) -> None:
     """See that the file is there; it may hold what jobs were started with, so nobody else can read a new one."""
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                # One that is there is not opened: to close it would give up SQLite's locks of this process on it (POSIX), and another
-                # process would then throw away the log that this one still writes.
-                os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _create(path)
         if not path.is_file():
             raise StateError(
                 "there is no state database",

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.streaming.listener import QueryProgressEvent, StreamingQueryListener
+
 if TYPE_CHECKING:
     from penstock.pipeline.group import NodeEpoch
     from penstock.pipeline.run import PipelineRun
@@ -33,16 +35,17 @@ class _Node:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class LiveTable:
-    """Draws the table on a stream until `close`; epochs come in through `report`, in threads of the queries."""
+class LiveTable(StreamingQueryListener):
+    """Draws the table on a stream until `close`; epochs come in through `report`, in threads of the queries, and as a listener."""
 
     def __init__(self, spec: PipelineSpec, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._lock = threading.Lock()
         self._nodes = {name: _Node(f"{node.kind} {node.type}") for name, node in spec.nodes.items()}
         self._epochs: dict[str, int] = {}
-        self._read: dict[str, int] = {}
+        self._progress: list[QueryProgressEvent] = []
         self._drawn = 0
+        self._drawn_at = time.monotonic()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._began = time.monotonic()
@@ -60,6 +63,11 @@ class LiveTable:
                     own = self._nodes[name].counts
                     own[what] = own.get(what, 0) + rows
 
+    def on_query_progress(self, event: QueryProgressEvent) -> None:
+        """Keep what sources gave until the table is drawn."""
+        with self._lock:
+            self._progress.append(event)
+
     def start(self, run: PipelineRun) -> None:
         """Begin to draw a pipeline that was started."""
         self._thread = threading.Thread(target=self._draw_often, args=(run,), daemon=True)
@@ -70,19 +78,21 @@ class LiveTable:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-            self._draw(run, SECONDS)
+            self._draw(run)
 
     def _draw_often(self, run: PipelineRun) -> None:
         seconds = SECONDS if self._stream.isatty() else PLAIN_SECONDS
         while not self._ended.wait(seconds):
-            self._draw(run, seconds)
+            self._draw(run)
 
-    def _draw(self, run: PipelineRun, seconds: float) -> None:
+    def _draw(self, run: PipelineRun) -> None:
+        now = time.monotonic()
+        seconds, self._drawn_at = max(now - self._drawn_at, 0.001), now
         with self._lock:
             self._take_progress(run)
             rows = [self._row(name, node, seconds) for name, node in self._nodes.items()]
             epoch = ", ".join(str(number) for number in self._epochs.values()) or "none yet"
-        elapsed = time.monotonic() - self._began
+        elapsed = now - self._began
         title = f"{run.plan.spec.name}: epoch {epoch}, {elapsed:.0f} s"
         if not self._stream.isatty():
             body = "; ".join(
@@ -101,12 +111,14 @@ class LiveTable:
         self._stream.flush()
 
     def _take_progress(self, run: PipelineRun) -> None:
-        for group, query in ((group, run.queries[name]) for name, group in run.groups.items()):
-            progress = query.last_progress
-            if progress is None or self._read.get(query.name) == progress.batch_id:
+        """Count what sources gave in every epoch since the table was drawn."""
+        groups = {query.name: run.groups[name] for name, query in run.queries.items()}
+        events, self._progress = self._progress, []
+        for event in events:
+            group = groups.get(event.name)
+            if group is None:
                 continue
-            self._read[query.name] = progress.batch_id
-            for source, report in zip(group.read, progress.sources, strict=False):
+            for source, report in zip(group.read, event.progress.sources, strict=False):
                 node = self._nodes[source.node.name]
                 node.rows += report.input_rows
                 node.lag = report.lag

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import InternalError, PenstockError, StateError
+from penstock.pipeline.variables import hide
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -41,8 +42,8 @@ def pipeline_session(
     spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
+    import penstock.pipeline.run  # noqa: F401  # while the JVM boots
     from penstock.cli.process import embedded
-    from penstock.pipeline.variables import hide
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
     names = tuple(dict.fromkeys((*connectors, *sorted(needed))))

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.group import job_name
-from penstock.pipeline.views_step import ViewsStep
+from penstock.pipeline.group_name import NODES, earlier_groups
+from penstock.pipeline.stage_plan import StagePlan, compare
+from penstock.pipeline.stage_store import StageStore
+from penstock.state.files import LocalFiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.backend import Backend
     from penstock.pipeline.group import GroupPlan
     from penstock.pipeline.spec import PipelineSpec
-
-NODES = "nodes"
-"""Where the record of a job has the nodes that it was started with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,17 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
 
 def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
-    before: dict[str, Any] = {}
-    ran = False
-    for group in groups:
-        job = backend.jobs.find(job_name(spec.name, group.name))
-        if job is not None:
-            ran = True
-            before |= job.definition.get(NODES, {})
-    if not ran:
+    jobs = earlier_groups(spec.name, backend).values()
+    if not jobs:
         return None
-    states = {state.node: state for group in groups for state in _states(group)}
+    before: dict[str, Any] = {}
+    for job in jobs:
+        before |= job.definition.get(NODES, {})
+    states: dict[str, NodeChange] = {}
+    for one in (one for group in groups for one in _states(group)):
+        # The rows of one node may be in the state of several flows: what is lost of any is what counts.
+        if one.node not in states or one.loses_rows:
+            states[one.node] = one
     result = []
     now = fingerprints(spec)
     for name, node in now.items():
@@ -89,10 +91,13 @@ def _of(state: NodeChange | None) -> tuple[Any, ...]:
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:
     """What happens to the state of the views of a group, and to the rows that they keep of other nodes."""
-    for step in group.steps:
-        if isinstance(step, ViewsStep):
-            stage = step.plan()
-            for one in stage.inputs:
-                yield NodeChange(one.name, "rows", one.change, one.change, one.reason, one.loses_rows)
-            for view in stage.views:
-                yield NodeChange(view.name, "view", view.change, view.change, view.reason, view.loses_rows)
+    for stage in (*(step.plan() for step in group.views), *map(_left, group.left_views)):
+        for one in stage.inputs:
+            yield NodeChange(one.name, "rows", one.change, one.change, one.reason, one.loses_rows)
+        for view in stage.views:
+            yield NodeChange(view.name, "view", view.change, view.change, view.reason, view.loses_rows)
+
+
+def _left(folder: Path) -> StagePlan:
+    """What goes with the state of views that are not declared any more."""
+    return compare(StageStore(LocalFiles(), folder).read(), [], [])

@@ -77,8 +77,16 @@ class Evaluator:
         return {name: counted for step in self.steps for name, counted in step.counts().items() if counted}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        """What a step says of an error that came while its rows were written; None when no step knows it."""
-        return next((known for step in self.steps if (known := step.failure(error)) is not None), None)
+        """What a step says of an error that came while rows were read, with its place; None when no step knows it."""
+        claims = [(step, known) for step in self.steps if (known := step.failure(error)) is not None]
+        if not claims:
+            return None
+        # An error out of a task may be of any of several steps: then it is of the one that it names.
+        known = claims[0][1]
+        named = [step for step, _ in claims if _names(known.where, step.nodes)] if len(claims) > 1 else []
+        if len(claims) == 1 or named:
+            known.where = (named[0] if named else claims[0][0]).place or known.where
+        return known
 
     def commit(self, epoch: int) -> None:
         """All sinks have written the epoch."""
@@ -120,6 +128,11 @@ def _with_replayed(
     assert not others, "a node whose rows may fail is a step of its own"
     above = step.inputs[0]
     return {**frames, above: frames[above].unionByName(replayed[name])}
+
+
+def _names(where: str | None, nodes: Sequence[str]) -> bool:
+    """Whether the place of an error is a node, or its file."""
+    return where is not None and any(where == name or where.startswith(f"{name}.") for name in nodes)
 
 
 def _read_more_than_once(steps: Sequence[Step], read: Sequence[str]) -> frozenset[str]:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.step import node_values
-from penstock.pipeline.views_step import ViewsStep
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
-from penstock.spark.errors.query import translated
+from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import union
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
+    from penstock.pipeline.views_step import ViewsStep
+    from penstock.plugin import KeyValues
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
 
@@ -82,6 +86,7 @@ class GroupPlan:
     """Everything about a group that was decided before it runs."""
 
     name: str
+    folder: GroupFolder
     phase: Phase
     sources: tuple[SourcePlan, ...]
     steps: tuple[Step, ...]
@@ -102,9 +107,18 @@ class GroupPlan:
         )
 
     @property
-    def begins_anew(self) -> bool:
-        """Whether sinks have something to write although no row may come, because views have changed."""
-        return any(isinstance(step, ViewsStep) and step.begins_anew for step in self.steps)
+    def views(self) -> tuple[ViewsStep, ...]:
+        """The views, level by level."""
+        return tuple(cast("ViewsStep", step) for step in self.steps if step.level)
+
+    @property
+    def left_views(self) -> list[Path]:
+        """The state of views on levels where none are declared any more."""
+        return self.folder.views_beside([step.level for step in self.views])
+
+    def begins_anew(self, values: KeyValues | None) -> bool:
+        """Whether sinks have something to write although no row may come, because views or their readers have changed; `values` are those of the query."""
+        return any(step.begins_anew(values) for step in self.views)
 
     @property
     def read(self) -> tuple[SourcePlan, ...]:
@@ -201,6 +215,26 @@ class GroupSink(Sink):
             undo.pop_all()
 
     def write(self, epoch: Epoch) -> int | None:
+        with self._placed(None):
+            return self._write(epoch)
+
+    @contextmanager
+    def _placed(self, place: str | None) -> Iterator[None]:
+        """Raise what is raised inside as the step says it whose rows could not be computed; all else with the place of the node first."""
+        try:
+            yield
+        except Exception as error:
+            known = self._evaluator.failure(error)
+            if known is not None:
+                raise known from None
+            problem = translate_query_error(error)
+            if place is not None:
+                problem.where = f"{place} ({problem.where})" if problem.where else place
+            if problem is error:
+                raise
+            raise problem from None
+
+    def _write(self, epoch: Epoch) -> int | None:
         several = len(self._plan.read) > 1
         batch = epoch.frame.persist() if several else epoch.frame
         try:
@@ -210,7 +244,7 @@ class GroupSink(Sink):
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
             frames = self._evaluator.evaluate(epoch.number, rows, replayed=replayed)
             try:
-                return self._write(epoch.number, frames)
+                return self._write_sinks(epoch.number, frames)
             finally:
                 frames.release()
         finally:
@@ -242,28 +276,20 @@ class GroupSink(Sink):
             for plan in self._plan.sinks:
                 closing.callback(plan.sink.close)
 
-    def _write(self, number: int, frames: EpochFrames) -> int | None:
+    def _write_sinks(self, number: int, frames: EpochFrames) -> int | None:
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
-            with translated(where=str(plan.node.place)):
-                try:
-                    written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
-                except Exception as error:
-                    known = self._evaluator.failure(error)
-                    if known is None:
-                        raise
-                    raise known from None
-        failed = {name: self._failed[name].write(number, split) for name, split in frames.splits.items()}
+            with self._placed(str(plan.node.place)):
+                written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
+        failed = {}
+        for name, split in frames.splits.items():
+            with self._placed(str(self._plan.nodes[name].place)):
+                failed[name] = self._failed[name].write(number, split)
         self._evaluator.commit(number)
         if self._report is not None:
             self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
         known_rows = [rows for rows in written.values() if rows is not None]
         return sum(known_rows) if known_rows else None
-
-
-def job_name(pipeline: str, group: str) -> str:
-    """The name of the job that runs a group; the only one has no name of its own."""
-    return "/".join(filter(None, (pipeline, group)))
 
 
 def refuse_unfit(plan: SinkPlan) -> None:

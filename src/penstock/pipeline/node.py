@@ -92,6 +92,11 @@ class SourceNode(Node):
         """Whether the source comes to an end; a pipeline whose sources all do, ends."""
         return False
 
+    @property
+    def may_know_its_key(self) -> bool:
+        """Whether the source can find the key of its rows out by itself, without `primary_key`."""
+        return False
+
     @abstractmethod
     def source(self, settings: Settings) -> Source:
         """Return the source of the Python API that this node is; raises when an option does not fit."""

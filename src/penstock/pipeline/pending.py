@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, StateError, suggest
-from penstock.pipeline.group import job_name
+from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.planner import Planner, has_letters
 from penstock.pipeline.replay import Request, Requests
 from penstock.pipeline.run import state_folder
@@ -27,7 +27,13 @@ class PendingLetters:
     def __init__(self, session: Session, spec: PipelineSpec, node: str | None) -> None:
         self._session = session
         self._spec = spec
-        self._planner = Planner(session, spec, folder=state_folder(session, spec))
+        before = earlier_groups(spec.name, session.queries.backend())
+        self._planner = Planner(
+            session,
+            spec,
+            folder=state_folder(session, spec),
+            before={name: kinds_of(job) for name, job in before.items()},
+        )
         self.nodes = _nodes(spec, node)
 
     def job(self, node: str) -> str:

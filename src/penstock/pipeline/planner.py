@@ -10,8 +10,11 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
 from penstock.pipeline.failed_rows import FailedRows
-from penstock.pipeline.graph import Graph, graph
+from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
+from penstock.pipeline.group_folder import GroupFolder
+from penstock.pipeline.group_name import group_names
+from penstock.pipeline.levels import levels
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
@@ -22,7 +25,6 @@ from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
-from penstock.pipeline.views_step import ViewsStep, levels
 from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
 from penstock.transforms.base import Context
@@ -33,10 +35,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
     from penstock.plugin import KeyValues
     from penstock.sources.base import Source
-
-
-MAIN = "main"
-"""The folder of the only group."""
 
 
 BOUNDARY, HISTORY_DONE = "boundary", "history_done"
@@ -53,11 +51,13 @@ class Planner:
         *,
         folder: Path,
         read: Collection[str] = (),
+        before: Mapping[str, Mapping[str, str]] | None = None,
         values: Callable[[str], KeyValues] | None = None,
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
 
-        `values` gives what the sources of a group remember; None for a pipeline that is only looked at.
+        `before` are the groups that have run, as `group_names` takes them. `values` gives what the sources of a group remember; None for a pipeline
+        that is only looked at.
         """
         self._session = session
         self._spec = spec
@@ -65,29 +65,32 @@ class Planner:
         self._read = frozenset(read)
         self.values = values
         self._graph: Graph = graph(spec)
+        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
+        self._names = group_names(kinds, before or {})
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
-        return [self._group(group, self._name(group)) for group in self._graph.groups]
+        groups = zip(self._graph.groups, self._names, strict=True)
+        return [self._group(group, name) for group, name in groups]
 
     def group(self, name: str) -> GroupPlan:
         """Return the plan of one group as it is now, after another phase has ended."""
-        [group] = [group for group in self._graph.groups if self._name(group) == name]
-        return self._group(group, name)
+        return self._group(self._graph.groups[self._names.index(name)], name)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
-        [group] = [group for group in self._graph.groups if node in {one.name for one in group.nodes}]
-        return self._name(group)
-
-    def _name(self, group: Group) -> str:
-        return "" if len(self._graph.groups) == 1 else group.nodes[0].name
+        groups = zip(self._graph.groups, self._names, strict=True)
+        return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
     def _group(self, group: Group, name: str) -> GroupPlan:
+        folder = GroupFolder.of(self._folder, name)
+        if self.values is not None and not folder.has_begun:
+            # What was fixed for a run whose checkpoint is gone, or never was, is not true of this one.
+            self.values(name).clear()
         phase = self._phase(group, name)
-        sources = tuple(self._sources(group, name, phase))
+        sources = tuple(self._sources(group, name, folder, phase))
         relations = {source.node.name: source.relation for source in sources}
-        steps = tuple(self._steps(group, name, relations))
+        steps = tuple(self._steps(group, folder, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
         letters = {
@@ -96,7 +99,7 @@ class Planner:
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
-        return GroupPlan(name, phase, sources, steps, sinks, relations, nodes, failed, letters)
+        return GroupPlan(name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters)
 
     def _phase(self, group: Group, name: str) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
@@ -104,16 +107,17 @@ class Planner:
             return Phase.LIVE
         return Phase.HISTORY
 
-    def _sources(self, group: Group, name: str, phase: Phase) -> Iterator[SourcePlan]:
+    def _sources(self, group: Group, name: str, folder: GroupFolder, phase: Phase) -> Iterator[SourcePlan]:
+        """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
-        for node in group.sources:
+        for node in sorted(group.sources, key=lambda node: node.name):
             model = node.model
             assert isinstance(model, SourceNode)
             context = SourceContext(
                 self._session.spark,
                 self._session.settings,
                 None if self.values is None else NodeValues(self.values(name), node.name),
-                None if self.values is None else str(self._folder / (name or MAIN) / "sources" / node.name),
+                None if self.values is None else str(folder.source(node.name)),
                 goes_on and _is_bounded(node),
             )
             with translated(where=str(node.place)):
@@ -138,7 +142,7 @@ class Planner:
             return model.history_source(settings, boundary)
         return model.live_source(settings, boundary)
 
-    def _steps(self, group: Group, name: str, relations: dict[str, Relation]) -> Iterator[Step]:
+    def _steps(self, group: Group, folder: GroupFolder, relations: dict[str, Relation]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
         tables = DynamicTables()
         asked = [node.name for node in group.transforms if isinstance(node.model, DynamicTableNode)]
@@ -147,9 +151,16 @@ class Planner:
         for level in range(max(order.level.values()) + 1):
             views = order.of(level, group.transforms)
             if views:
-                folder = self._folder / (name or MAIN) / f"views-{level}"
-                wanted = self._wanted({node.name for node in views})
-                step: Step = ViewsStep(self._session, views, relations, folder=folder, wanted=wanted)
+                from penstock.pipeline.views_step import ViewsStep  # with all of the kernel
+
+                step: Step = ViewsStep(
+                    self._session,
+                    views,
+                    relations,
+                    level=level,
+                    folder=folder.views(level),
+                    readers=self._outside({node.name for node in views}, order.views),
+                )
                 relations.update(step.relations())
                 yield step
             for node in group.transforms:
@@ -158,10 +169,17 @@ class Planner:
                     relations.update(step.relations())
                     yield step
 
-    def _wanted(self, views: set[str]) -> set[str]:
-        """The views whose changes somebody outside of their flow reads."""
+    def _outside(self, views: set[str], all_views: Collection[str]) -> dict[str, set[str]]:
+        """Of every view whose changes somebody outside of its flow reads: the sinks, and the views of later flows, that keep what they make of them."""
         readers = self._graph.readers
-        return {name for name in views if name in self._read or not set(readers.get(name, ())) <= views}
+        outside = {name: set(readers.get(name, ())) - views for name in views}
+        passing = {name: () if name in all_views else who for name, who in readers.items()}
+        keeps = {*all_views, *(node.name for group in self._graph.groups for node in group.sinks)}
+        return {
+            name: reachable(who, passing) & keeps
+            for name, who in outside.items()
+            if who or name in self._read
+        }
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model

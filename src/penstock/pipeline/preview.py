@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.session import Session
     from penstock.pipeline.spec import PipelineSpec
+    from penstock.streaming.query import StreamingQuery
 
 INTERVAL = "100 ms"
 
@@ -81,9 +83,7 @@ class Preview:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _start(self, group: GroupPlan):  # type: ignore[no-untyped-def]
-        import threading
-
+    def _start(self, group: GroupPlan) -> StreamingQuery:
         taps = [tap for source in group.read for tap in source.stream.taps]
         trigger = Trigger.available_now() if group.is_bounded else Trigger.processing_time(INTERVAL)
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(trigger)

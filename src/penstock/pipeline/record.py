@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.changes import NODES, fingerprints
+from penstock.pipeline.changes import fingerprints
+from penstock.pipeline.group_folder import FOLDER
+from penstock.pipeline.group_name import GROUP, NODES
 from penstock.spark.micro_batch import plan as spark_plan
 
 if TYPE_CHECKING:
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
 
 PIPELINE = "pipeline"
 """The file."""
-FOLDER = "folder"
-"""Where the group keeps its checkpoints, its views and what its sources keep."""
 SOURCES = "sources"
 """The node of each source of Spark, in the order in which a checkpoint has their offsets."""
 OUTSIDE = "outside"
@@ -23,13 +23,14 @@ LETTERS = "dead_letters"
 """Where nodes keep dead letters: a folder of the pipeline's own, or None for another place."""
 
 
-def parts(spec: PipelineSpec, group: GroupPlan, folder: str) -> dict[str, Any]:
+def parts(spec: PipelineSpec, group: GroupPlan) -> dict[str, Any]:
     """Return the record of a group."""
     outside = {source.node.name: made for source in group.sources if (made := source.source.made_outside)}
     return {
         PIPELINE: spec.path,
         NODES: {name: node for name, node in fingerprints(spec).items() if name in group.nodes},
-        FOLDER: folder,
+        GROUP: group.name,
+        FOLDER: str(group.folder.path),
         SOURCES: spark_sources(group),
         OUTSIDE: outside,
         LETTERS: {name: letters.place.own_folder for name, letters in group.letters.items()},

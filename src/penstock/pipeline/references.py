@@ -162,9 +162,9 @@ def declared_columns(schema: Any) -> list[str] | None:
 def _check_keys(spec: PipelineSpec, validation: Validation) -> None:
     for node in spec.of_kind("sink"):
         model = node.model
-        if isinstance(model, SinkNode) and model.is_keyed and not spec.primary_key(node.name):
+        if isinstance(model, SinkNode) and model.is_keyed and not spec.may_have_key(node.name):
             text = f"the sink '{node.name}' ({node.type}) needs a primary key, and '{model.from_}' has none"
-            hint = f"add primary_key: to the sink, or to '{model.from_}'"
+            hint = f"add primary_key: to the sink, or to '{model.from_}'; output_mode: append keeps every row"
             validation.report(node.place, text, hint, "PIPELINE_PRIMARY_KEY")
 
 

@@ -1,8 +1,7 @@
-"""Throwing away what a group of a pipeline keeps: its folder, and what its sources have made in other systems."""
+"""Throwing away what a group of a pipeline keeps outside of its folder: dead letters, and what its sources have made in other systems."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,23 +12,6 @@ from penstock.pipeline.node import SourceNode
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-
-_PARTS = re.compile(r"checkpoint(-\w+)?|views-\d+|sources")
-
-
-def remove_folder(folder: Path) -> bool:
-    """Delete the checkpoints, views and notes of sources of a group; False when there is nothing. A folder with other things in it is left alone."""
-    if not folder.is_dir():
-        return False
-    strange = sorted(entry.name for entry in folder.iterdir() if not _PARTS.fullmatch(entry.name))
-    if strange:
-        raise StateError(
-            f"the folder of the pipeline holds other things too: {', '.join(strange[:5])}",
-            code="STATE_CHECKPOINT",
-            where=str(folder),
-            hint="nothing was deleted; move them away, or delete the folder yourself",
-        )
-    return remove_tree(folder)
 
 
 def remove_tree(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InternalError, PenstockError
 from penstock.pipeline import record
-from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase, job_name
+from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
+from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode
-from penstock.pipeline.planner import HISTORY_DONE, MAIN, Planner
+from penstock.pipeline.planner import HISTORY_DONE, Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.values import JobValues
 from penstock.pipeline.variables import hide
@@ -23,6 +25,7 @@ from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch import plan as spark_plan
+from penstock.streaming.job import SINK
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
@@ -80,7 +83,14 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
     def values(group: str) -> JobValues:
         return JobValues(session.queries.backend(), job_name(spec.name, group))
 
-    planner = Planner(session, spec, folder=folder, values=values if lasting and runs else None)
+    before = earlier_groups(spec.name, session.queries.backend()) if lasting else {}
+    planner = Planner(
+        session,
+        spec,
+        folder=folder,
+        before={name: kinds_of(job) for name, job in before.items()},
+        values=values if lasting and runs else None,
+    )
     return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
 
 
@@ -121,7 +131,8 @@ class PipelineRun:
         """The running query of each group, by its name."""
         self._report = report
         self._say = say
-        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._stopping = False
         self._reader = _Reader(self._follows)
 
     def check(self) -> list[QueryPlan]:
@@ -168,8 +179,9 @@ class PipelineRun:
 
     def stop(self, seconds: float | None = None) -> None:
         """End after the batches that run now."""
-        self._stopping.set()
-        running = list(self.queries.values())
+        with self._lock:
+            self._stopping = True
+            running = list(self.queries.values())
         stops = [threading.Thread(target=query.stop, args=(seconds,), daemon=True) for query in running]
         for stop in stops:
             stop.start()
@@ -180,15 +192,18 @@ class PipelineRun:
         """Wait for the end of a group, through its phases."""
         try:
             while True:
-                self.queries[name].await_termination()
-                if self.groups[name].phase is Phase.LIVE or self._stopping.is_set():
+                query = self.queries[name]
+                query.await_termination()
+                # A history that was stopped has not come to its end.
+                if self.groups[name].phase is Phase.LIVE or query.was_stopped or self._stopping:
                     break
                 self._follow_history(name)
         except PenstockError as error:
             ended(error)
         except BaseException as error:
-            ended(InternalError(f"{type(error).__name__}: {error}", code="PIPELINE_RUN"))
-            raise
+            problem = InternalError(f"{type(error).__name__}: {error}", code="PIPELINE_RUN")
+            problem.__cause__ = error
+            ended(problem)
         else:
             ended(None)
 
@@ -211,7 +226,12 @@ class PipelineRun:
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
-        self.queries[name] = self._writer(self.groups[name]).launch(plan)
+        query = self._writer(self.groups[name]).launch(plan)
+        with self._lock:
+            self.queries[name] = query
+            is_late = self._stopping
+        if is_late:  # a stop that came meanwhile knew only the queries before
+            query.stop()
 
     def _query_plan(self, group: GroupPlan) -> QueryPlan:
         spec = self.plan.spec
@@ -228,18 +248,20 @@ class PipelineRun:
         )
 
         def prepare(location: str) -> None:
-            spark, history = self._session.spark, self._checkpoint(group, Phase.HISTORY)
+            spark, history = self._session.spark, group.folder.checkpoint(Phase.HISTORY)
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, spark_plan.shape(group.frame()))
-            if group.begins_anew:
+            for views in group.left_views:
+                shutil.rmtree(views)
+            values = JobValues(self._session.queries.backend(), name, SINK) if plan.named else None
+            if group.begins_anew(values):
                 checkpoint.begin_empty(spark, location)
 
-        folder = str(self.plan.folder / (group.name or MAIN))
         return replace(
             plan,
             kind="pipeline",
             prepare=prepare,
-            parts=record.parts(spec, group, folder),
+            parts=record.parts(spec, group),
             hide=partial(hide, secrets=spec.secrets),
         )
 
@@ -247,14 +269,13 @@ class PipelineRun:
         taps = [tap for source in group.read for tap in source.stream.taps]
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger(group))
         if self.plan.is_lasting:
-            writer.option("checkpoint.location", self._checkpoint(group, group.phase))
+            phase = "" if group.phase is Phase.LIVE else group.phase
+            writer.option("checkpoint.location", group.folder.checkpoint(phase))
         return writer
 
-    def _checkpoint(self, group: GroupPlan, phase: Phase) -> Path:
-        name = "checkpoint" if phase is Phase.LIVE else f"checkpoint-{phase}"
-        return self.plan.folder / (group.name or MAIN) / name
-
     def _trigger(self, group: GroupPlan) -> Trigger:
+        if not self.plan.is_lasting and all(source.node.type == "file" for source in group.sources):
+            return Trigger.once()  # nothing to go on from, so nothing need be noted
         if group.is_bounded:
             return Trigger.available_now()
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))

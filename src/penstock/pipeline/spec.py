@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.pipeline.node import Node, RowTransformNode, SinkNode, SourceNode, TransformNode
+from penstock.pipeline.view_node import ViewTransformNode
 
 Kind = Literal["source", "transform", "sink"]
 
@@ -84,6 +85,25 @@ class PipelineSpec:
         return self.nodes.get(name) or next(
             (node for node in self.nodes.values() if node.name.lower() == name.lower()), None
         )
+
+    def may_have_key(self, name: str) -> bool:
+        """Whether the rows of a node have a key, or may get one when types are resolved: from a table, or through a query that keeps its columns."""
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            node = self.nodes.get(waiting.pop())
+            if node is None or node.name in seen:
+                continue
+            seen.add(node.name)
+            model = node.model
+            if self.primary_key(node.name) or (isinstance(model, SourceNode) and model.may_know_its_key):
+                return True
+            if isinstance(model, ViewTransformNode):
+                if model.keys:
+                    return True
+                continue
+            waiting += self.inputs(node.name)
+        return False
 
     def inputs(self, name: str) -> tuple[str, ...]:
         """The nodes that a node reads, by their names as declared."""

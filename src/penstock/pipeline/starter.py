@@ -64,7 +64,7 @@ script: |
   }""",
     "test": ORDERS_TEST,
 }
-_COLUMNS = "{order_id: int64, customer_id: int64, amount: float64, ordered_at: timestamp}"
+_COLUMNS = '{order_id: int64, customer_id: int64, amount: "decimal(10,2)", ordered_at: timestamp}'
 
 SOURCES: Mapping[str, Rows] = {
     "file": Rows(
@@ -148,7 +148,7 @@ def starter(name: str, *, source: str, transform: str, sink: str, path: str, dat
     parts = [
         f"# A pipeline: rows go from sources through transforms into sinks.\n"
         f"#   penstock validate {path}\n#   penstock run {path}\n"
-        "# ${VAR:-default} is filled in from the environment. penstock nodes lists the types of nodes and their fields.",
+        "# ${VAR:-default} is filled in from the environment. penstock schema has the types of nodes and their fields.",
         f"name: {_quoted(name)}",
         f"sources:\n  {rows.node}:\n{indent(rows.yaml.replace('{data}', _quoted(f'{data}/*.csv')), '    ')}",
     ]

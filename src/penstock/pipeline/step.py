@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
@@ -12,6 +13,7 @@ from penstock.pipeline.relation import Relation
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
+from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
 from penstock.sql.relation import renamed
@@ -20,6 +22,7 @@ from penstock.transforms.base import ERROR, INPUT, Context
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
@@ -33,6 +36,10 @@ class Step(ABC):
     """The nodes that it computes."""
     inputs: tuple[str, ...]
     """The nodes that it reads."""
+    place: str | None = None
+    """Where the user has described it, for errors that come while its rows are read."""
+    level: int = 0
+    """Of views, the number of their flow, which counts from 1; 0 for all other steps."""
     reads_now: bool = False
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
 
@@ -106,7 +113,7 @@ class SqlStep(Step):
             else self._spark.createDataFrame([], relation.schema)
             for name, relation in self._inputs.items()
         }
-        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+        with in_query_of(self._node, self._sql):
             reason = stateless.memory_of(lambda: self._query(self._spark, frames))
         if reason is not None:
             raise SqlError(
@@ -115,13 +122,14 @@ class SqlStep(Step):
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
             )
-        empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
-        self._refuse_lost_keys(empty)
-        schema = self._plan(self._spark, empty).schema
+        with in_query_of(self._node, self._sql):
+            empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
+            self._refuse_lost_keys(empty)
+            schema = self._plan(self._spark, empty).schema
         return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
-        with translated(sql=self._sql, where=str(self._node.place_of("sql"))):
+        with in_query_of(self._node, self._sql):
             inputs = {name: frames[name] for name in self.inputs}
             spark = next(
                 (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
@@ -141,7 +149,8 @@ class SqlStep(Step):
 
     def _query(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
         with stateless.relations(spark, {self._names[name]: frame for name, frame in frames.items()}):
-            return spark.sql(renamed(self._sql, self._names))
+            names = {name.lower(): plain for name, plain in self._names.items()}
+            return spark.sql(renamed(self._sql, names))
 
     def _checked_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The key of the result: the one that the user gave, or that of its only input when it has those columns."""
@@ -186,6 +195,7 @@ class TransformStep(Step):
         self._input = relation
         self._context = context
         self._keys = tuple(getattr(node.model, "primary_key", ()))
+        self.place = str(node.place)
         self.nodes, self.inputs = (node.name,), (node.model.from_,)  # type: ignore[attr-defined]
 
     def relations(self) -> Mapping[str, Relation]:
@@ -232,13 +242,26 @@ class TransformStep(Step):
         return {self._node.name: self._transform.counts()}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        known = self._transform.failure(error)
-        if known is not None:
-            known.where = str(self._node.place)
-        return known
+        return self._transform.failure(error)
 
     def close(self) -> None:
         self._transform.close()
+
+
+@contextmanager
+def in_query_of(node: NodeSpec, sql: str) -> Iterator[None]:
+    """Raise what is raised inside with the place of a node's query in its file, before the place in the query."""
+    try:
+        with translated(sql=sql):
+            yield
+    except PenstockError as error:
+        raise in_file(error, node) from None
+
+
+def in_file(error: PenstockError, node: NodeSpec) -> PenstockError:
+    """Return an error about the query of a node with the query's place in its file."""
+    place = str(node.place_of("sql"))
+    return error if (error.where or "").startswith(node.place.path) else located(error, place)
 
 
 def view_names(relations: Mapping[str, object]) -> dict[str, str]:
@@ -269,6 +292,7 @@ def node_values(target: Target, node: str) -> NodeValues | None:
     return None if target.state is None else NodeValues(target.state, node)
 
 
-def _without_operation(relation: Relation):  # type: ignore[no-untyped-def]
+def _without_operation(relation: Relation) -> StructType:
     fields = [field for field in relation.schema.fields if field.name != OPERATION]
-    return type(relation.schema)(fields)
+    schema: StructType = type(relation.schema)(fields)
+    return schema

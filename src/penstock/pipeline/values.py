@@ -54,23 +54,24 @@ class NodeValues:
 
 @dataclass(frozen=True, slots=True)
 class JobValues:
-    """What the sources of a pipeline fix at the first start, which is before anybody has the lease of its job."""
+    """What is remembered of a job without its lease, such as what sources fix at the first start, before anybody has it."""
 
     backend: Backend
     job: str
+    namespace: str = SOURCES
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default."""
-        return self.backend.state.get(self.job, key, default, namespace=SOURCES)
+        return self.backend.state.get(self.job, key, default, namespace=self.namespace)
 
     def put(self, key: str, value: Any) -> None:
         """Set the value of a key."""
-        self.backend.state.put(self.job, key, value, namespace=SOURCES)
+        self.backend.state.put(self.job, key, value, namespace=self.namespace)
 
     def remove(self, key: str) -> None:
         """Forget a key; one that is not there is no error."""
-        self.backend.state.remove(self.job, key, namespace=SOURCES)
+        self.backend.state.remove(self.job, key, namespace=self.namespace)
 
     def clear(self) -> None:
         """Forget all."""
-        self.backend.state.clear(self.job, namespace=SOURCES)
+        self.backend.state.clear(self.job, namespace=self.namespace)

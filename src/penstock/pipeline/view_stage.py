@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data.batch import DeltaBatch
+from penstock.data.column_view import null_mask
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
 from penstock.data.operation import DELETE, INSERT, OPERATION, OPERATIONS, UPDATE
@@ -279,7 +280,7 @@ class ViewStage:
         """From the rows that sinks have to those that the view has now."""
         if not len(base.delta):
             return consolidate(self._opened().rows(view))
-        old = _aligned(base, fields, keys)
+        old = _with_keys(_aligned(base, fields, keys), keys)
         if not keys and base.columns != tuple((field.name, field.type) for field in fields):
             # Without a key, rows of other columns cannot be taken back.
             old = old.take(np.zeros(0, np.int64))
@@ -492,6 +493,15 @@ def _aligned(rows: Rows, fields: Fields, keys: Sequence[int]) -> Delta:
         else:
             columns.append(column if column.type == kind else column.cast(kind))
     return Delta(tuple(columns), rows.delta.weights)
+
+
+def _with_keys(rows: Delta, keys: Sequence[int]) -> Delta:
+    """The rows without NULL in their key: an epoch that has others fails, and no sink has any of these."""
+    for key in keys:
+        nulls = null_mask(rows.columns[key])
+        if nulls is not None and nulls.any():
+            rows = rows.take(np.flatnonzero(~nulls))
+    return rows
 
 
 def _widens(kind: pa.DataType, into: pa.DataType) -> bool:

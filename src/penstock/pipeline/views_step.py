@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
+from penstock.pipeline.levels import reads_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import StageInput, StagePlan, StageView
-from penstock.pipeline.step import Step, require_columns
+from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.values import NodeValues
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
@@ -22,54 +24,13 @@ if TYPE_CHECKING:
 
     from penstock.engine.session import Session
     from penstock.pipeline.spec import NodeSpec
+    from penstock.plugin import KeyValues
     from penstock.sinks.base import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Which nodes of a group are views, and in which order the flows of views run: a flow per level."""
-
-    level: Mapping[str, int]
-    """Of every node; a view of level n reads nodes of levels below n, and views of its own level."""
-    views: frozenset[str]
-
-    def of(self, level: int, nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-        """The views of a level, in order."""
-        return [node for node in nodes if node.name in self.views and self.level[node.name] == level]
-
-
-def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Levels:
-    """Return the levels of nodes, which come in order.
-
-    A `sql` node that reads nothing but views is one too: it sees all rows of theirs, so that a row which a filter lets go is deleted downstream.
-    """
-    level: dict[str, int] = {}
-    views: set[str] = set()
-    for node in nodes:
-        above = inputs[node.name]
-        model = node.model
-        only_views = isinstance(model, SqlNode) and bool(above) and set(above) <= views
-        if not (isinstance(model, ViewTransformNode) or only_views):
-            level[node.name] = max((level[name] for name in above), default=0)
-            continue
-        logs = {
-            read.node for read in reads_of(node, views, {name.lower(): name for name in level}) if read.log
-        }
-        views.add(node.name)
-        level[node.name] = max(
-            1,
-            *(level[name] if name in views and name not in logs else level[name] + 1 for name in above),
-        )
-    return Levels(level, frozenset(views))
-
-
-def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[Read, ...]:
-    """The relations that a view reads."""
-    model = node.model
-    if isinstance(model, ViewTransformNode):
-        return model.reads(names, operations)
-    assert isinstance(model, SqlNode)
-    return tuple(Read(name, name) for name in model.inputs(names))
+T = TypeVar("T")
+READERS = "readers"
+"""Under which a step remembers who has read its views."""
 
 
 class ViewsStep(Step):
@@ -83,9 +44,13 @@ class ViewsStep(Step):
         nodes: Sequence[NodeSpec],
         relations: Mapping[str, Relation],
         *,
+        level: int,
         folder: Path,
-        wanted: Collection[str],
+        readers: Mapping[str, Collection[str]],
     ) -> None:
+        """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state."""
+        self.level = level
+        self._readers = readers
         self._views = {node.name: node for node in nodes}
         operations = {name for name, relation in relations.items() if relation.operations}
         operations |= {node.name for node in nodes if _keys(node)}
@@ -111,17 +76,20 @@ class ViewsStep(Step):
                     for read in reads[node.name]
                     if read.relation in columns
                 }
-                views.append(StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in wanted))
+                views.append(
+                    StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in readers)
+                )
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
-        stage = ViewStage(
-            session,
-            folder,
-            list(inputs.values()),
-            views,
-            shards=_one("shards", shards, nodes),
-            memory=_one("memory", sizes, nodes),
-        )
+        with self._in_file():
+            stage = ViewStage(
+                session,
+                folder,
+                list(inputs.values()),
+                views,
+                shards=_one("shards", shards, nodes),
+                memory=_one("memory", sizes, nodes),
+            )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
             self._inherit(node, stage, reads[node.name], relations)
@@ -139,6 +107,18 @@ class ViewsStep(Step):
             if keys and set(keys) <= set(stage.columns(node.name)):
                 self._keys[node.name] = keys
 
+    @contextmanager
+    def _in_file(self) -> Iterator[None]:
+        """Errors of the flow name a view; put its place in the file before that."""
+        try:
+            yield
+        except PenstockError as error:
+            where = error.where or ""
+            for name, node in self._views.items():
+                if where == f"view '{name}'" or where.startswith(f"view '{name}', "):
+                    raise in_file(error, node) from None
+            raise
+
     def plan(self) -> StagePlan:
         """What opening would do to the state that is there."""
         return self._stage.plan()
@@ -147,22 +127,42 @@ class ViewsStep(Step):
         result = {}
         for name in self._views:
             node = self._views[name]
-            schema = self._stage.schema(name)
+            with self._in_file():
+                schema = self._stage.schema(name)
             require_columns(node, self._keys[name], schema.names)
             result[name] = Relation(schema, self._keys[name])
         return result
 
-    @property
-    def begins_anew(self) -> bool:
-        """Whether some of what it gives changes although no row comes: a view was made again, or is new."""
-        return self._stage.has_waiting_changes
+    def begins_anew(self, values: KeyValues | None) -> bool:
+        """Whether some of what it gives changes although no row comes: a view was made again, or is new, or somebody new reads one."""
+        return self._stage.has_waiting_changes or bool(self._fresh(values))
 
     def open(self, target: Target) -> None:
-        self._stage.open(committed=target.committed)
+        fresh = self._fresh(target.state) if target.committed >= 0 else ()
+        with self._in_file():
+            self._stage.open(committed=target.committed, fresh=fresh)
+        if target.state is not None:
+            known = {name: sorted(who) for name, who in self._readers.items()}
+            NodeValues(target.state, f"views {self.level}").put(READERS, known)
+
+    def _fresh(self, values: KeyValues | None) -> tuple[str, ...]:
+        """The views with a reader that has nothing of theirs yet.
+
+        Views without a key are none: a reader that has had their rows could not take them again.
+        """
+        known = None if values is None else NodeValues(values, f"views {self.level}").get(READERS)
+        if known is None:
+            return ()
+        return tuple(
+            name
+            for name, who in self._readers.items()
+            if self._keys[name] and name in known and not set(who) <= set(known[name])
+        )
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         rows = {relation: frames[node] for relation, node in self._sources.items()}
-        return self._stage.step(epoch, rows)
+        with self._in_file():
+            return self._stage.step(epoch, rows)
 
     def finalize(self, epoch: int) -> None:
         self._stage.finalize(epoch)
@@ -196,7 +196,7 @@ def _input(read: Read, relation: Relation) -> StageInput:
     )
 
 
-def _one(field: str, values: Collection[object], nodes: Sequence[NodeSpec]):  # type: ignore[no-untyped-def]
+def _one(field: str, values: Collection[T], nodes: Sequence[NodeSpec]) -> T | None:
     """The one value that views of a level have for a field that is of their flow."""
     if len(values) > 1:
         names = ", ".join(node.name for node in nodes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -30,6 +31,7 @@ from penstock.sources.kafka_operation import HEADER, EnvelopeDecoder, Operations
 from penstock.sources.schema_registry import SchemaRegistry
 from penstock.sources.spark_options import Schema
 from penstock.spark.connectors import ensure_format
+from penstock.spark.errors.query import translate_query_error
 from penstock.spark.kafka_access import SERVERS, BootstrapServers, for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan
 from penstock.spark.micro_batch.frames import as_struct
@@ -204,6 +206,22 @@ class KafkaSource(Source):
             hidden = [f"_{name}" for name in OWN] if decoder is not None else [*OWN[1:], "timestampType"]
             frame = frame.drop(*hidden)
         return SourceFrame(frame, tap)
+
+    def check(self) -> None:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.active()
+        frame = spark.readStream.format("kafka").options(**self._spark_options(spark)).load()
+        (reading,) = plan.readings(frame)
+        # Java's client goes there as it will for the stream, so that whatever keeps it out is known now.
+        try:
+            with TemporaryDirectory() as folder, plan.opened(spark, reading.relation, folder) as stream:
+                stream.initialOffset()
+        except Exception as error:
+            refusal = translate_query_error(error)
+            if refusal.code == "KAFKA_TOPIC_MISSING":
+                refusal.message = f"no such topic: {self.options.topic}"
+            raise refusal from None
 
     @classmethod
     def reporter(cls, options: Mapping[str, str], *, note: Callable[[str], None]) -> OffsetReporter | None:

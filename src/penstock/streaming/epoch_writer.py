@@ -124,7 +124,7 @@ class EpochWriter:
     def open(self, *, committed: int | None = None, begun: int | None = None) -> None:
         """Open the sink and the side outputs; before a second run of the query, close them first.
 
-        `committed` and `begun` are the last epochs in the checkpoint, where they may be others than at the start of the query.
+        `committed` and `begun` are what the checkpoint has now; without them, what it had when the query was made.
         """
         if self._open:
             self._close_sink()

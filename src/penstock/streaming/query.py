@@ -54,6 +54,10 @@ class Runtime(Protocol):
         """What ended it, if that was an error."""
 
     @property
+    def was_stopped(self) -> bool:
+        """Whether somebody asked for its end."""
+
+    @property
     def last_progress(self) -> Progress | None:
         """The newest report."""
 
@@ -111,6 +115,11 @@ class StreamingQuery:
     def note(self, text: str) -> None:
         """Write a line into the log of the query, which `penstock jobs logs` shows; a query without a name has none."""
         self._runtime.note(text)
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether somebody asked for its end, so that its sources may have rows that it has not read."""
+        return self._runtime.was_stopped
 
     def exception(self) -> PenstockError | None:
         """The error that ended the query, if one did."""

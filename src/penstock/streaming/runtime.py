@@ -65,6 +65,7 @@ class QueryRuntime:
         self._run: Run | None = None
         self._restarting = False
         self._gate = Gate()
+        self._was_stopped = False
         self._started = threading.Event()
         """Set when the first run has started, or will not."""
         self._ended = threading.Event()
@@ -171,6 +172,12 @@ class QueryRuntime:
             return self._error
 
     @property
+    def was_stopped(self) -> bool:
+        """Whether somebody asked for its end."""
+        with self._lock:
+            return self._was_stopped
+
+    @property
     def last_progress(self) -> Progress | None:
         """What the last batch did; None before the first."""
         return self._events.last_progress
@@ -238,6 +245,7 @@ class QueryRuntime:
             if self._state.final or self._run is None:
                 return None
             self._state = QueryState.STOPPING
+            self._was_stopped = True
             run = self._run
         if self._job is not None:
             self._job.state(JobState.STOPPING)

@@ -92,7 +92,7 @@ class MicroBatchSchedule(RunSchedule):
     def first(self) -> Run:
         """Return the batches, or the closing batch of an earlier run."""
         spark, location = self._frame.sparkSession, self._settings.checkpoint
-        committed, begun = checkpoint.position(spark, location)
+        committed, begun = checkpoint.last_epochs(spark, location)
         self._writer.open(committed=committed, begun=begun)
         self._frame = self._sources.evolved(self._frame)
         self._interrupted = checkpoint.is_closing(spark, location)
@@ -137,6 +137,7 @@ class RealTimeSchedule(RunSchedule):
 
     def first(self) -> Run:
         """Return the only run."""
-        self._writer.open()
+        committed, begun = checkpoint.last_epochs(self._frame.sparkSession, self._settings.checkpoint)
+        self._writer.open(committed=committed, begun=begun)
         target = self._writer.live(unsplit(self._frame))
         return RealTime(target, self._settings, self._interval_ms, self._writer.report_live)

@@ -102,6 +102,26 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert code_of(lambda: open_backend(f"sqlite:///{tmp_path}")) == "STATE_READ_ONLY"
 
 
+def test_opening_it_twice_leaves_it_to_its_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    read = (
+        "import sys; from penstock.backend import open_backend\n"
+        "with open_backend(sys.argv[1]) as b: print(b.state.get('job', 'key'))"
+    )
+
+    def elsewhere() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", read, url], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    with open_backend(url) as backend:
+        backend.state.put("job", "key", 1)
+        open_backend(url).close()
+        assert elsewhere() == "1"
+        backend.state.put("job", "key", 2)
+        assert elsewhere() == "2"
+
+
 def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.backend.sqlite.BUSY_SECONDS", 0.2)
     with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
@@ -136,25 +156,20 @@ def test_another_package_brings_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "mine.db").is_file()
 
 
-def test_a_second_backend_of_a_process_leaves_the_locks_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
-    monkeypatch.delenv("PENSTOCK_STATE", raising=False)
-    read = f"""
-import sqlite3
-connection = sqlite3.connect({str(tmp_path / "state.db")!r})
-print([text for text, in connection.execute("SELECT document FROM penstock_values")])
-connection.close()"""
+def test_a_second_connection_of_a_process_takes_no_lock_of_the_first(tmp_path: Path) -> None:
+    """SQLite's locks are those of the process, and end when it closes the file anywhere: others would take the log away."""
+    url = f"sqlite:///{tmp_path}/state.db"
+    program = (
+        "import sys; from penstock.backend import open_backend\n"
+        "with open_backend(sys.argv[1]) as backend: print(backend.state.get('job', 'value'))"
+    )
 
-    def seen_by_others() -> str:
-        done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True)
-        return done.stdout
+    def seen_by_another_process() -> str:
+        command = [sys.executable, "-c", program, url]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    with open_backend(config.load()) as first:
-        first.state.put("job", "key", 1)
-        open_backend(config.load()).close()
-        # A process that closes the database throws its log away when it seems to be the last one.
-        assert seen_by_others() == "['[1]']\n"
-        first.state.put("job", "key", 2)
-        assert seen_by_others() == "['[2]']\n"
+    with open_backend(url) as backend:
+        for number in range(3):
+            open_backend(url).close()
+            backend.state.put("job", "value", number)
+            assert seen_by_another_process() == str(number)

@@ -166,6 +166,21 @@ def test_init_refuses(capsys: pytest.CaptureFixture[str], words: list[str], said
     assert sorted(Path().rglob("*")) == before
 
 
+def test_init_writes_the_package_of_a_plugin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--plugin", "weather-station", "--kind", "transform"]) == 0
+    written = capsys.readouterr().out.split()
+    assert "penstock-weather-station/pyproject.toml" in written
+    assert all(Path(path).is_file() for path in written)
+    assert main(["init", "--plugin", "weather-station", "--kind", "transform"]) == 2
+    assert main(["init", "--plugin", "other", "--kind", "sinks"]) == 2
+    assert "did you mean" in capsys.readouterr().err.lower()
+    assert main(["init", "orders", "--plugin", "other"]) == 2
+    assert main(["init", "--kind", "sink"]) == 2
+
+
 def test_init_asks_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

@@ -29,7 +29,7 @@ def test_an_error_of_penstock_passes_as_it_is() -> None:
     with pytest.raises(ConfigError) as caught, translated(where="program.py:1"):
         raise error
     assert caught.value is error
-    assert error.where is None
+    assert error.where == "program.py:1"
     assert translate_query_error(error) is error
 
 

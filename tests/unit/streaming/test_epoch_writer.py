@@ -30,6 +30,7 @@ class RecordingSink(Sink):
         super().__init__({})
         self.steps = steps
         self.refuses = False
+        self.target: Target | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -37,6 +38,7 @@ class RecordingSink(Sink):
 
     def open(self, target: Target) -> None:
         self.steps.append("open")
+        self.target = target
 
     def write(self, epoch: Epoch) -> int | None:
         if self.refuses:
@@ -211,3 +213,12 @@ def test_epochs_are_committed_in_another_thread_while_others_are_added() -> None
         sys.setswitchinterval(interval)
     assert failures == []
     assert written.committed == waiting - 1
+
+
+def test_a_second_run_begins_where_the_checkpoint_is_by_then(query: Query) -> None:
+    query.writer.open(committed=-1, begun=-1)
+    query.writer.write(ROWS, 0)
+    query.writer.report(_report(0))
+    query.writer.open(committed=0, begun=1)
+    assert query.sink.target is not None
+    assert (query.sink.target.committed, query.sink.target.begun) == (0, 1)

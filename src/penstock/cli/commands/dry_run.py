@@ -24,7 +24,9 @@ def dry_run(
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
-    """Resolve all types of a pipeline and try every connection; nothing runs, nothing is written, no lease is taken.
+    """Resolve the types of a pipeline and try its connections.
+
+    Nothing runs, nothing is written, no lease is taken.
 
     \b
     Examples:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.new_files import write_new_files
+from penstock.cli.plugin_package import KINDS, create
 from penstock.errors import ConfigError
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
 
@@ -36,6 +37,14 @@ def init(
     sink: Annotated[
         str | None, typer.Option("--sink", metavar="TYPE", help=f"Where they go: {', '.join(SINKS)}.")
     ] = None,
+    plugin: Annotated[
+        str | None,
+        typer.Option("--plugin", metavar="NAME", help="Write the package of a new plugin instead."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", metavar="KIND", help=f"What the plugin is: {', '.join(KINDS)}."),
+    ] = None,
     folder: Annotated[
         Path,
         typer.Option("--folder", metavar="DIR", help="Where the files are written.", show_default="here"),
@@ -54,7 +63,15 @@ def init(
       penstock init
       penstock init orders --source file --transform view --sink print
       penstock init clicks --source rate --transform none --sink file --yes
+      penstock init --plugin weather-station --kind source
     """
+    if plugin is not None:
+        _write_plugin(plugin, kind, folder, others=(name, source, transform, sink))
+        return
+    if kind is not None:
+        raise ConfigError(
+            "--kind is that of a plugin", code="USAGE", hint="add --plugin NAME, or leave it out"
+        )
     asks = sys.stdin.isatty() and not yes
     name = _checked(name or (typer.prompt("Name of the pipeline", default=NAME, err=True) if asks else NAME))
     sources = {choice: rows.about for choice, rows in SOURCES.items()}
@@ -69,6 +86,20 @@ def init(
         )
     )
     print(f"next: penstock validate {path.as_posix()}, then penstock run {path.as_posix()}", file=sys.stderr)
+
+
+def _write_plugin(name: str, kind: str | None, folder: Path, *, others: tuple[str | None, ...]) -> None:
+    """Write the package of a plugin into a folder of its name."""
+    if any(others):
+        raise ConfigError(
+            "--plugin writes a package, which has no name, source, transform or sink of a pipeline",
+            code="USAGE",
+            hint="leave them out; --kind says what the plugin is",
+        )
+    package = folder / f"penstock-{name.removeprefix('penstock-')}"
+    for path in create(name, kind or KINDS[0], package):
+        print(path.as_posix())
+    print(f"next: pip install -e {package.as_posix()}, and pytest in it", file=sys.stderr)
 
 
 def _choose(what: str, choices: Mapping[str, str], *, asks: bool) -> str:

@@ -21,9 +21,9 @@ def plan(
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
-    """Compare a pipeline with its last run: nodes that are new, changed or dropped, and what becomes of the state of views.
+    """Say what a changed file means for a pipeline that ran before.
 
-    Nothing is changed. `penstock run` asks before it loses rows that cannot be had again.
+    Nodes are new, changed or dropped, and the state of views stays, is made again, or goes. Nothing is changed. `penstock run` asks before it loses rows that cannot be had again.
 
     \b
     Examples:

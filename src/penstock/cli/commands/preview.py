@@ -30,7 +30,9 @@ def preview(
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
-    """Show live rows of a node: its sources are read as a first run would, nothing is written, and nothing is kept.
+    """Show live rows of a node of a pipeline.
+
+    Its sources are read as a first run would read them; nothing is written, and nothing is kept.
 
     \b
     Examples:

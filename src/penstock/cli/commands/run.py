@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.live import LiveTable
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
@@ -37,9 +36,9 @@ def run(
     conf: Conf = None,
     connector: Connectors = None,
 ) -> int:
-    """Run a pipeline until its sources end, or until Ctrl-C; the batch that runs then is finished first.
+    """Run a pipeline.
 
-    A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
+    It runs until its sources end, or until Ctrl-C; the batch that runs then is finished first. A pipeline that ran before goes on where it ended. Rows that sinks print go to stdout, everything else to stderr.
 
     \b
     Examples:
@@ -51,10 +50,13 @@ def run(
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
+        from penstock.cli.live import LiveTable
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
         table = LiveTable(spec) if live else None
         summary = RunSummary(spec)
+        if table is not None:
+            session.queries.dispatcher.add(table)
         plan = plan_pipeline(session, spec, runs=True)
         confirm_losses(session, plan, yes=yes)
 
@@ -75,10 +77,12 @@ def run(
             table.start(run)
         if not plan.is_bounded:
             print(f"'{spec.name}' runs; Ctrl-C stops it", file=sys.stderr)
-        with stopped:
-            error = run.wait()
-        if table is not None:
-            table.close(run)
+        try:
+            with stopped:
+                error = run.wait()
+        finally:
+            if table is not None:
+                table.close(run)
         if error is not None:
             raise error
         if plan.is_bounded and stopped.code == DONE:

@@ -16,6 +16,7 @@ from penstock.cli.main import DONE
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.errors import ConfigError, suggest
+from penstock.pipeline.group_folder import FOLDER, GroupFolder
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -136,14 +137,14 @@ def reset(
 
 def _place(job: Job | None) -> str | None:
     """The folder in which a job keeps its state."""
-    return None if job is None else job.definition.get("folder") or job.checkpoint
+    return None if job is None else job.definition.get(FOLDER) or job.checkpoint
 
 
 def _remove(job: Job | None, *, dead_letters: bool) -> list[str]:
     """Delete what a job keeps outside of the state database; return what was there."""
     if job is None:
         return []
-    if "folder" not in job.definition:
+    if FOLDER not in job.definition:
         return [job.checkpoint] if job.checkpoint is not None and remove_checkpoint(job.checkpoint) else []
     return _remove_group(job, dead_letters=dead_letters)
 
@@ -154,8 +155,8 @@ def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
     from penstock.pipeline import record, reset
 
     definition = job.definition
-    folder = Path(definition[record.FOLDER])
-    removed = [str(folder)] if reset.remove_folder(folder) else []
+    folder = GroupFolder(Path(definition[FOLDER]))
+    removed = [str(folder.path)] if folder.remove() else []
     outside = definition.get(record.OUTSIDE, {})
     file = Path(job.start.place if job.start and job.start.place else definition[record.PIPELINE])
     for node, reason in reset.remove_outside(file, outside, config.load()):

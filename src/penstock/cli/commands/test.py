@@ -28,9 +28,9 @@ def run_tests(
     master: Master = None,
     conf: Conf = None,
 ) -> int:
-    """Run the tests in a pipeline's file: given rows of its sources, expected rows of its nodes.
+    """Run the tests in a pipeline's file.
 
-    Sources are not read and sinks are not written. A row that is expected and not there has a -, one that is there and not
+    They give rows to its sources, and say which rows its nodes have then. Sources are not read and sinks are not written. A row that is expected and not there has a -, one that is there and not
     expected a +, and ~ says how a row of the same key differs.
 
     \b

@@ -24,6 +24,10 @@ class PostgresNode(PostgresOptions, SourceNode):
     def is_bounded(self) -> bool:
         return True
 
+    @property
+    def may_know_its_key(self) -> bool:
+        return True
+
     def source(self, settings: Settings) -> PostgresSource:
         from penstock.sources.postgres.source import PostgresSource
 

@@ -20,6 +20,10 @@ class PostgresCdcNode(PostgresCdcOptions, SourceNode):
 
     type: Literal["postgres_cdc"] = Field("postgres_cdc", description="`postgres_cdc`")
 
+    @property
+    def may_know_its_key(self) -> bool:
+        return True
+
     def source(self, settings: Settings) -> PostgresCdcSource:
         from penstock.sources.postgres.cdc_source import PostgresCdcSource
 

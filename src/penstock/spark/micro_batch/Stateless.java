@@ -75,6 +75,8 @@ public class Stateless {
   }
 
   private static LogicalPlan carry(LogicalPlan plan, LogicalPlan rows, String operation) {
+    // A subquery becomes a join, which may put the rows of a key into another order.
+    if (!list(plan.subqueries()).isEmpty()) return null;
     if (plan.equals(rows)) {
       Project project = (Project) plan;
       for (Object one : list(project.child().output())) {
@@ -124,8 +126,9 @@ public class Stateless {
     return new Project(seq(all), child);
   }
 
-  /** Whether columns of a query are those of the rows that it reads, as they are. */
+  /** Whether columns of a query are those of the rows that it reads, as they are, and no row is made into several. */
   public boolean passes(LogicalPlan plan, LogicalPlan rows, List names) {
+    if (multiplies(plan)) return false;
     for (Object name : names) {
       boolean found = false;
       for (Object one : list(plan.output())) {
@@ -135,6 +138,15 @@ public class Stateless {
       if (!found) return false;
     }
     return true;
+  }
+
+  /** Whether a union, which may have another column under the name of a key, or a generator gives several rows for one. */
+  private static boolean multiplies(LogicalPlan plan) {
+    if (plan instanceof Union || plan instanceof Generate || plan instanceof Expand) return true;
+    for (Object child : list(plan.children())) {
+      if (multiplies((LogicalPlan) child)) return true;
+    }
+    return false;
   }
 
   private static scala.collection.immutable.Seq seq(List items) {

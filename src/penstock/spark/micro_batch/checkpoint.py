@@ -30,6 +30,12 @@ def last_epoch(folder: Folder, log: str = "commits") -> int:
     return max((int(name) for name in folder.names(log) if name.isdigit()), default=-1)
 
 
+def last_epochs(spark: SparkSession, location: str) -> tuple[int, int]:
+    """Return the numbers of the last batch that is committed, and of the last one that has begun."""
+    folder = Folder(spark, location)
+    return last_epoch(folder), last_epoch(folder, "offsets")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
     """What a query goes on from."""
@@ -42,12 +48,6 @@ class CheckpointState:
     """Whether Spark adds checksums of its own to the files."""
     begun: int = -1
     """The last batch whose offsets are noted: one that is not committed comes again with the same rows."""
-
-
-def position(spark: SparkSession, location: str) -> tuple[int, int]:
-    """Return the last epoch that is committed, and the last one that has begun; -1 when there is none."""
-    folder = Folder(spark, location)
-    return last_epoch(folder), last_epoch(folder, "offsets")
 
 
 def inspect(

@@ -55,7 +55,7 @@ def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | No
 
 
 def passes_columns(query: DataFrame, rows: DataFrame, names: Sequence[str]) -> bool:
-    """Whether columns of a query are those of the rows that it reads, as they are."""
+    """Whether columns of a query are those of the rows that it reads, as they are, and no row is made into several."""
     java = janino.instance(query.sparkSession, __package__, "Stateless")
     plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
     return bool(java.passes(*plans, list(names)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 SOURCE = "_source"
 _ROW = "_row_{}"
@@ -44,7 +45,7 @@ def split(batch: DataFrame, columns: Sequence[Sequence[str]]) -> list[DataFrame]
     ]
 
 
-def _numbered(frame: DataFrame):  # type: ignore[no-untyped-def]
+def _numbered(frame: DataFrame) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     return StructType(

@@ -1,0 +1,337 @@
+"""Whole pipelines over files: what their sinks have after crashes, repairs and changes of the file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.backend import open_backend
+from penstock.errors import PenstockError
+from penstock.pipeline.changes import changes
+from penstock.pipeline.load import check_text
+from penstock.pipeline.run import PipelineRun, plan_pipeline
+from waiting import wait_for
+
+MODULE = "penstock_test_pipelines"
+PLUGINS = """
+import json
+from pathlib import Path
+import penstock as ps
+
+class Rows(ps.SinkPlugin):
+    '''Appends rows to a file, and fails as long as there is a file of its name with .broken behind it.'''
+    class Options(ps.Options):
+        file: str
+
+    def process_batch(self, batch):
+        if Path(self.options.file + ".broken").exists():
+            raise ValueError("out of order")
+        with open(self.options.file, "a") as file:
+            file.writelines(json.dumps(row, default=str) + "\\n" for row in batch.to_pylist())
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The module with the sink, found by its name."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / f"{MODULE}.py").write_text(PLUGINS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield
+    sys.modules.pop(MODULE, None)
+
+
+class Pipeline:
+    """A pipeline in a folder of its own: `put` gives its sources files, `run` runs what is there to its end, `rows` are those of a sink."""
+
+    def __init__(self, session: ps.Session, folder: Path) -> None:
+        self.session = session
+        self.folder = folder
+        self.name = f"pipelines-{folder.name}"
+        self._files = 0
+
+    def put(self, source: str, *rows: dict[str, Any]) -> None:
+        self._files += 1
+        folder = self.folder / source
+        folder.mkdir(exist_ok=True)
+        (folder / f"{self._files:03}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def source(self, name: str, schema: str, **fields: Any) -> str:
+        self.put(name)
+        more = "".join(f", {key}: {json.dumps(value)}" for key, value in fields.items())
+        return f"{name}: {{type: file, path: '{self.folder / name}', format: json, schema: {schema}{more}}}"
+
+    def sink(self, name: str, reads: str) -> str:
+        return f"{name}: {{type: python, module: '{MODULE}:Rows', from: {reads}, file: '{self.folder / name}.out'}}"
+
+    def planned(self, *parts: str, runs: bool = True) -> PipelineRun:
+        head = f"name: {self.name}\ncheckpoint: '{self.folder / 'state'}'\n"
+        spec = check_text(head + "\n".join(parts), str(self.folder / "pipeline.yaml")).spec
+        return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=runs))
+
+    def run(self, *parts: str) -> PenstockError | None:
+        run = self.planned(*parts)
+        run.start()
+        return run.wait()
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        path = self.folder / f"{sink}.out"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def table(self, sink: str, *keys: str) -> dict[Any, dict[str, Any]]:
+        """What a sink that keeps rows by a key would have."""
+        table: dict[Any, dict[str, Any]] = {}
+        for row in self.rows(sink):
+            key = tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]]
+            if row.pop("_op") == "d":
+                table.pop(key, None)
+            else:
+                table[key] = row
+        return table
+
+    def break_(self, sink: str, *, broken: bool = True) -> None:
+        mark = self.folder / f"{sink}.out.broken"
+        mark.touch() if broken else mark.unlink()
+
+
+@pytest.fixture
+def pipeline(session: ps.Session, tmp_path: Path) -> Pipeline:
+    return Pipeline(session, tmp_path)
+
+
+def _section(name: str, *nodes: str) -> str:
+    return "\n".join([f"{name}:", *(f"  {node}" for node in nodes)])
+
+
+ORDERS = "{id: int64, customer: string, amount: int64}"
+TOTALS = "totals: {type: view, primary_key: customer, sql: 'SELECT customer, sum(amount) AS total, count(*) AS n FROM orders GROUP BY customer'}"
+
+
+def _order(number: int, customer: str | None, amount: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "customer": customer, "amount": amount, **more}
+
+
+def _totals(table: dict[Any, dict[str, Any]]) -> dict[Any, int]:
+    return {key: row["total"] for key, row in table.items()}
+
+
+def test_two_sources_in_one_query_and_a_sink_that_fails(pipeline: Pipeline) -> None:
+    parts = [
+        # Not in the order of their names, in which Spark has them.
+        _section(
+            "sources",
+            pipeline.source("right", "{id: int64, b: string}"),
+            pipeline.source("left", "{id: int64, a: string}"),
+        ),
+        _section(
+            "transforms",
+            "both: {type: view, primary_key: id, sql: 'SELECT id, a, b FROM left JOIN right USING (id)'}",
+        ),
+        _section(
+            "sinks",
+            pipeline.sink("out", "both"),
+            pipeline.sink("plain", "left"),
+            f"files: {{type: file, from: right, path: '{pipeline.folder / 'files'}', format: json}}",
+        ),
+    ]
+    pipeline.put("left", {"id": 1, "a": "x"}, {"id": 2, "a": "y"})
+    pipeline.put("right", {"id": 1, "b": "X"})
+    assert pipeline.run(*parts) is None
+    assert pipeline.table("out", "id") == {1: {"id": 1, "a": "x", "b": "X"}}
+    pipeline.put("right", {"id": 2, "b": "Y"})
+    pipeline.put("left", {"id": 3, "a": "z"})
+    pipeline.break_("plain")
+    error = pipeline.run(*parts)
+    assert error is not None
+    assert "out of order" in error.message
+    assert "pipeline.yaml:10:3" in str(error.where)
+    pipeline.break_("plain", broken=False)
+    pipeline.put("right", {"id": 3, "b": "Z"})
+    # Sources stand in another order, and nothing is taken for the other's.
+    sources = parts[0].splitlines()
+    assert pipeline.run("\n".join([sources[0], *sources[:0:-1]]), *parts[1:]) is None
+    assert sorted(pipeline.table("out", "id")) == [1, 2, 3]
+    assert sorted(row["id"] for row in pipeline.rows("plain")) == [1, 2, 3]
+    written = pipeline.session.spark.read.schema("id BIGINT").json(str(pipeline.folder / "files")).collect()
+    assert sorted(row.id for row in written) == [1, 2, 3]
+
+
+def test_other_groups_come_and_go(pipeline: Pipeline) -> None:
+    first = pipeline.source("orders", ORDERS)
+    second = pipeline.source("clicks", "{id: int64}")
+    outs = [pipeline.sink("out", "orders"), pipeline.sink("clicked", "clicks")]
+    pipeline.put("orders", _order(1, "a", 1))
+    pipeline.put("clicks", {"id": 7})
+    assert pipeline.run(_section("sources", first), _section("sinks", outs[0])) is None
+    for sources in ((second, first), (first, second)):
+        pipeline.put("orders", _order(2, "a", 1))
+        assert pipeline.run(_section("sources", *sources), _section("sinks", *outs)) is None
+    assert [row["id"] for row in pipeline.rows("out")] == [1, 2, 2]
+    assert [row["id"] for row in pipeline.rows("clicked")] == [7]
+    assert pipeline.run(_section("sources", second), _section("sinks", outs[1])) is None
+    assert len(pipeline.rows("clicked")) == 1
+
+
+def test_views_change_between_runs_and_sinks_agree(pipeline: Pipeline) -> None:
+    sources = _section("sources", pipeline.source("orders", ORDERS, primary_key="id"))
+    out = pipeline.sink("out", "totals")
+    pipeline.put("orders", _order(1, "a", 5), _order(2, None, 7), _order(3, "b", 1))
+    error = pipeline.run(sources, _section("transforms", TOTALS), _section("sinks", out))
+    assert error is not None
+    assert error.message == "the key column 'customer' is NULL in a row of the view 'totals'"
+    assert "pipeline.yaml:6:3" in str(error.where)
+    named = TOTALS.replace("SELECT customer", 'SELECT coalesce(customer, "") AS customer')
+    assert pipeline.run(sources, _section("transforms", named), _section("sinks", out)) is None
+    assert _totals(pipeline.table("out", "customer")) == {"a": 5, "": 7, "b": 1}
+    # Another query: customers that are no longer in it are deleted, without a row that comes.
+    changed = named.replace("FROM orders", "FROM orders WHERE amount > 1")
+    assert pipeline.run(sources, _section("transforms", changed), _section("sinks", out)) is None
+    assert _totals(pipeline.table("out", "customer")) == {"a": 5, "": 7}
+    # A sink that comes later has all rows of the view, again without a row that comes.
+    late = _section("sinks", out, pipeline.sink("late", "totals"))
+    assert pipeline.run(sources, _section("transforms", changed), late) is None
+    assert pipeline.table("late", "customer") == pipeline.table("out", "customer")
+    before = len(pipeline.rows("late"))
+    pipeline.put("orders", _order(1, "b", 50))
+    assert pipeline.run(sources, _section("transforms", changed), late) is None
+    assert _totals(pipeline.table("late", "customer")) == {"b": 50, "": 7}
+    assert len(pipeline.rows("late")) == before + 2
+    assert pipeline.table("late", "customer") == pipeline.table("out", "customer")
+
+
+def test_views_that_go_take_their_state_along(pipeline: Pipeline) -> None:
+    sources = _section("sources", pipeline.source("orders", ORDERS, primary_key="id"))
+    out, plain = pipeline.sink("out", "totals"), pipeline.sink("plain", "orders")
+    with_view = (sources, _section("transforms", TOTALS), _section("sinks", out, plain))
+    without = (sources, _section("sinks", plain))
+    pipeline.put("orders", _order(1, "a", 5))
+    assert pipeline.run(*with_view) is None
+    plan = pipeline.planned(*without).plan
+    with open_backend(pipeline.session.settings.state) as backend:
+        found = changes(plan.spec, plan.groups, backend)
+    assert found is not None
+    assert {one.node: (one.state, one.loses_rows) for one in found if one.state} == {
+        "orders": ("dropped", True),
+        "totals": ("dropped", False),
+    }
+    pipeline.put("orders", _order(2, "a", 6))
+    assert pipeline.run(*without) is None
+    pipeline.put("orders", _order(3, "b", 7))
+    assert pipeline.run(*with_view) is None
+    assert _totals(pipeline.table("out", "customer"))["b"] == 7
+
+
+def test_chained_views_with_rows_that_fail_between_them(pipeline: Pipeline) -> None:
+    letters = pipeline.folder / "letters"
+    parts = [
+        _section("sources", pipeline.source("Shop.Orders", ORDERS, primary_key="id")),
+        _section(
+            "transforms",
+            TOTALS.replace("orders", "shop.ORDERS"),
+            "checked: {type: expect, from: totals, primary_key: customer, on_error: dead_letter, "
+            f"dead_letter: {{type: file, path: '{letters}'}}, expectations: {{few: {{condition: 'n < 3', action: quarantine}}}}}}",
+            "sizes: {type: view, primary_key: n, sql: 'SELECT n, count(*) AS customers FROM checked GROUP BY n'}",
+            "large: {type: sql, sql: 'SELECT SHOP.orders.id, now() AS at FROM shop.orders WHERE amount > 9'}",
+        ),
+        _section(
+            "sinks",
+            pipeline.sink("out", "sizes"),
+            pipeline.sink("large_out", "large"),
+        ),
+    ]
+    pipeline.put("Shop.Orders", _order(1, "a", 5), _order(2, "b", 7), _order(3, "b", 1))
+    assert pipeline.run(*parts) is None
+    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 1, 2: 1}
+    assert pipeline.rows("large_out") == []
+    # A batch of which nothing passes the filter, and one of whose rows fails.
+    pipeline.put("Shop.Orders", _order(4, "b", 1), _order(5, "c", 1))
+    assert pipeline.run(*parts) is None
+    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 2, 2: 1}
+    stored = [json.loads(line) for path in letters.glob("*.json") for line in path.read_text().splitlines()]
+    assert [(one["node"], json.loads(one["row"])["customer"]) for one in stored] == [("checked", "b")]
+    run = pipeline.planned(*parts)
+    run.start()
+    run.wait()
+    pipeline.put("Shop.Orders", _order(6, "d", 10))
+    assert pipeline.run(*parts) is None
+    [row] = pipeline.rows("large_out")
+    assert row["id"] == 6
+
+
+def test_queries_over_rows_with_operations(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS[:-1] + ", _op: string}", primary_key="id")),
+        _section(
+            "transforms",
+            "large: {type: sql, sql: 'SELECT id, amount * 2 AS twice FROM orders WHERE amount > 4'}",
+        ),
+        _section("sinks", pipeline.sink("out", "large")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5, _op="i"), _order(2, "b", 3, _op="i"), _order(3, "c", 9, _op="i"))
+    pipeline.put("orders", _order(1, "a", 2, _op="u"), _order(2, "b", 6, _op="u"), {"id": 3, "_op": "d"})
+    assert pipeline.run(*parts) is None
+    assert {key: row["twice"] for key, row in pipeline.table("out", "id").items()} == {2: 12}
+    for query in (
+        "SELECT id, amount FROM orders UNION ALL SELECT id + 1, amount FROM orders",
+        "SELECT id, explode(array(1, 2)) AS part FROM orders",
+    ):
+        parts[1] = _section("transforms", f"large: {{type: sql, sql: '{query}'}}")
+        with pytest.raises(ps.ConfigError) as refused:
+            pipeline.planned(*parts)
+        assert refused.value.code == "PIPELINE_SQL_OPERATIONS"
+        assert "pipeline.yaml:6" in str(refused.value.where)
+
+
+def test_another_type_of_a_source_is_said(pipeline: Pipeline) -> None:
+    rest = [_section("transforms", TOTALS), _section("sinks", pipeline.sink("out", "totals"))]
+    pipeline.put("orders", _order(1, "a", 5))
+    assert (
+        pipeline.run(_section("sources", pipeline.source("orders", ORDERS, primary_key="id")), *rest) is None
+    )
+    other = ORDERS.replace("amount: int64", "amount: string")
+    plan = pipeline.planned(
+        _section("sources", pipeline.source("orders", other, primary_key="id")), *rest
+    ).plan
+    with open_backend(pipeline.session.settings.state) as backend:
+        found = changes(plan.spec, plan.groups, backend)
+    assert found is not None
+    lost = {one.node: one.reason for one in found if one.loses_rows}
+    assert lost["orders"] == "column 'amount' was bigint and is string"
+
+
+def test_a_pipeline_runs_once_and_goes_on_after_a_restart(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS, primary_key="id", mode="continuous")),
+        _section("transforms", TOTALS),
+        _section("sinks", pipeline.sink("out", "totals")),
+    ]
+    run = pipeline.planned(*parts)
+    run.start()
+    try:
+        with pytest.raises(ps.StateError, match="is running in this session"):
+            pipeline.planned(*parts).start()
+        pipeline.put("orders", _order(1, "a", 5))
+        wait_for(lambda: pipeline.rows("out"))
+        # The second run of the same query opens the views where the checkpoint is by now.
+        with open_backend(pipeline.session.settings.state) as backend:
+            started = backend.jobs.get(pipeline.name).started_at
+            backend.jobs.request(pipeline.name, "restart")
+            wait_for(lambda: backend.jobs.get(pipeline.name).started_at != started)
+        pipeline.put("orders", _order(2, "a", 6))
+        wait_for(lambda: _totals(pipeline.table("out", "customer")) == {"a": 11})
+    finally:
+        stopped = threading.Thread(target=run.stop)
+        stopped.start()
+        error = run.wait()
+        stopped.join()
+    assert error is None
+    assert Counter(row["total"] for row in pipeline.rows("out")) == {5: 1, 11: 1}
