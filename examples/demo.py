@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
+from penstock.pipeline.graph import text
+from penstock.pipeline.load import load
+from penstock.pipeline.run import PipelineRun, plan_pipeline
 
 DATA = Path(__file__).parent / "data"
 REVENUE = f"""
@@ -64,6 +68,9 @@ def main() -> None:
         say("a flow that lasts: the process that feeds it is killed, and the flow goes on")
         killed(session)
 
+        say("a pipeline in YAML with two views: what reads what, and what its first epoch prints")
+        pipeline(session)
+
         say("a mistake")
         try:
             session.sql(f"SELECT contry FROM '{DATA}/stores.csv'")
@@ -98,6 +105,20 @@ def killed(session: ps.Session) -> None:
                 "orders", [{"id": there + 1, "customer_id": 7, "amount": 10}], ordinal=there + 1
             )
             print(f"and goes on: tick {summary.tick}, {summary.duration_ms:.1f} ms with its sync to the disk")
+
+
+def pipeline(session: ps.Session) -> None:
+    """Draw the nodes of a pipeline, and run it to its end, as `penstock graph` and `penstock run` do."""
+    with chdir(DATA.parents[1]):
+        spec = load("examples/pipelines/top-stores.yaml")
+        print(text(spec))
+        started = time.perf_counter()
+        run = PipelineRun(session, plan_pipeline(session, spec, runs=True))
+        run.start()
+        error = run.wait()
+    if error is not None:
+        raise error
+    print(f"({time.perf_counter() - started:.1f} s; the same: penstock run {spec.path})")
 
 
 def incremental(session: ps.Session) -> None:

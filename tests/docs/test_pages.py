@@ -2,7 +2,7 @@
 
 Every page is run from top to bottom in a fresh folder that holds a copy of `examples/data` as `data`:
 a `python` block is executed, and a `text` block right behind it is its output; in a `console` block each line after `$ `
-is run by a shell, and the lines below it are its output. `...` stands for anything, as in doctest.
+is run by a shell, and the lines below it are its output; a `yaml` block that is a whole pipeline is validated. `...` stands for anything, as in doctest.
 `make` targets are only checked to exist: they would run this very test. A page that speaks of a variable with the address of
 a server finds that server running.
 """
@@ -28,6 +28,8 @@ from servers.kafka import Broker
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+IS_PIPELINE = re.compile(r"^sources:.*^sinks:", re.MULTILINE | re.DOTALL).search
+"""Whole pipelines are validated; what stands for another tool's file is `yml`."""
 CHECK = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 OUTPUT_MARK = "----- end of block -----"
 
@@ -158,6 +160,28 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, request: pytest.F
     for block in found:
         if block.kind == "console":
             _run_console(page, block, folder, env)
+
+
+PIPELINES = [
+    (page, block)
+    for page in PAGES
+    for block in blocks(page)
+    if block.kind == "yaml" and IS_PIPELINE(block.text)
+]
+PLACES = {
+    "PENSTOCK_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "PENSTOCK_POSTGRES_URL": "postgresql://ann@127.0.0.1/shop",
+    "PENSTOCK_CLICKHOUSE_URL": "http://127.0.0.1:8123/shop",
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), PIPELINES, ids=lambda one: _id(one) if isinstance(one, Path) else one.line
+)
+def test_a_pipeline_of_a_page_is_valid(page: Path, block: Block) -> None:
+    from penstock.pipeline.load import check_text
+
+    assert check_text(block.text, f"{page.name}:{block.line}", environ=PLACES).problems == ()
 
 
 def test_the_readme_is_short() -> None:

@@ -409,3 +409,21 @@ def test_a_variable_that_is_not_set(
     monkeypatch.delenv("PENSTOCK_POSTGRES_URL", raising=False)
     said = refused(capsys, "run", recipe.write("postgres-to-postgres"))
     assert "PENSTOCK_POSTGRES_URL" in said
+
+
+def test_what_comes_from_the_environment_is_not_in_the_log_nor_in_the_state(
+    session: ps.Session, recipe: Recipe, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD", "t0p-s3cret")
+    monkeypatch.setenv("OUT", str(recipe.folder / "out"))
+    broken = "count(*) AS orders, max(raise_error('${WORD} is broken')) AS word,"
+    file = recipe.write("hourly-windows", ("count(*) AS orders,", broken))
+    assert main(["run", str(file)]) == 1
+    said = capsys.readouterr().err
+    name = load(file).name
+    assert main(["jobs", "show", name, "--output", "json"]) == 0
+    job = capsys.readouterr().out
+    log = Path(json.loads(job)["log"]).read_text()
+    for text in (said, job, log):
+        assert "*** is broken" in text
+        assert "t0p-s3cret" not in text

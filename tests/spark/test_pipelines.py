@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +15,42 @@ import pytest
 import penstock as ps
 from penstock.backend import open_backend
 from penstock.errors import PenstockError
+from penstock.pipeline.case import run_tests
 from penstock.pipeline.changes import changes
 from penstock.pipeline.load import check_text
+from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
 from waiting import wait_for
 
 MODULE = "penstock_test_pipelines"
 PLUGINS = """
 import json
+import time
 from pathlib import Path
 import penstock as ps
 
 class Rows(ps.SinkPlugin):
-    '''Appends rows to a file, and fails as long as there is a file of its name with .broken behind it.'''
+    '''Appends rows to a file; it fails, or waits, as long as there is a file of its name with .broken or .waiting behind it.'''
     class Options(ps.Options):
         file: str
 
     def process_batch(self, batch):
+        while Path(self.options.file + ".waiting").exists():
+            time.sleep(0.02)
         if Path(self.options.file + ".broken").exists():
             raise ValueError("out of order")
         with open(self.options.file, "a") as file:
             file.writelines(json.dumps(row, default=str) + "\\n" for row in batch.to_pylist())
+
+class Copied(ps.TransformPlugin):
+    parallel = False
+
+    def process_batch(self, batch):
+        self.context.side_output("copies").write(batch)
+        return batch
+
+    def initialize(self, context):
+        self.context = context
 """
 
 
@@ -98,9 +113,11 @@ class Pipeline:
                 table[key] = row
         return table
 
-    def break_(self, sink: str, *, broken: bool = True) -> None:
-        mark = self.folder / f"{sink}.out.broken"
-        mark.touch() if broken else mark.unlink()
+    def mark(self, sink: str, state: str) -> Path:
+        """Let a sink be `broken`, or `waiting`, until the file is removed."""
+        mark = self.folder / f"{sink}.out.{state}"
+        mark.touch()
+        return mark
 
 
 @pytest.fixture
@@ -149,12 +166,12 @@ def test_two_sources_in_one_query_and_a_sink_that_fails(pipeline: Pipeline) -> N
     assert pipeline.table("out", "id") == {1: {"id": 1, "a": "x", "b": "X"}}
     pipeline.put("right", {"id": 2, "b": "Y"})
     pipeline.put("left", {"id": 3, "a": "z"})
-    pipeline.break_("plain")
+    broken = pipeline.mark("plain", "broken")
     error = pipeline.run(*parts)
     assert error is not None
     assert "out of order" in error.message
     assert "pipeline.yaml:10:3" in str(error.where)
-    pipeline.break_("plain", broken=False)
+    broken.unlink()
     pipeline.put("right", {"id": 3, "b": "Z"})
     # Sources stand in another order, and nothing is taken for the other's.
     sources = parts[0].splitlines()
@@ -188,7 +205,7 @@ def test_views_change_between_runs_and_sinks_agree(pipeline: Pipeline) -> None:
     error = pipeline.run(sources, _section("transforms", TOTALS), _section("sinks", out))
     assert error is not None
     assert error.message == "the key column 'customer' is NULL in a row of the view 'totals'"
-    assert "pipeline.yaml:6:3" in str(error.where)
+    assert "pipeline.yaml:6:47, view" in str(error.where)
     named = TOTALS.replace("SELECT customer", 'SELECT coalesce(customer, "") AS customer')
     assert pipeline.run(sources, _section("transforms", named), _section("sinks", out)) is None
     assert _totals(pipeline.table("out", "customer")) == {"a": 5, "": 7, "b": 1}
@@ -329,9 +346,107 @@ def test_a_pipeline_runs_once_and_goes_on_after_a_restart(pipeline: Pipeline) ->
         pipeline.put("orders", _order(2, "a", 6))
         wait_for(lambda: _totals(pipeline.table("out", "customer")) == {"a": 11})
     finally:
-        stopped = threading.Thread(target=run.stop)
-        stopped.start()
-        error = run.wait()
-        stopped.join()
-    assert error is None
+        run.stop()
+    assert run.wait() is None
     assert Counter(row["total"] for row in pipeline.rows("out")) == {5: 1, 11: 1}
+
+
+def test_a_history_that_is_stopped_goes_on(pipeline: Pipeline) -> None:
+    for number in range(1, 4):
+        pipeline.put("old", {"id": number})
+    pipeline.put("new", {"id": 3}, {"id": 4})
+    history = f"{{type: file, path: '{pipeline.folder / 'old'}', format: json, schema: {{id: int64}}, max_files: 1}}"
+    live = f"{{type: file, path: '{pipeline.folder / 'new'}', format: json, schema: {{id: int64}}, mode: continuous}}"
+    parts = [
+        _section("sources", f"ids: {{type: hybrid, cursor: id, history: {history}, live: {live}}}"),
+        _section("sinks", pipeline.sink("out", "ids")),
+    ]
+    waiting = pipeline.mark("out", "waiting")
+    run = pipeline.planned(*parts)
+    run.start()
+    with open_backend(pipeline.session.settings.state) as backend:
+        wait_for(lambda: backend.epochs.jobs())
+        backend.jobs.request(pipeline.name, "stop")
+        wait_for(lambda: run.queries[""].was_stopped)
+        waiting.unlink()
+        assert run.wait() is None
+    before = [row["id"] for row in pipeline.rows("out")]
+    assert 4 not in before
+    assert len(before) < 3
+    run = pipeline.planned(*parts)
+    run.start()
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(run.wait)
+        try:
+            wait_for(lambda: 4 in [row["id"] for row in pipeline.rows("out")])
+        finally:
+            run.stop()
+    assert ended.result() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 4]
+
+
+def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
+    letters = pipeline.folder / "letters"
+    text = "\n".join(
+        [
+            f"name: {pipeline.name}",
+            _section("sources", pipeline.source("orders", ORDERS, primary_key="id")),
+            _section(
+                "transforms",
+                # No server is there to be asked.
+                "large: {type: dynamic_table, backend: Postgres, url: 'postgresql://127.0.0.1:1/none', table: t, "
+                "sql: 'SELECT customer FROM orders WHERE amount > 9'}",
+                f"copied: {{type: python, module: '{MODULE}:Copied', from: orders, side_outputs: "
+                f"{{copies: {{type: file, path: '{pipeline.folder / 'copies'}', format: json}}}}}}",
+                "checked: {type: expect, from: copied, on_error: dead_letter, "
+                f"dead_letter: {{type: file, path: '{letters}'}}, expectations: {{few: {{condition: 'amount < 20', action: quarantine}}}}}}",
+                "chosen: {type: sql, sql: \"SELECT id FROM checked WHERE dynamic_table_check('large', customer)\"}",
+            ),
+            _section("sinks", pipeline.sink("out", "chosen")),
+            "tests:\n- name: large\n  given: {orders: [{id: 7, customer: a, amount: 10}, {id: 8, customer: b, amount: 1}]}\n"
+            "  expect: {chosen: [{id: 7}]}",
+        ]
+    )
+    pipeline.put("orders", _order(1, "a", 10), _order(2, "a", 1), _order(3, "b", 1), _order(4, "b", 99))
+    spec = check_text(text, str(pipeline.folder / "pipeline.yaml")).spec
+    with Preview(pipeline.session, spec, "chosen", limit=2).opened() as (_, batches):
+        assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [1, 2]
+    [outcome] = run_tests(pipeline.session, spec)
+    assert outcome.passed, outcome
+    assert not letters.exists()
+    assert not (pipeline.folder / "copies").exists()
+    assert pipeline.rows("out") == []
+
+
+def test_odd_names_and_a_node_under_several_aliases(pipeline: Pipeline) -> None:
+    parts = [
+        _section(
+            "sources",
+            f"2024.Größe-x: {pipeline.source('s', '{id: int64, next: int64}', primary_key='id').partition(': ')[2]}",
+        ),
+        _section(
+            "transforms",
+            "7: {type: sql, sql: 'SELECT id, next FROM `2024`.`größe-X` WHERE id IS NOT NULL'}",
+            "select: {type: sql, sql: 'SELECT id + 1 AS id FROM `7`'}",
+            "pairs: {type: view, primary_key: id, sql: 'SELECT a.id, b.next AS far FROM `7` a JOIN `7` b ON a.next = b.id'}",
+        ),
+        _section("sinks", pipeline.sink("out", "pairs"), pipeline.sink("plain", "select")),
+    ]
+    pipeline.put("s", {"id": 1, "next": 2}, {"id": 2, "next": 3})
+    assert pipeline.run(*parts) is None
+    assert pipeline.table("out", "id") == {1: {"id": 1, "far": 3}}
+    assert sorted(row["id"] for row in pipeline.rows("plain")) == [2, 3]
+
+
+def test_a_row_without_its_key_is_said(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS, primary_key="id")),
+        _section("transforms", TOTALS),
+        _section("sinks", pipeline.sink("out", "totals")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5), {"customer": "b", "amount": 6})
+    error = pipeline.run(*parts)
+    assert error is not None
+    assert "NULL" in str(error)
+    print(error)
+    assert isinstance(error, ps.DataError)

@@ -86,7 +86,7 @@ def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
 def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Difference]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     try:
-        groups = Planner(session, spec, folder=folder, read=_names(spec, test)).groups()
+        groups = Planner(session, spec, folder=folder, read=_names(spec, test), is_trial=True).groups()
         differences: list[Difference] = []
         for group in groups:
             expected = {name: rows for name, rows in test.expect.items() if _node(group, name) is not None}

@@ -23,6 +23,7 @@ from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
+from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import NodeValues
 from penstock.sources.base import Context as SourceContext
@@ -53,17 +54,20 @@ class Planner:
         read: Collection[str] = (),
         before: Mapping[str, Mapping[str, str]] | None = None,
         values: Callable[[str], KeyValues] | None = None,
+        is_trial: bool = False,
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
 
         `before` are the groups that have run, as `group_names` takes them. `values` gives what the sources of a group remember; None for a pipeline
-        that is only looked at.
+        that is only looked at. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        side outputs go nowhere.
         """
         self._session = session
         self._spec = spec
         self._folder = folder
         self._read = frozenset(read)
         self.values = values
+        self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
         self._names = group_names(kinds, before or {})
@@ -186,6 +190,8 @@ class Planner:
         # A dynamic table is asked, and has no rows for its readers.
         inputs = {name: relations[name] for name in self._graph.inputs[node.name] if name in relations}
         if isinstance(model, DynamicTableNode):
+            if self._is_trial and model.sql is not None:
+                model = model.model_copy(update={"backend": "InMemory"})
             table = model.dynamic_table(self._session.settings, name=node.name)
             query = None if model.sql is None else SqlStep(node, spark, inputs)
             return DynamicTableStep(node, table, query, tables=tables, context=self._context(node, ()))
@@ -201,6 +207,8 @@ class Planner:
         if isinstance(model, LookupNode) and model.is_table:
             return LookupStep(node, model.relation(self._session.settings, name=node.name), spark)
         assert isinstance(model, RowTransformNode | LookupNode), f"no transform: {type(model).__name__}"
+        if self._is_trial and isinstance(model, PluginTransformNode):
+            model = model.model_copy(update={"side_outputs": model.side_outputs.going_nowhere()})
         (relation,) = inputs.values()
         context = self._context(node, relation.keys)
         with translated(where=str(node.place)):
@@ -225,7 +233,8 @@ class Planner:
         """What happens to the rows that a node cannot take."""
         model = node.model
         assert isinstance(model, TransformNode)
-        place = self.dead_letters(node) if model.on_error == "dead_letter" else None
+        stored = model.on_error == "dead_letter" and not self._is_trial
+        place = self.dead_letters(node) if stored else None
         return FailedRows(node, self._spec.name, None if place is None else place.letters())
 
     def dead_letters(self, node: NodeSpec) -> dead_letter.Place:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from penstock.options import Options
 from penstock.pipeline.node import Node, SinkNode
+from penstock.pipeline.nodes import SINK_NODES
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -21,6 +22,11 @@ class SideOutputs(Options):
         """Return the sinks by their names."""
         nodes: dict[str, SinkNode] = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: node.sink(settings) for name, node in nodes.items()}
+
+    def going_nowhere(self) -> SideOutputs:
+        """Return the same side outputs, whose rows nobody stores."""
+        nowhere = SINK_NODES.load("blackhole").model_validate({"type": "blackhole", "from": ""})
+        return self.model_copy(update=dict.fromkeys(type(self).model_fields, nowhere))
 
 
 class PluginNode(Node):

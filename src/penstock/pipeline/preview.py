@@ -71,7 +71,8 @@ class Preview:
 
         folder = Path(tempfile.mkdtemp(prefix="penstock-preview-"))
         try:
-            (group,) = Planner(self._session, self._spec, folder=folder, read=[self._node]).groups()
+            planner = Planner(self._session, self._spec, folder=folder, read=[self._node], is_trial=True)
+            (group,) = planner.groups()
             relation = group.relations[self._node]
             node = self._spec.nodes[self._node]
             sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, relation, (), "append")

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import ConfigError, InternalError, PenstockError
 from penstock.pipeline import record
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
@@ -25,6 +25,7 @@ from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch import plan as spark_plan
+from penstock.state.location import is_remote
 from penstock.streaming.job import SINK
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
 from penstock.streaming.trigger import Trigger
@@ -108,6 +109,13 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
     """Where a pipeline keeps checkpoints and views."""
     place = spec.settings.get("checkpoint")
     if place is not None:
+        if is_remote(str(place)):
+            raise ConfigError(
+                f"the checkpoint of '{spec.name}' is to be in {str(place).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
+                code="PIPELINE_CHECKPOINT",
+                where=spec.path,
+                hint="give checkpoint: a folder",
+            )
         return Path(str(place)).expanduser().absolute()
     return session.settings.home / "pipelines" / _file_name(spec.name)
 

@@ -269,6 +269,7 @@ def view_names(relations: Mapping[str, object]) -> dict[str, str]:
     names: dict[str, str] = {}
     for name in relations:
         plain = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name)
+        plain = f"_{plain}" if plain[0].isdigit() else plain
         while plain.lower() in {other.lower() for other in names.values()}:
             plain += "_"
         names[name] = plain

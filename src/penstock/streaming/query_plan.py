@@ -52,7 +52,7 @@ class QueryPlan:
     """What the state backend calls it."""
     prepare: Callable[[str], None] | None = None
     """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
-    hide: Callable[[str], str] = str
+    hide: Callable[[str], str] = field(default=str, repr=False)
     """Takes secrets out of a text that is logged, recorded or raised."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What the state backend records beside what every query has."""

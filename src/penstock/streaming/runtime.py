@@ -341,7 +341,7 @@ class QueryRuntime:
 
         The wait is over as well when the query is to end, and then it ends without an error.
         """
-        problem = self.plan.sources.translate(error)
+        problem = self._translated(error)
         if not isinstance(problem, ConnectorError) or not problem.retryable or self.plan.trigger.ends:
             return False
         now, last = time.monotonic(), self.last_progress
@@ -351,9 +351,7 @@ class QueryRuntime:
         if now - self._outage.began > SOURCE_RETRY.seconds:
             return False
         pause = SOURCE_RETRY.pause(self._outage.attempts)
-        message = (
-            f"{self.plan.hide(problem.message)} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
-        )
+        message = f"{problem.message} (attempt {self._outage.attempts}, next in {pause:.1f} s)"
         self.status.waiting(message)
         self.note(message)
         self.status.stopping.wait(pause)
@@ -391,19 +389,22 @@ class QueryRuntime:
             case "resume":
                 self.resume()
 
+    def _translated(self, error: BaseException) -> PenstockError:
+        """An error of Spark's, of a sink or of the user's functions as penstock's, without secrets."""
+        problem = self.plan.sources.translate(error)
+        problem.hide(self.plan.hide)
+        return problem
+
     def _finish(self, error: BaseException | None) -> None:
         """Close everything, and publish how the query ended."""
         error = self._lease_error or error
-        problem = None if error is None else self.plan.sources.translate(error)
-        if problem is not None:
-            problem.hide(self.plan.hide)
+        problem = None if error is None else self._translated(error)
         if problem is not None and problem.where is None:
             problem.where = self.plan.call_site
         try:
             self._writer.close()
         except Exception as raised:
-            problem = problem or self.plan.sources.translate(raised)
-            problem.hide(self.plan.hide)
+            problem = problem or self._translated(raised)
         with self._lock:
             self._error = problem
             self._state = QueryState.STOPPED if problem is None else QueryState.FAILED

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from penstock.options import Duration, Options, mistake
 
 _REFRESH = 1_000
+"""The default of `refresh`, in milliseconds."""
 
 
 def _spelled(value: object) -> object:
@@ -44,7 +45,8 @@ class DynamicTableOptions(Options):
         None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
     )
     refresh: Duration = Field(
-        _REFRESH,
+        "1 second",
+        validate_default=True,
         description="of Postgres: how old what was read may be when an epoch begins; it is read again only when the table has changed",
     )
 
