@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,13 @@ class Pipeline:
     def sink(self, name: str, reads: str) -> str:
         return f"{name}: {{type: python, module: '{MODULE}:Rows', from: {reads}, file: '{self.folder / name}.out'}}"
 
-    def planned(self, *parts: str, runs: bool = True) -> PipelineRun:
+    def planned(self, *parts: str, say: Callable[[str], None] = print) -> PipelineRun:
         head = f"name: {self.name}\ncheckpoint: '{self.folder / 'state'}'\n"
         spec = check_text(head + "\n".join(parts), str(self.folder / "pipeline.yaml")).spec
-        return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=runs))
+        return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=True), say=say)
 
-    def run(self, *parts: str) -> PenstockError | None:
-        run = self.planned(*parts)
+    def run(self, *parts: str, say: Callable[[str], None] = print) -> PenstockError | None:
+        run = self.planned(*parts, say=say)
         run.start()
         return run.wait()
 
@@ -211,7 +212,12 @@ def test_views_change_between_runs_and_sinks_agree(pipeline: Pipeline) -> None:
     assert _totals(pipeline.table("out", "customer")) == {"a": 5, "": 7, "b": 1}
     # Another query: customers that are no longer in it are deleted, without a row that comes.
     changed = named.replace("FROM orders", "FROM orders WHERE amount > 1")
-    assert pipeline.run(sources, _section("transforms", changed), _section("sinks", out)) is None
+    said: list[str] = []
+    assert (
+        pipeline.run(sources, _section("transforms", changed), _section("sinks", out), say=said.append)
+        is None
+    )
+    assert said == ["totals is rebuilt: its query has changed"]
     assert _totals(pipeline.table("out", "customer")) == {"a": 5, "": 7}
     # A sink that comes later has all rows of the view, again without a row that comes.
     late = _section("sinks", out, pipeline.sink("late", "totals"))
@@ -383,6 +389,9 @@ def test_a_history_that_is_stopped_goes_on(pipeline: Pipeline) -> None:
             run.stop()
     assert ended.result() is None
     assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 4]
+    # Without its folder the pipeline has read nothing, its history neither.
+    shutil.rmtree(pipeline.folder / "state")
+    assert pipeline.planned(*parts).plan.groups[0].phase == "history"
 
 
 def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:

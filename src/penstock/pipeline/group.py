@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -201,8 +201,7 @@ class GroupSink(Sink):
             for source in self._plan.sources
             if source.is_idle
         }
-        with ExitStack() as undo:
-            undo.callback(self.close)
+        try:
             self._evaluator.open(target)
             if self._replay is not None:
                 self._replay.open(target)
@@ -212,7 +211,11 @@ class GroupSink(Sink):
             for plan in self._plan.sinks:
                 with translated(where=str(plan.node.place)):
                     plan.sink.open(plan.target(target))
-            undo.pop_all()
+        except BaseException:
+            # What could not be opened is said, not that something cannot be closed because of it.
+            with suppress(Exception):
+                self.close()
+            raise
 
     def write(self, epoch: Epoch) -> int | None:
         with self._placed(None):

@@ -14,7 +14,7 @@ from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names
-from penstock.pipeline.levels import levels
+from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
@@ -70,7 +70,8 @@ class Planner:
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
-        self._names = group_names(kinds, before or {})
+        self._before = before or {}
+        self._names = group_names(kinds, self._before)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
@@ -88,8 +89,8 @@ class Planner:
 
     def _group(self, group: Group, name: str) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
-        if self.values is not None and not folder.has_begun:
-            # What was fixed for a run whose checkpoint is gone, or never was, is not true of this one.
+        if self.values is not None and name in self._before and not folder.has_begun:
+            # What was fixed for a run whose checkpoint is gone is not true of this one.
             self.values(name).clear()
         phase = self._phase(group, name)
         sources = tuple(self._sources(group, name, folder, phase))
@@ -164,6 +165,7 @@ class Planner:
                     level=level,
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
+                    once=self._read_logs(group, order.views, relations),
                 )
                 relations.update(step.relations())
                 yield step
@@ -184,6 +186,18 @@ class Planner:
             for name, who in outside.items()
             if who or name in self._read
         }
+
+    def _read_logs(
+        self, group: Group, views: Collection[str], relations: Mapping[str, Relation]
+    ) -> frozenset[str]:
+        """The views for which every row counts that comes, whatever its key."""
+        operations = {*views, *(name for name, relation in relations.items() if relation.operations)}
+        names = {node.name.lower(): node.name for node in group.nodes}
+        return frozenset(
+            node.name
+            for node in group.transforms
+            if node.name in views and any(read.log for read in reads_of(node, operations, names))
+        )
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model

@@ -165,7 +165,10 @@ class PipelineRun:
         return self._reader.rows
 
     def wait(self) -> PenstockError | None:
-        """Wait for the end of all groups; when one fails the others are stopped. Returns the first error."""
+        """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
+
+        A group whose history has ended goes on with its live sources only while somebody waits.
+        """
         ends: SimpleQueue[PenstockError | None] = SimpleQueue()
         for name in list(self.queries):
             follow = partial(self._follow, name, ends.put)
@@ -238,6 +241,9 @@ class PipelineRun:
         with self._lock:
             self.queries[name] = query
             is_late = self._stopping
+        for text in (text for step in self.groups[name].views for text in step.news):
+            query.note(text)
+            self._say(text)
         if is_late:  # a stop that came meanwhile knew only the queries before
             query.stop()
 

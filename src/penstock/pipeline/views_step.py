@@ -47,10 +47,17 @@ class ViewsStep(Step):
         level: int,
         folder: Path,
         readers: Mapping[str, Collection[str]],
+        once: Collection[str] = (),
     ) -> None:
-        """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state."""
+        """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state.
+
+        Readers in `once` must not get a row again.
+        """
         self.level = level
         self._readers = readers
+        self._once = frozenset(once)
+        self.news: list[str] = []
+        """What the last opening meant for the state, in words."""
         self._views = {node.name: node for node in nodes}
         operations = {name for name, relation in relations.items() if relation.operations}
         operations |= {node.name for node in nodes if _keys(node)}
@@ -140,15 +147,21 @@ class ViewsStep(Step):
     def open(self, target: Target) -> None:
         fresh = self._fresh(target.state) if target.committed >= 0 else ()
         with self._in_file():
-            self._stage.open(committed=target.committed, fresh=fresh)
+            plan = self._stage.open(committed=target.committed, fresh=fresh)
+        told = () if target.committed < 0 else (*plan.inputs, *plan.views)
+        self.news = [
+            ": ".join(filter(None, (f"{one.name} is {one.change}", one.reason)))
+            for one in told
+            if one.change != "unchanged"
+        ]
         if target.state is not None:
             known = {name: sorted(who) for name, who in self._readers.items()}
             NodeValues(target.state, f"views {self.level}").put(READERS, known)
 
     def _fresh(self, values: KeyValues | None) -> tuple[str, ...]:
-        """The views with a reader that has nothing of theirs yet.
+        """The views with a reader that has nothing of theirs yet: all readers get all rows.
 
-        Views without a key are none: a reader that has had their rows could not take them again.
+        Views without a key are none, nor those with a reader for which every row counts: who has had their rows could not take them again.
         """
         known = None if values is None else NodeValues(values, f"views {self.level}").get(READERS)
         if known is None:
@@ -156,7 +169,10 @@ class ViewsStep(Step):
         return tuple(
             name
             for name, who in self._readers.items()
-            if self._keys[name] and name in known and not set(who) <= set(known[name])
+            if self._keys[name]
+            and name in known
+            and not set(who) <= set(known[name])
+            and not self._once & set(known[name])
         )
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:

@@ -205,3 +205,20 @@ def test_a_pipeline_is_reset_with_its_views(
     assert "the dead letters of 'ask' are in a place of your own" in capsys.readouterr().err
     assert not (pipeline.parent / "dead-letters" / "parse").exists()
     assert backend.state.items("shop") == {}
+
+
+def test_resetting_a_pipeline_deletes_all_that_its_group_keeps(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pipeline" / "main"
+    for part in ("checkpoint", "checkpoint-history", "views-1", "sources/orders"):
+        (folder / part).mkdir(parents=True)
+    lease = backend.leases.acquire("p", Owner("elsewhere", 4711), ttl_ms=60_000)
+    parts = {"folder": str(folder)}
+    backend.jobs.record(
+        Job("p", kind="pipeline", definition=parts, checkpoint=str(folder / "checkpoint")), lease
+    )
+    end(backend, lease)
+    assert main(["state", "reset", "p", "--yes"]) == 0
+    assert str(folder) in capsys.readouterr().out
+    assert not folder.exists()

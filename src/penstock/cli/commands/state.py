@@ -102,7 +102,7 @@ def reset(
     ] = False,
     state: State = None,
 ) -> int:
-    """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
+    """Delete what a job keeps: its checkpoint, epochs and values, of a pipeline also its views. Its next start begins from nothing.
 
     Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs.
 
@@ -158,7 +158,7 @@ def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
     outside = definition.get(record.OUTSIDE, {})
-    file = Path(job.start.place if job.start and job.start.place else definition[record.PIPELINE])
+    file = Path(job.start.place if job.start and job.start.place else definition.get(record.PIPELINE, ""))
     for node, reason in reset.remove_outside(file, outside, config.load()):
         if reason:
             print(f"warning: the {outside[node]} of '{node}' may still be there: {reason}", file=sys.stderr)
