@@ -8,7 +8,7 @@ translation of an exception that nobody expected (`unexpected`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class PenstockError(Exception):
@@ -38,6 +38,13 @@ class PenstockError(Exception):
         self.hint = hint
         self.where = where
         self.condition = condition
+
+    def hide(self, hide: Callable[[str], str]) -> None:
+        """Take secrets out of all that the error says."""
+        self.message = hide(self.message)
+        self.args = (self.message,)
+        self.hint = None if self.hint is None else hide(self.hint)
+        self.where = None if self.where is None else hide(self.where)
 
     def __str__(self) -> str:
         lines = [self.message]

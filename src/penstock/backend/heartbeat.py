@@ -29,7 +29,7 @@ class Heartbeat:
 
     `on_lost` is called once, with the reason, as soon as the lease is known to be lost or its time is over without a
     renewal; whoever runs the job must stop then. Failures of the database in between are logged and tried again.
-    `on_request` is called in a thread of its own with "stop" or "restart", once per request. `progress` is asked before
+    `on_request` is called in a thread of its own, once per request. `progress` is asked before
     each renewal for what to record of the job; None records nothing. `every` is the number of seconds between renewals.
     """
 

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from penstock.backend.database import Database
     from penstock.backend.lease import Leases
 
+_ANSWERS: Mapping[JobState, Request] = {
+    JobState.STARTING: "restart",
+    JobState.PAUSED: "pause",
+    JobState.RUNNING: "resume",
+}
+"""The requests that are done when a job is in a state."""
+
 
 class Jobs:
     """The jobs of a backend, one per name."""
@@ -85,7 +92,8 @@ class Jobs:
             changes |= {"request": None, "requested_at": None}
         if state is JobState.STARTING:
             changes["started_at"] = now
-            changes["request"] = case((jobs.c.request == "restart", null()), else_=jobs.c.request)
+        if state is not None and (answered := _ANSWERS.get(state)) is not None:
+            changes["request"] = case((jobs.c.request == answered, null()), else_=jobs.c.request)
         if message is not None:
             changes["message"] = _text(message)
         if progress is not None:
@@ -116,7 +124,7 @@ class Jobs:
         return [job for job in all_jobs if state is None or job.state is state]
 
     def request(self, name_or_id: str, what: Request) -> datetime:
-        """Ask the process that runs the job to stop or restart it; its heartbeat hands that on."""
+        """Ask the process that runs the job for something; its heartbeat hands that on."""
         job = self.get(name_or_id)
         if job.state.ended:
             raise StateError(

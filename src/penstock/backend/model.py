@@ -12,7 +12,7 @@ from typing import Any, Literal
 from penstock.backend.process import Owner
 
 Kind = Literal["query", "pipeline", "flow"]
-Request = Literal["stop", "restart"]
+Request = Literal["stop", "restart", "pause", "resume"]
 
 
 class JobState(StrEnum):
@@ -20,6 +20,7 @@ class JobState(StrEnum):
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     FAILED = "FAILED"

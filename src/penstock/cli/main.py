@@ -46,6 +46,9 @@ COMMANDS = {
     "test": Command("penstock.cli.commands.test:run_tests", "Run the tests in a pipeline's file."),
     "preview": Command("penstock.cli.commands.preview:preview", "Show live rows of a node of a pipeline."),
     "run": Command("penstock.cli.commands.run:run", "Run a pipeline."),
+    "replay": Command(
+        "penstock.cli.commands.replay:replay", "Let dead letters of a pipeline go through it again."
+    ),
     "plan": Command(
         "penstock.cli.commands.plan:plan", "Say what a changed file means for a pipeline that ran before."
     ),
@@ -57,7 +60,7 @@ COMMANDS = {
         "penstock.cli.commands.schema:schema", "Print the JSON schema of pipelines, for editors."
     ),
     "views": Command("penstock.cli.commands.views:app", "Look into a flow directory, and feed it."),
-    "jobs": Command("penstock.cli.commands.jobs:app", "List, stop and restart queries and pipelines."),
+    "jobs": Command("penstock.cli.commands.jobs:app", "List, stop, pause and restart queries and pipelines."),
     "state": Command("penstock.cli.commands.state:app", "Look at what jobs keep, and reset it."),
     "connectors": Command("penstock.cli.commands.connectors:app", "List and install connector jars."),
     "doctor": Command("penstock.cli.commands.doctor:doctor", "Check this machine and say what to do."),
@@ -65,7 +68,7 @@ COMMANDS = {
 
 # Commands that always start a session, and the options with which it is not the plain one or does not start at all.
 STARTS_SPARK = ("sql", "shell")
-READS_PIPELINE = ("run", "dry-run", "plan", "preview", "test")
+READS_PIPELINE = ("run", "replay", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
 EXAMPLES = """\

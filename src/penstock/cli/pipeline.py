@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.errors import PenstockError, StateError
+from penstock.errors import InternalError, PenstockError, StateError
 from penstock.pipeline.variables import hide
 
 if TYPE_CHECKING:
@@ -46,17 +47,20 @@ def pipeline_session(
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
     names = tuple(dict.fromkeys((*connectors, *sorted(needed))))
-    with embedded(conf=conf, master=master, connectors=names) as session:
-        if spec.state is not None:
-            session.settings = replace(session.settings, state=spec.state)
-        try:
+    try:
+        with embedded(conf=conf, master=master, connectors=names) as session:
+            if spec.state is not None:
+                session.settings = replace(session.settings, state=spec.state)
             yield session
-        except PenstockError as error:
-            # Spark and the drivers of servers say what they were given.
-            error.message = hide(error.message, spec.secrets)
-            error.where = error.where and hide(error.where, spec.secrets)
-            error.hint = error.hint and hide(error.hint, spec.secrets)
+    except PenstockError as error:
+        error.hide(partial(hide, secrets=spec.secrets))
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        safe = hide(said, spec.secrets)
+        if safe == said:
             raise
+        raise InternalError(safe) from None
 
 
 def losses(changes: Sequence[NodeChange]) -> str:

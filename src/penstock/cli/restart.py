@@ -83,7 +83,7 @@ def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
 
 
 def _settled(job: Job) -> bool:
-    return job.state is JobState.RUNNING or job.state.ended
+    return job.state in (JobState.RUNNING, JobState.PAUSED) or job.state.ended
 
 
 def _only_by_hand(job: Job, database: str, why: str) -> StateError:

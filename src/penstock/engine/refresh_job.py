@@ -132,6 +132,8 @@ class RefreshJob:
             self._job.state(JobState.STOPPING)
             self.stop()
             return
+        if request != "restart":
+            return
         self._job.state(JobState.STARTING)
         self._job.state(JobState.RUNNING)
         with self._changed:

@@ -31,6 +31,11 @@ class Place:
 
         return DeadLetters(self._sink())
 
+    @property
+    def own_folder(self) -> str | None:
+        """The folder with letters of this pipeline alone; None when they are in a place that the file names."""
+        return self.folder if self.model.type == "file" and self.model.path is None else None
+
     def read(self, spark: SparkSession) -> DataFrame:
         """All letters that are there, of all nodes that share the place."""
         from penstock.transforms import dead_letter

@@ -52,14 +52,20 @@ class Evaluator:
         for step in self.steps:
             step.open(target)
 
-    def evaluate(self, epoch: int, rows: Mapping[str, DataFrame]) -> EpochFrames:
-        """Return the rows of all nodes; `rows` are those of the sources."""
+    def evaluate(
+        self, epoch: int, rows: Mapping[str, DataFrame], *, replayed: Mapping[str, DataFrame] | None = None
+    ) -> EpochFrames:
+        """Return the rows of all nodes; `rows` are those of the sources.
+
+        `replayed` are rows that come into a node beside those of the node that it reads, and into no other.
+        """
         result = EpochFrames()
         try:
             for name, frame in rows.items():
                 self._add(result, name, frame)
             for step in self.steps:
-                for name, frame in step.evaluate(epoch, result.frames).items():
+                frames = _with_replayed(step, result.frames, replayed or {})
+                for name, frame in step.evaluate(epoch, frames).items():
                     self._add(result, name, frame)
         except BaseException:
             result.release()
@@ -110,6 +116,18 @@ class Evaluator:
         elif name in self._shared:
             frame = result.persist(frame)
         result.frames[name] = frame
+
+
+def _with_replayed(
+    step: Step, frames: dict[str, DataFrame], replayed: Mapping[str, DataFrame]
+) -> Mapping[str, DataFrame]:
+    """The rows that a step reads, with those that come into its node again."""
+    [name, *others] = step.nodes
+    if name not in replayed:
+        return frames
+    assert not others, "a node whose rows may fail is a step of its own"
+    above = step.inputs[0]
+    return {**frames, above: frames[above].unionByName(replayed[name])}
 
 
 def _names(where: str | None, nodes: Sequence[str]) -> bool:

@@ -14,6 +14,7 @@ from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.step import node_values
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
@@ -95,6 +96,8 @@ class GroupPlan:
     nodes: Mapping[str, NodeSpec]
     failed: tuple[FailedRows, ...] = ()
     """What happens to rows that nodes cannot take, for every node that may have some."""
+    letters: Mapping[str, Letters] = field(default_factory=dict)
+    """The dead letters of the nodes that write some."""
 
     @property
     def is_bounded(self) -> bool:
@@ -154,11 +157,13 @@ class GroupSink(Sink):
         plan: GroupPlan,
         *,
         report: Callable[[NodeEpoch], None] | None = None,
+        replay: Replay | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
         self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
         self._report = report
+        self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
@@ -198,6 +203,8 @@ class GroupSink(Sink):
         }
         try:
             self._evaluator.open(target)
+            if self._replay is not None:
+                self._replay.open(target)
             for failed in self._failed.values():
                 with translated(where=str(failed.node.place)):
                     failed.open(target)
@@ -237,7 +244,8 @@ class GroupSink(Sink):
             parts = union.split(batch, self._columns)
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
-            frames = self._evaluator.evaluate(epoch.number, rows)
+            replayed = None if self._replay is None else self._replay.rows(epoch.number)
+            frames = self._evaluator.evaluate(epoch.number, rows, replayed=replayed)
             try:
                 return self._write_sinks(epoch.number, frames)
             finally:
@@ -245,6 +253,10 @@ class GroupSink(Sink):
         finally:
             if several:
                 batch.unpersist()
+
+    @property
+    def wants_epoch(self) -> bool:
+        return self._replay is not None and self._replay.is_wanted
 
     @property
     def is_done(self) -> bool:
@@ -256,6 +268,8 @@ class GroupSink(Sink):
             failed.finalize(epoch)
         for plan in self._plan.sinks:
             plan.sink.finalize(epoch)
+        if self._replay is not None:
+            self._replay.finalize(epoch)
 
     def close(self) -> None:
         with ExitStack() as closing:

@@ -18,6 +18,7 @@ from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.replay import Letters
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
@@ -81,6 +82,11 @@ class Planner:
         """Return the plan of one group as it is now, after another phase has ended."""
         return self._group(self._graph.groups[self._names.index(name)], name)
 
+    def group_of(self, node: str) -> str:
+        """Return the name of the group that a node is in."""
+        groups = zip(self._graph.groups, self._names, strict=True)
+        return next(name for group, name in groups if node in {one.name for one in group.nodes})
+
     def _group(self, group: Group, name: str) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
         if self.values is not None and name in self._before and not folder.has_begun:
@@ -92,8 +98,13 @@ class Planner:
         steps = tuple(self._steps(group, folder, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
+        letters = {
+            node.name: Letters(node, self.dead_letters(node), relations[self._graph.inputs[node.name][0]])
+            for node in group.transforms
+            if has_letters(node)
+        }
         nodes = {node.name: node for node in group.nodes}
-        return GroupPlan(name, folder, phase, sources, steps, sinks, relations, nodes, failed)
+        return GroupPlan(name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters)
 
     def _phase(self, group: Group, name: str) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
@@ -262,6 +273,14 @@ class Planner:
             plan = SinkPlan(node, sink, name, relation, keys, model.mode)
             refuse_unfit(plan)
             yield plan
+
+
+def has_letters(node: NodeSpec) -> bool:
+    """Whether a node keeps rows that it cannot take as dead letters; only those that take rows one by one tell them apart."""
+    model = node.model
+    if not isinstance(model, RowTransformNode | LookupNode) or model.on_error != "dead_letter":
+        return False
+    return not (isinstance(model, LookupNode) and model.is_table)
 
 
 def _may_fail(node: NodeSpec) -> bool:

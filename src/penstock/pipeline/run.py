@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,19 +13,21 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, InternalError, PenstockError
-from penstock.pipeline.changes import fingerprints
+from penstock.pipeline import record
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
-from penstock.pipeline.group_folder import FOLDER
-from penstock.pipeline.group_name import GROUP, NODES, earlier_groups, job_name, kinds_of
+from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import HISTORY_DONE, Planner
+from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.values import JobValues
 from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
+from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch import plan as spark_plan
 from penstock.state.location import is_remote
 from penstock.streaming.job import SINK
+from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
@@ -139,6 +141,7 @@ class PipelineRun:
         self._say = say
         self._lock = threading.Lock()
         self._stopping = False
+        self._reader = _Reader(self._follows)
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
@@ -147,12 +150,19 @@ class PipelineRun:
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = self.check()
+        self._session.queries.dispatcher.add(self._reader)
         try:
             for name, plan in zip(self.groups, plans, strict=True):
                 self._launch(name, plan)
         except BaseException:
             self.stop()
+            self._session.queries.dispatcher.remove(self._reader)
             raise
+
+    @property
+    def rows_read(self) -> int:
+        """How many rows the sources have given."""
+        return self._reader.rows
 
     def wait(self) -> PenstockError | None:
         """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
@@ -169,7 +179,14 @@ class PipelineRun:
             if error is not None and first is None:
                 first = error
                 self.stop()
+        self._reader.wait(query.id for query in self.queries.values())
+        self._session.queries.dispatcher.remove(self._reader)
         return first
+
+    def replay(self, name: str) -> None:
+        """Run the one epoch of a group that takes the dead letters which were asked for, and end; nothing is read from the sources."""
+        self._launch(name, replace(self._query_plan(self.groups[name]), wanted_only=True))
+        self.queries[name].await_termination()
 
     def stop(self, seconds: float | None = None) -> None:
         """End after the batches that run now."""
@@ -210,6 +227,15 @@ class PipelineRun:
         self.queries[name].note(text)
         self._say(text)
 
+    def _follows(self, query: str, place: int) -> None:
+        """The snapshot of a source is done, and its changes are followed."""
+        for name, running in list(self.queries.items()):
+            if running.name == query:
+                node = record.spark_sources(self.groups[name])[place]
+                text = f"'{node}': snapshot done, following"
+                running.note(text)
+                self._say(text)
+
     def _launch(self, name: str, plan: QueryPlan) -> None:
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
@@ -225,7 +251,12 @@ class PipelineRun:
         spec = self.plan.spec
         report = self._report
         name = self.plan.job_name(group)
-        sink = GroupSink(group, report=None if report is None else lambda epoch: report(group.name, epoch))
+        replay = None
+        if self.plan.is_lasting and group.letters:
+            replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
+        sink = GroupSink(
+            group, report=None if report is None else lambda epoch: report(group.name, epoch), replay=replay
+        )
         plan = self._writer(group).plan_for(
             sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
         )
@@ -240,14 +271,12 @@ class PipelineRun:
             if group.begins_anew(values):
                 checkpoint.begin_empty(spark, location)
 
-        parts = {
-            "pipeline": spec.path,
-            GROUP: group.name,
-            FOLDER: str(group.folder.path),
-            NODES: _nodes(spec, group),
-        }
         return replace(
-            plan, kind="pipeline", prepare=prepare, parts=parts, hide=lambda text: hide(text, spec.secrets)
+            plan,
+            kind="pipeline",
+            prepare=prepare,
+            parts=record.parts(spec, group),
+            hide=partial(hide, secrets=spec.secrets),
         )
 
     def _writer(self, group: GroupPlan) -> StreamWriter:
@@ -266,9 +295,37 @@ class PipelineRun:
         return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
 
 
-def _nodes(spec: PipelineSpec, group: GroupPlan) -> dict[str, dict[str, str]]:
-    """What is recorded of the nodes of a group."""
-    return {name: node for name, node in fingerprints(spec).items() if name in group.nodes}
+class _Reader(StreamingQueryListener):
+    """Hears what the sources of a pipeline have given."""
+
+    def __init__(self, follows: Callable[[str, int], None]) -> None:
+        self.rows = 0
+        self._follows = follows
+        self._ended: set[str] = set()
+        self._changed = threading.Condition()
+
+    def on_query_progress(self, event: QueryProgressEvent) -> None:
+        """Count rows, and say when the snapshot of a source is done."""
+        self.rows += event.progress.input_rows
+        for place, source in enumerate(event.progress.sources):
+            if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:
+                self._follows(event.name, place)
+
+    def on_query_terminated(self, event: QueryTerminatedEvent) -> None:
+        """All reports of a query have come."""
+        with self._changed:
+            self._ended.add(event.query_id)
+            self._changed.notify_all()
+
+    def wait(self, queries: Iterable[str], seconds: float = 5.0) -> None:
+        """Wait for the last reports of queries that have ended."""
+        wanted = set(queries)
+        with self._changed:
+            self._changed.wait_for(lambda: wanted <= self._ended, seconds)
+
+
+def _phase(offset: object) -> object:
+    return offset.get("phase") if isinstance(offset, Mapping) else None
 
 
 def _file_name(name: str) -> str:

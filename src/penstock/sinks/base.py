@@ -131,6 +131,11 @@ class Sink(ABC):
     reads_all_rows: ClassVar[bool] = True
     """Whether `write` reads every row of an epoch; False for a function of the user's, which may not."""
 
+    @property
+    def wants_epoch(self) -> bool:
+        """Asked when the sink is open, before the first batch: whether it has something to write although no row may come."""
+        return False
+
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
         self.options = read_options(

@@ -86,6 +86,15 @@ class Source(ABC):
         """Called before all else by a pipeline: return the source with the names of both in what it makes in other systems."""
         return self
 
+    @property
+    def made_outside(self) -> str | None:
+        """What the source makes in another system and leaves there when its query ends, in words and without secrets; None for nothing."""
+        return None
+
+    def reset(self) -> bool:
+        """Called when the state of a pipeline is reset: remove what the source has made in another system; False when there is nothing."""
+        return False
+
     def check(self) -> None:  # noqa: B027  # most are tried by `read`
         """Called by a dry run and before the first start: try the connection, change nothing."""
 

@@ -116,6 +116,11 @@ class EpochWriter:
         self._finalized = -1
         self._open = False
 
+    @property
+    def wants_epoch(self) -> bool:
+        """Whether the open sink has something to write although no row may come."""
+        return self._sink.wants_epoch
+
     def open(self, *, committed: int | None = None, begun: int | None = None) -> None:
         """Open the sink and the side outputs; before a second run of the query, close them first.
 

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ class QueryJob:
     """A named query as the backend knows it; the lease is active from the constructor to `end` or `release`.
 
     `on_lost` is called once when the lease is lost: another process may run the query then. `on_request` is called, in a thread
-    for each request, with what another process asks for.
+    for each request, with what another process asks for. `hide` takes secrets out of what is logged and recorded.
     """
 
     def __init__(
@@ -87,8 +87,10 @@ class QueryJob:
         on_lost: Callable[[StateError], None],
         on_request: Callable[[Request], None],
         ttl_ms: int = TTL_MS,
+        hide: Callable[[str], str] = str,
     ) -> None:
         self._backend = backend
+        self._hide = hide
         self._lease: Lease = backend.leases.acquire(name, this_process(session), ttl_ms=ttl_ms)
         self._path = logs / f"{name.replace('/', '_')}.log"
         self._log = _logger(name, self._path)
@@ -149,8 +151,9 @@ class QueryJob:
 
     def progress(self, progress: Progress) -> None:
         """Log what a batch did; the next renewal of the lease records it."""
+        sources = (replace(one, description=self._hide(one.description)) for one in progress.sources)
         with self._lock:
-            self._last = progress
+            self._last = replace(progress, sources=tuple(sources))
         rows = "?" if progress.output_rows is None else progress.output_rows
         self.note(
             f"epoch {progress.batch_id}: {progress.input_rows} rows in, {rows} out, {progress.duration_ms} ms"
@@ -158,25 +161,26 @@ class QueryJob:
 
     def note(self, text: str) -> None:
         """Write a line into the log of the query."""
-        self._log.info("%s", text)
+        self._log.info("%s", self._hide(text))
 
     def state(self, state: JobState, message: str | None = None) -> None:
         """Record a change of state; a backend that is away does not stop the query."""
         with contextlib.suppress(PenstockError):
-            self._backend.jobs.update(self._lease, state=state, message=message)
+            self._backend.jobs.update(
+                self._lease, state=state, message=None if message is None else self._hide(message)
+            )
 
     def end(self, error: PenstockError | None) -> None:
         """Record how the query ended, and release the lease."""
         self._heartbeat.stop()
         state = JobState.STOPPED if error is None else JobState.FAILED
-        self._log.log(
-            logging.INFO if error is None else logging.ERROR, "ended: %s", error if error else "stopped"
-        )
+        text = "" if error is None else self._hide(str(error))
+        self._log.log(logging.INFO if error is None else logging.ERROR, "ended: %s", text or "stopped")
         with contextlib.suppress(PenstockError):  # the lease ends by itself
             self._backend.jobs.update(
                 self._lease,
                 state=state,
-                message="" if error is None else str(error),
+                message=text,
                 progress=self._last_progress(),
             )
         self.release()

@@ -56,6 +56,7 @@ class Queries:
         *,
         on_lost: Callable[[StateError], None],
         on_request: Callable[[Request], None],
+        hide: Callable[[str], str] = str,
     ) -> QueryJob:
         """Take the lease of a name; refused when a query of that name runs, here or in another process."""
         with self._lock:
@@ -72,6 +73,7 @@ class Queries:
             logs=self.settings.home / "logs" / "queries",
             on_lost=on_lost,
             on_request=on_request,
+            hide=hide,
         )
 
     def add(self, query: Runtime) -> None:

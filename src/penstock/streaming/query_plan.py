@@ -44,16 +44,18 @@ class QueryPlan:
     rows_only: bool = False
     """Whether no batch is made without new rows, because the query is to end and its state changes with the clock."""
     close_windows: bool = False
+    wanted_only: bool = False
+    """Whether it ends behind the batch that its sink wants, and reads no new rows."""
     obstacle: str | None = None
     """Why `Trigger.continuous` runs micro-batches; None when it need not."""
     kind: Kind = "query"
     """What the state backend calls it."""
     prepare: Callable[[str], None] | None = None
     """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
+    hide: Callable[[str], str] = field(default=str, repr=False)
+    """Takes secrets out of a text that is logged, recorded or raised."""
     parts: Mapping[str, Any] = field(default_factory=dict)
     """What the state backend records beside what every query has."""
-    hide: Callable[[str], str] | None = field(default=None, repr=False)
-    """Takes secrets out of what its log and the state backend say."""
 
     @property
     def id(self) -> str:
@@ -96,7 +98,7 @@ class QueryPlan:
     def definition(self) -> dict[str, Any]:
         """Return what the state backend records about the query."""
         return {
-            "sink": self.sink.describe(),
+            "sink": self.hide(self.sink.describe()),
             "guarantee": self.sink.guarantee.value,
             "trigger": str(self.trigger),
             "output_mode": self.mode.value,

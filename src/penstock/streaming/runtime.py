@@ -14,6 +14,7 @@ from penstock.sinks.retry import RetryPolicy
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
 from penstock.spark.micro_batch.checkpoint import CheckpointState
+from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.micro_batch.run import Run, RunSettings
 from penstock.spark.reader import absolute
 from penstock.streaming.epoch_writer import EpochWriter
@@ -63,12 +64,15 @@ class QueryRuntime:
         self._outage: _Outage | None = None
         self._run: Run | None = None
         self._restarting = False
+        self._gate = Gate()
         self._was_stopped = False
         self._started = threading.Event()
         """Set when the first run has started, or will not."""
         self._ended = threading.Event()
         self._job = (
-            queries.job(plan.name, on_lost=self._lease_lost, on_request=self._request) if plan.named else None
+            queries.job(plan.name, on_lost=self._lease_lost, on_request=self._request, hide=plan.hide)
+            if plan.named
+            else None
         )
         try:
             with translated():
@@ -146,7 +150,13 @@ class QueryRuntime:
             interval_ms = plan.trigger.interval_ms
             return RealTimeSchedule(plan.frame, writer, settings=settings, interval_ms=interval_ms)
         return MicroBatchSchedule(
-            plan.frame, writer, sources=sources, settings=settings, close_windows=plan.close_windows
+            plan.frame,
+            writer,
+            sources=sources,
+            settings=settings,
+            close_windows=plan.close_windows,
+            wanted_only=plan.wanted_only,
+            gate=self._gate,
         )
 
     @property
@@ -180,6 +190,8 @@ class QueryRuntime:
             message = str(error)
         elif state.final or run is None:
             message = "ended" if state.final else "starting"
+        elif self._gate.is_closed:
+            message = "paused"
         else:
             message = self.status.message or run.spark_status()
         return state, f"{message} ({self.plan.note})" if self.plan.note else message
@@ -254,6 +266,27 @@ class QueryRuntime:
             run = self._run
         run.drain(None)
 
+    def pause(self) -> None:
+        """Hold the query between two batches, once the one that runs is done; it keeps its lease and its place."""
+        if self.plan.is_batch or self.plan.is_live:
+            self.note("it has no batches between which it could be paused")
+            return
+        self._gate.close()
+        if self._goes_on() and self._gate.is_closed:
+            self.note("paused")
+            if self._job is not None:
+                self._job.state(JobState.PAUSED)
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        if not self._gate.is_closed:
+            return
+        self._gate.open()
+        if self._goes_on():
+            self.note("resumed")
+            if self._job is not None:
+                self._job.state(JobState.RUNNING)
+
     def _follow(self, run: Run) -> None:
         """Follow the runs of the query, one after the other, to its end."""
         error: BaseException | None = None
@@ -285,7 +318,7 @@ class QueryRuntime:
         if not self._goes_on():  # a stop in between knew only the run before
             run.abort()
         elif again and self._job is not None:
-            self._job.state(JobState.RUNNING)
+            self._job.state(JobState.PAUSED if self._gate.is_closed else JobState.RUNNING)
         return run
 
     def _recover(self, error: BaseException) -> None:
@@ -346,19 +379,20 @@ class QueryRuntime:
     def _request(self, request: Request) -> None:
         """Do what another process asks for, once the query has started."""
         self._started.wait()
-        if request == "stop":
-            self.stop()
-        else:
-            self.restart()
+        match request:
+            case "stop":
+                self.stop()
+            case "restart":
+                self.restart()
+            case "pause":
+                self.pause()
+            case "resume":
+                self.resume()
 
     def _translated(self, error: BaseException) -> PenstockError:
         """An error of Spark's, of a sink or of the user's functions as penstock's, without secrets."""
         problem = self.plan.sources.translate(error)
-        hide = self.plan.hide
-        if hide is not None:
-            problem.message = hide(problem.message)
-            problem.where = problem.where and hide(problem.where)
-            problem.hint = problem.hint and hide(problem.hint)
+        problem.hide(self.plan.hide)
         return problem
 
     def _finish(self, error: BaseException | None) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.micro_batch import checkpoint
+from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.micro_batch.live import RealTime, unsplit
 from penstock.spark.micro_batch.run import MicroBatches, OneBatch, Run, RunSettings
 
@@ -63,7 +64,8 @@ class BatchSchedule(RunSchedule):
 class MicroBatchSchedule(RunSchedule):
     """Spark's micro-batches; in the end, if that is wanted, one more that closes all windows.
 
-    The closing batch may be cut short by a crash: then it is done again before anything else.
+    The closing batch may be cut short by a crash: then it is done again before anything else. So is a batch that has begun, when the
+    sink wants one without rows. With `wanted_only` no rows are read beyond such a batch.
     """
 
     def __init__(
@@ -74,13 +76,18 @@ class MicroBatchSchedule(RunSchedule):
         sources: QuerySources,
         settings: RunSettings,
         close_windows: bool,
+        wanted_only: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__(frame, writer)
         self._sources = sources
         self._settings = settings
         self._close_windows = close_windows
+        self._wanted_only = wanted_only
+        self._gate = gate or Gate()
         self._closing = False
         self._interrupted = False
+        self._begun = False
 
     def first(self) -> Run:
         """Return the batches, or the closing batch of an earlier run."""
@@ -92,13 +99,21 @@ class MicroBatchSchedule(RunSchedule):
         if self._interrupted:
             return self._run(replace(self._settings, trigger=ONE_BATCH))
         checkpoint.end_closing(spark, location)
-        return self._run(self._settings)
+        wanted = self._wanted_only or self._writer.wants_epoch
+        self._begun = wanted and begun > committed
+        if self._begun:
+            return self._run(replace(self._settings, trigger=ONE_BATCH))
+        if wanted:
+            checkpoint.begin_empty(spark, location)
+        return self._run(replace(self._settings, trigger=ONE_BATCH) if self._wanted_only else self._settings)
 
     def following(self) -> Run | None:
         """Return the closing batch, or the batches after it when it was an earlier run's."""
         spark, location = self._frame.sparkSession, self._settings.checkpoint
         checkpoint.end_closing(spark, location)
-        if self._closing:
+        if self._begun:
+            return self.first()
+        if self._closing or self._wanted_only:
             return None
         if self._interrupted:
             self._interrupted = False
@@ -107,7 +122,7 @@ class MicroBatchSchedule(RunSchedule):
         return self._run(replace(self._settings, trigger=ONE_BATCH)) if self._closing else None
 
     def _run(self, settings: RunSettings) -> Run:
-        return MicroBatches(self._frame, settings, self._writer.write, self._writer.report)
+        return MicroBatches(self._frame, settings, self._writer.write, self._writer.report, gate=self._gate)
 
 
 class RealTimeSchedule(RunSchedule):

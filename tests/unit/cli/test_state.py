@@ -128,6 +128,85 @@ def test_a_folder_with_other_things_is_left_alone(
     assert backend.leases.acquire("orders", Owner("elsewhere", 1)).active
 
 
+@pytest.fixture
+def pipeline(backend: Backend, tmp_path: Path) -> Path:
+    """The folder of a pipeline that has run and ended."""
+    folder = tmp_path / "pipelines" / "shop" / "main"
+    for part in (
+        "checkpoint/offsets",
+        "checkpoint/commits",
+        "checkpoint/sources/0",
+        "views-1",
+        "sources/table",
+    ):
+        (folder / part).mkdir(parents=True)
+    letters = folder.parent / "dead-letters" / "parse"
+    letters.mkdir(parents=True)
+    (folder / "checkpoint" / "commits" / "3").write_text("v1\n{}")
+    (folder / "checkpoint" / "sources" / "0" / "9.compact").write_text('v1\n{"path":"a"}\n{"path":"b"}')
+    (folder / "checkpoint" / "sources" / "0" / "10").write_text('v1\n{"path":"c"}')
+    offsets = [
+        '{"logOffset":10}',
+        '{"clicks":{"1":40,"0":12}}',
+        '{"phase":"following","lsn":"0/1A"}',
+        "-",
+        '{"snapshot_id":7,"position":2}',
+        "30",
+    ]
+    (folder / "checkpoint" / "offsets" / "3").write_text("\n".join(["v1", "{}", *offsets]))
+    definition = {
+        "pipeline": "shop.yaml",
+        "folder": str(folder),
+        "sources": ["files", "clicks", "table", "live", "lake", "ticks"],
+        "outside": {"table": "replication slot penstock_shop_table"},
+        "dead_letters": {"parse": str(letters), "ask": None},
+    }
+    lease = backend.leases.acquire("shop", Owner("elsewhere", 4711), ttl_ms=60_000)
+    checkpoint = str(folder / "checkpoint")
+    backend.jobs.record(Job("shop", kind="pipeline", checkpoint=checkpoint, definition=definition), lease)
+    backend.state.put("shop", "replayed", 0, namespace="replay")
+    backend.state.put("shop", "table/boundary", 1, namespace="sources")
+    end(backend, lease)
+    return folder
+
+
+def test_how_far_the_sources_of_a_pipeline_were_read(
+    pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["state", "show", "shop", "offsets", "--output", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["source"]: row["read"] for row in rows} == {
+        "files": "3 files",
+        "clicks": "clicks-0 up to 12, clicks-1 up to 40",
+        "table": "snapshot done, following: read to 0/1A",
+        "live": "not read yet",
+        "lake": "snapshot 7, 2 files of it",
+        "ticks": "30",
+    }
+
+
+def test_a_pipeline_is_reset_with_its_views(
+    backend: Backend, pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pipeline / "notes.txt").touch()
+    assert main(["state", "reset", "shop", "--yes"]) == 1
+    assert "notes.txt" in capsys.readouterr().err
+    assert (pipeline / "views-1").is_dir()
+    (pipeline / "notes.txt").unlink()
+    assert main(["state", "reset", "shop", "--yes"]) == 0
+    out, err = capsys.readouterr()
+    assert f"'shop' is reset: {pipeline}, 0 epochs and 1 value deleted" in out
+    assert "warning: the replication slot penstock_shop_table of 'table' may still be there: no file" in err
+    assert not pipeline.exists()
+    # Letters that were replayed stay known as long as there are letters.
+    assert (pipeline.parent / "dead-letters" / "parse").is_dir()
+    assert backend.state.items("shop").keys() == {("replay", "replayed")}
+    assert main(["state", "reset", "shop", "--yes", "--dead-letters"]) == 0
+    assert "the dead letters of 'ask' are in a place of your own" in capsys.readouterr().err
+    assert not (pipeline.parent / "dead-letters" / "parse").exists()
+    assert backend.state.items("shop") == {}
+
+
 def test_resetting_a_pipeline_deletes_all_that_its_group_keeps(
     backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

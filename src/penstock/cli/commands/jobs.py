@@ -15,16 +15,24 @@ from penstock.cli.job_rows import LIST, as_record, as_row, message_of, open_stat
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
+from penstock.cli.pause import jobs_of, pause_job, resume_job
 from penstock.cli.restart import restart_job
 from penstock.cli.stop import stop_job
 from penstock.cli.tail import read
 from penstock.errors import StateError
 
-app = typer.Typer(help="List, stop and restart queries and pipelines.", no_args_is_help=True)
+app = typer.Typer(help="List, stop, pause and restart queries and pipelines.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name or id.", show_default=False)]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most so long; 0 does not wait.")
+]
+
+Node = Annotated[
+    str | None,
+    typer.Option(
+        "--node", metavar="NODE", help="Of a pipeline: the job that runs this node.", show_default=False
+    ),
 ]
 
 
@@ -102,6 +110,42 @@ def restart(name: Name, timeout: Timeout = 120, state: State = None) -> int:
     return FAILED if again.state in (JobState.FAILED, JobState.LOST) else DONE
 
 
+@app.command("pause")
+def pause(name: Name, node: Node = None, timeout: Timeout = 60, state: State = None) -> int:
+    """Hold a job between two batches: it keeps its place and its lease, and reads and writes nothing until it is resumed.
+
+    All nodes of a pipeline that hang together pause together: rows that one sink has and another has not would be lost.
+    A job that is started again runs.
+
+    \b
+    Examples:
+      penstock jobs pause large-transactions
+      penstock jobs pause shop --node orders_table
+    """
+    code = DONE
+    with open_state(state) as backend:
+        for job in jobs_of(backend, name, node):
+            now = pause_job(backend, job, timeout)
+            code = max(code, _answer(job, now, JobState.PAUSED))
+    return code
+
+
+@app.command("resume")
+def resume(name: Name, node: Node = None, timeout: Timeout = 60, state: State = None) -> int:
+    """Let a paused job go on where it is.
+
+    \b
+    Examples:
+      penstock jobs resume large-transactions
+    """
+    code = DONE
+    with open_state(state) as backend:
+        for job in jobs_of(backend, name, node):
+            now = resume_job(backend, job, timeout)
+            code = max(code, _answer(job, now, JobState.RUNNING))
+    return code
+
+
 @app.command("logs")
 def logs(
     name: Name,
@@ -150,6 +194,19 @@ def _log_of(job: Job, database: str) -> Path:
             hint=f"it was written on {host}",
         )
     return path
+
+
+def _answer(job: Job, now: Job | None, wanted: JobState) -> int:
+    """Say how a job is after a request, and return the exit code for it."""
+    if now is None:
+        verb = "pause" if wanted is JobState.PAUSED else "resume"
+        print(f"asked {job.lease.owner if job.lease else 'its process'} to {verb} '{job.name}'")
+        return DONE
+    if now.state is wanted:
+        print(f"'{job.name}' is paused" if wanted is JobState.PAUSED else f"'{job.name}' goes on")
+        return DONE
+    print(f"'{job.name}' {_ended(now)}")
+    return FAILED
 
 
 def _ended(job: Job) -> str:

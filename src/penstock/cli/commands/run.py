@@ -14,8 +14,10 @@ from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.pipeline import File, confirm_losses, load_spec, pipeline_session
+from penstock.cli.run_summary import RunSummary
 
 if TYPE_CHECKING:
+    from penstock.pipeline.group import NodeEpoch
     from penstock.pipeline.run import PipelineRun
 
 
@@ -52,20 +54,29 @@ def run(
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
         table = LiveTable(spec) if live else None
+        summary = RunSummary(spec)
         if table is not None:
             session.queries.dispatcher.add(table)
         plan = plan_pipeline(session, spec, runs=True)
         confirm_losses(session, plan, yes=yes)
+
+        def report(group: str, epoch: NodeEpoch) -> None:
+            summary.report(group, epoch)
+            if table is not None:
+                table.report(group, epoch)
+
         run = PipelineRun(
             session,
             plan,
-            report=None if table is None else table.report,
+            report=report,
             say=lambda text: print(text, file=sys.stderr),
         )
         stopped = _StopOnSignals(run)
         run.start()
         if table is not None:
             table.start(run)
+        if not plan.is_bounded:
+            print(f"'{spec.name}' runs; Ctrl-C stops it", file=sys.stderr)
         try:
             with stopped:
                 error = run.wait()
@@ -74,6 +85,8 @@ def run(
                 table.close(run)
         if error is not None:
             raise error
+        if plan.is_bounded and stopped.code == DONE:
+            print(summary.text(run, session.queries.backend()), file=sys.stderr)
         return stopped.code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.backend import Heartbeat, this_process
+from penstock.backend import Heartbeat, Job, Lease, this_process
 from penstock.backend.checkpoint import remove_checkpoint
 from penstock.backend.job_name import unknown_job
 from penstock.cli.job_rows import open_state, write_list, write_record
@@ -19,10 +19,11 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline.group_folder import FOLDER, GroupFolder
 
 if TYPE_CHECKING:
-    from penstock.backend import Backend, Job
+    from penstock.backend import Backend
 
 app = typer.Typer(help="Look at what jobs keep, and reset it.", no_args_is_help=True)
 
+OFFSETS = "offsets"
 LIST = ["name", "held", "last_epoch", "last_epoch_at", "values", "checkpoint"]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.", show_default=False)]
 
@@ -55,12 +56,18 @@ def show(
 ) -> int:
     """Show what a job keeps: its epochs, its checkpoint and its values; or one value.
 
+    `offsets` of a pipeline is how far each of its sources has been read.
+
     \b
     Examples:
+      penstock state show large-transactions offsets
       penstock state show large-transactions
       penstock state show large-transactions schema --output json
     """
     with open_state(state) as backend:
+        if key == OFFSETS and (jobs := _pipeline_jobs(backend, name)):
+            write_list(_offsets(jobs), ["source", "read", "offset"], output)
+            return DONE
         job_name = _job_name(backend, name)
         items = backend.state.items(job_name)
         row = _as_row(backend, job_name)
@@ -90,11 +97,14 @@ def show(
 def reset(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Of a pipeline: delete its dead letters, too.")
+    ] = False,
     state: State = None,
 ) -> int:
     """Delete what a job keeps: its checkpoint, epochs and values, of a pipeline also its views. Its next start begins from nothing.
 
-    Refused while the job runs.
+    Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs.
 
     \b
     Examples:
@@ -102,32 +112,96 @@ def reset(
       penstock state reset per_minute --yes
     """
     with open_state(state) as backend:
-        job_name = _job_name(backend, name)
-        job = backend.jobs.find(job_name)
-        checkpoint = None if job is None else job.checkpoint
-        if job is not None and job.kind == "pipeline":
-            checkpoint = job.definition.get(FOLDER, checkpoint)
-        if not (yes or _confirmed(job_name, checkpoint)):
+        groups = _pipeline_jobs(backend, name)
+        names = [job.name for job in groups] or [_job_name(backend, name)]
+        places = {each: _place(backend.jobs.find(each)) for each in names}
+        if not (yes or _confirmed(name, list(filter(None, places.values())))):
             print("nothing was deleted", file=sys.stderr)
             return DONE
-        lease = backend.leases.acquire(job_name, this_process("state reset"))
-        try:
-            # Deleting a large checkpoint can take longer than a lease lasts.
-            with Heartbeat(backend, lease, on_lost=lambda _: None):
-                removed = checkpoint is not None and _remove(job, checkpoint)
-                epochs = backend.epochs.clear(lease)
-                values = backend.state.clear(job_name, lease=lease)
-        finally:
-            backend.leases.release(lease)
-    what = f"{checkpoint}, " if removed else ""
-    print(f"'{job_name}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted")
+        for job_name in names:
+            lease = backend.leases.acquire(job_name, this_process("state reset"))
+            try:
+                # Deleting a large checkpoint can take longer than a lease lasts.
+                with Heartbeat(backend, lease, on_lost=lambda _: None):
+                    removed = _remove(backend.jobs.find(job_name), dead_letters=dead_letters)
+                    epochs = backend.epochs.clear(lease)
+                    values = _clear_values(backend, lease, dead_letters=dead_letters)
+            finally:
+                backend.leases.release(lease)
+            what = "".join(f"{one}, " for one in removed)
+            print(
+                f"'{job_name}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted"
+            )
     return DONE
 
 
-def _remove(job: Job | None, checkpoint: str) -> bool:
-    """Delete the checkpoint of a job; that of a pipeline with all that stands beside it, which belongs to it."""
-    folder = None if job is None or job.kind != "pipeline" else job.definition.get(FOLDER)
-    return remove_checkpoint(checkpoint) if folder is None else GroupFolder(Path(folder)).remove()
+def _place(job: Job | None) -> str | None:
+    """The folder in which a job keeps its state."""
+    return None if job is None else job.definition.get(FOLDER) or job.checkpoint
+
+
+def _remove(job: Job | None, *, dead_letters: bool) -> list[str]:
+    """Delete what a job keeps outside of the state database; return what was there."""
+    if job is None:
+        return []
+    if FOLDER not in job.definition:
+        return [job.checkpoint] if job.checkpoint is not None and remove_checkpoint(job.checkpoint) else []
+    return _remove_group(job, dead_letters=dead_letters)
+
+
+def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
+    """Delete what a group of a pipeline keeps."""
+    from penstock import config
+    from penstock.pipeline import record, reset
+
+    definition = job.definition
+    folder = GroupFolder(Path(definition[FOLDER]))
+    removed = [str(folder.path)] if folder.remove() else []
+    outside = definition.get(record.OUTSIDE, {})
+    file = Path(job.start.place if job.start and job.start.place else definition.get(record.PIPELINE, ""))
+    for node, reason in reset.remove_outside(file, outside, config.load()):
+        if reason:
+            print(f"warning: the {outside[node]} of '{node}' may still be there: {reason}", file=sys.stderr)
+        else:
+            removed.append(outside[node])
+    for node, letters in definition.get(record.LETTERS, {}).items() if dead_letters else ():
+        if letters is None:
+            print(
+                f"warning: the dead letters of '{node}' are in a place of your own, and stay", file=sys.stderr
+            )
+        elif reset.remove_tree(Path(letters)):
+            removed.append(letters)
+    return removed
+
+
+def _clear_values(backend: Backend, lease: Lease, *, dead_letters: bool) -> int:
+    """Delete the values of a job; which dead letters were replayed stays known as long as there are some."""
+    from penstock.pipeline.replay import NAMESPACE
+
+    namespaces = {namespace for namespace, _ in backend.state.items(lease.job)}
+    if not dead_letters:
+        namespaces -= {NAMESPACE}
+    return sum(backend.state.clear(lease.job, namespace=one, lease=lease) for one in namespaces)
+
+
+def _pipeline_jobs(backend: Backend, name: str) -> list[Job]:
+    """The jobs of the groups of a pipeline; none for other jobs."""
+    jobs = [job for job in backend.jobs.list() if job.kind == "pipeline"]
+    own = [job for job in jobs if name in (job.name, job.id)]
+    return own or [job for job in jobs if job.name.startswith(f"{name}/")]
+
+
+def _offsets(jobs: list[Job]) -> list[dict[str, Any]]:
+    """How far each source of a pipeline has been read."""
+    from penstock.pipeline import record
+    from penstock.pipeline.offset import offsets
+
+    return [
+        {"source": one.node, "read": one.read, "offset": one.offset}
+        for job in jobs
+        if job.checkpoint is not None
+        for one in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
+    ]
 
 
 def _names(backend: Backend) -> list[str]:
@@ -157,14 +231,14 @@ def _as_row(backend: Backend, name: str) -> dict[str, Any]:
     }
 
 
-def _confirmed(name: str, checkpoint: str | None) -> bool:
+def _confirmed(name: str, places: list[str]) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError(
             "this deletes state, and there is nobody to ask",
             code="USAGE",
             hint=f"penstock state reset {name} --yes",
         )
-    what = f"its checkpoint {checkpoint}, its epochs and values" if checkpoint else "its epochs and values"
+    what = "".join(f"{place}, " for place in places) + "its epochs and values"
     return typer.confirm(f"Delete what '{name}' keeps: {what}?", err=True)
 
 

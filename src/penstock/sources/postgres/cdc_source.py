@@ -72,8 +72,12 @@ class PostgresCdcSource(Source):
         """Called by a dry run: connect, and look whether the table can be followed; it changes nothing."""
         self._look_up()
 
+    @property
+    def made_outside(self) -> str | None:
+        return f"replication slot {self.slot.name}" if self.options.create else None
+
     def reset(self) -> bool:
-        """Called when the state of the pipeline is reset: drop the slot and its publication, as far as the source makes them."""
+        """Drop the slot and its publication, as far as the source makes them."""
         if not self.options.create:
             return False
         own = self.slot

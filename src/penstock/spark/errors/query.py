@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.spark.boot import gateway
 from penstock.spark.errors import translate
 
+_PLACE = re.compile(r":\d+:\d+$")
 _OWN_FILES = str(Path(__file__).parents[2])
 
 
@@ -26,16 +28,26 @@ def translate_query_error(error: BaseException, *, sql: str | None = None) -> Pe
 
 @contextlib.contextmanager
 def translated(*, sql: str | None = None, where: str | None = None) -> Iterator[None]:
-    """Raise what is raised inside as a penstock error; `where` is the line of the program, for errors that have no place."""
+    """Raise what is raised inside as a penstock error; `where` is the line of the program, for errors that have no place.
+
+    A place in a file, `file:line:column`, stands also before another place, such as the address of a server.
+    """
     try:
         yield
     except PenstockError as error:
-        error.where = error.where or where
+        error.where = _where(error.where, where)
         raise
     except Exception as error:
         translation = translate_query_error(error, sql=sql)
         translation.where = translation.where or where
         raise translation from None
+
+
+def _where(own: str | None, where: str | None) -> str | None:
+    if own is None or where is None:
+        return own or where
+    file = _PLACE.sub("", where)
+    return own if file == where or own.startswith(file) else f"{where}, {own}"
 
 
 def _error_of_function(error: BaseException) -> PenstockError:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.spark.boot import gateway
 from penstock.spark.micro_batch import checkpoint_lock, local_files
+from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.run import TaggedRun
 
 if TYPE_CHECKING:
@@ -185,9 +186,12 @@ class MicroBatches(SparkRun):
         settings: RunSettings,
         body: Body,
         on_report: OnReport,
+        *,
+        gate: Gate,
     ) -> None:
         super().__init__(frame, settings, on_report)
         self._body = body
+        self._gate = gate
 
     def drain(self, seconds: float | None) -> bool:
         """End after the batch that runs now; one that wants to begin meanwhile ends the run by itself.
@@ -219,9 +223,10 @@ class MicroBatches(SparkRun):
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
-            if self._draining.is_set():
-                raise Drained
-            self._body(frame, number)
+            with self._gate.passing(self._draining):
+                if self._draining.is_set():
+                    raise Drained
+                self._body(frame, number)
         except BaseException as error:
             self._failure = error
             raise

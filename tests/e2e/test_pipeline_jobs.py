@@ -1,0 +1,133 @@
+"""A pipeline as an operator has it: what a run says, how it fails, how its place is shown and thrown away, and that no secret gets out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline_process import PipelineProcess
+from servers.postgres import Postgres
+from waiting import wait_for
+
+SECRET = "Zebra-crossing-88"
+FOLLOWED = """
+name: followed
+sources:
+  orders: {type: postgres_cdc, url: "${SHOP_URL}", table: orders, primary_key: id}
+sinks:
+  copy: {type: postgres, from: orders, url: "${SHOP_URL}", table: copy}
+"""
+
+
+def command(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **own(folder), **environment},
+        timeout=240,
+        check=False,
+    )
+
+
+def own(folder: Path) -> dict[str, str]:
+    """The environment in which all state is in a folder."""
+    return {"PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}"}
+
+
+def with_password(postgres: Postgres, url: str) -> str:
+    """The address of a database for a user whose password is the secret."""
+    scheme, _, rest = url.partition("://")
+    place = rest.rpartition("@")[2]
+    user = f"owner_{place.rpartition('/')[2]}"
+    postgres.execute(f"CREATE ROLE {user} SUPERUSER LOGIN PASSWORD '{SECRET}'", url)
+    return f"{scheme}://{user}:{SECRET}@{place}"
+
+
+def leaks(folder: Path) -> list[str]:
+    """The files below a folder that have the secret in them."""
+    return [
+        str(path) for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
+
+
+def test_a_followed_table_is_paused_reset_and_fails_without_a_secret(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    url = postgres.new_database()
+    postgres.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, amount INT)", url)
+    postgres.execute("INSERT INTO orders VALUES (1, 10)", url)
+    (tmp_path / "events").mkdir()
+    environment = {
+        **own(tmp_path),
+        "SHOP_URL": with_password(postgres, url),
+        "PENSTOCK_CONF": f"spark.eventLog.enabled=true spark.eventLog.dir=file:{tmp_path / 'events'}",
+    }
+
+    def copied() -> int:
+        there = postgres.execute("SELECT to_regclass('copy') IS NOT NULL", url)[0][0]
+        return int(postgres.execute("SELECT count(*) FROM copy", url)[0][0]) if there else 0
+
+    with PipelineProcess(tmp_path, FOLLOWED, environment) as pipeline:
+        pipeline.start()
+        wait_for(lambda: not pipeline.is_running or copied() == 1, "the snapshot", seconds=120)
+        assert pipeline.is_running, pipeline.said()
+        wait_for(lambda: "'orders': snapshot done, following" in pipeline.said(), "the end of the snapshot")
+        assert "'followed' runs; Ctrl-C stops it" in pipeline.said()
+        refused = command(tmp_path, "state", "reset", "followed", "--yes")
+        assert (refused.returncode, "is owned by" in refused.stderr) == (1, True)
+        paused = command(tmp_path, "jobs", "pause", "followed", "--node", "copy")
+        assert pipeline.is_running, pipeline.said()
+        assert (paused.returncode, paused.stdout) == (0, "'followed' is paused\n")
+        postgres.execute("INSERT INTO orders VALUES (2, 20)", url)
+        listed = command(tmp_path, "jobs", "list", "--output", "json")
+        assert json.loads(listed.stdout)["state"] == "PAUSED"
+        assert copied() == 1
+        assert command(tmp_path, "jobs", "resume", "followed").returncode == 0
+        wait_for(lambda: copied() == 2, "the row of the pause")
+        # From now on the sink cannot write.
+        postgres.execute("ALTER TABLE copy RENAME COLUMN amount TO other", url)
+        postgres.execute("INSERT INTO orders VALUES (3, 30)", url)
+        assert pipeline.wait() == 1
+        assert f"at: {pipeline.file}:6:" in pipeline.said() or "pipeline.yaml:6:" in pipeline.said()
+        assert "Traceback" not in pipeline.said()
+    shown = command(tmp_path, "jobs", "show", "followed")
+    logged = command(tmp_path, "jobs", "logs", "followed")
+    assert "snapshot done, following" in logged.stdout
+    assert SECRET not in shown.stdout + logged.stdout
+    offsets = command(tmp_path, "state", "show", "followed", "offsets", "--output", "json")
+    assert json.loads(offsets.stdout)["read"].startswith("snapshot done, following: read to ")
+    assert leaks(tmp_path) == []
+
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert postgres.execute(slots, url) == [(1,)]
+    reset = command(tmp_path, "state", "reset", "followed", "--yes", SHOP_URL=environment["SHOP_URL"])
+    assert reset.returncode == 0, reset.stderr
+    assert "replication slot penstock_followed_orders" in reset.stdout
+    assert postgres.execute(slots, url) == [(0,)]
+    assert not (tmp_path / "home" / "pipelines" / "followed" / "main").exists()
+
+
+@pytest.mark.parametrize("node", ["source", "sink"])
+def test_a_server_that_cannot_be_reached_is_named_without_its_password(tmp_path: Path, node: str) -> None:
+    away = f"postgresql://ann:{SECRET}@localhost:1/shop"
+    source = '{type: postgres, url: "${SHOP_URL}", table: t}'
+    sink = '{type: postgres, from: a, url: "${SHOP_URL}", table: t, retry_for: 1s}'
+    made = "{type: file, path: rows.json, schema: {id: int64}, mode: {type: bounded}, primary_key: id}"
+    (tmp_path / "rows.json").write_text('{"id": 1}\n')
+    text = (
+        f"name: away\nsources:\n  a: {source if node == 'source' else made}\n"
+        f"sinks:\n  b: {sink if node == 'sink' else '{type: print, from: a}'}\n"
+    )
+    with PipelineProcess(tmp_path, text, {**own(tmp_path), "SHOP_URL": away}) as pipeline:
+        pipeline.start()
+        assert pipeline.wait() == 1
+    assert f"pipeline.yaml:{3 if node == 'source' else 5}:3" in pipeline.said()
+    assert "Traceback" not in pipeline.said()
+    assert leaks(tmp_path) == []

@@ -1,0 +1,44 @@
+"""A query that is paused between two batches, and goes on where it was."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import penstock as ps
+from penstock.backend import JobState
+from penstock.cli.main import main
+from waiting import wait_for
+
+
+def test_a_paused_query_keeps_its_place_and_its_lease(session: ps.Session, tmp_path: Path) -> None:
+    folder, name = tmp_path / "rows", f"paused {tmp_path.name}"
+    folder.mkdir()
+    (folder / "1.json").write_text('{"id": 1}\n')
+    rows: list[int] = []
+    stream = session.read_stream.format("json").option("schema", "id BIGINT").load(str(folder))
+    query = (
+        stream.write_stream.foreach_batch(lambda frame, epoch: rows.extend(row.id for row in frame.collect()))
+        .option("checkpoint.location", str(tmp_path / "checkpoint"))
+        .start(name)
+    )
+    backend = session.queries.backend()
+    try:
+        wait_for(lambda: rows == [1], "the first row")
+        assert main(["jobs", "pause", name, "--state", backend.url]) == 0
+        job = backend.jobs.get(name)
+        assert (job.state, job.request) == (JobState.PAUSED, None)
+        assert job.lease is not None
+        assert job.lease.active
+        (folder / "2.json").write_text('{"id": 2}\n')
+        assert not threading.Event().wait(0.5)
+        assert rows == [1]
+        assert query.status.message == "paused"
+        assert main(["jobs", "resume", name, "--state", backend.url]) == 0
+        wait_for(lambda: rows == [1, 2], "the row of the pause")
+        assert main(["jobs", "pause", name, "--state", backend.url]) == 0
+        (folder / "3.json").write_text('{"id": 3}\n')
+    finally:
+        query.stop()  # a paused query ends at once
+    assert rows == [1, 2]
+    assert backend.jobs.get(name).state is JobState.STOPPED
