@@ -93,6 +93,11 @@ class SourceNode(Node):
         return False
 
     @property
+    def poll_interval_ms(self) -> int | None:
+        """How often it is to be looked for new rows, when that costs something; None for all the time."""
+        return None
+
+    @property
     def may_know_its_key(self) -> bool:
         """Whether the source can find the key of its rows out by itself, without `primary_key`."""
         return False

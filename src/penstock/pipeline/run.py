@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, InternalError, PenstockError
 from penstock.pipeline import record
+from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode
@@ -33,7 +34,7 @@ from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
-    from penstock.pipeline.spec import PipelineSpec
+    from penstock.pipeline.spec import NodeSpec, PipelineSpec
     from penstock.plugin import KeyValues
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
@@ -60,7 +61,9 @@ class PipelinePlan:
     def is_bounded(self) -> bool:
         """Whether it comes to an end by itself."""
         models = (node.model for node in self.spec.nodes.values())
-        return all(model.is_bounded for model in models if isinstance(model, SourceNode))
+        return self.spec.settings.get("trigger") in ENDING_TRIGGERS or all(
+            model.is_bounded for model in models if isinstance(model, SourceNode)
+        )
 
     def job_name(self, group: GroupPlan) -> str:
         """The name of the job that runs a group."""
@@ -290,9 +293,13 @@ class PipelineRun:
     def _trigger(self, group: GroupPlan) -> Trigger:
         if not self.plan.is_lasting and all(source.node.type == "file" for source in group.sources):
             return Trigger.once()  # nothing to go on from, so nothing need be noted
-        if group.is_bounded:
+        trigger = self.plan.spec.settings.get("trigger")
+        if group.is_bounded or trigger in ENDING_TRIGGERS:
             return Trigger.available_now()
-        return Trigger.processing_time(str(self.plan.spec.settings.get("trigger", INTERVAL)))
+        if trigger is None:
+            polls = [poll for source in group.sources if (poll := _poll(source.node)) is not None]
+            trigger = min(polls) if len(polls) == len(group.sources) else INTERVAL
+        return Trigger.processing_time(trigger)
 
 
 class _Reader(StreamingQueryListener):
@@ -322,6 +329,10 @@ class _Reader(StreamingQueryListener):
         wanted = set(queries)
         with self._changed:
             self._changed.wait_for(lambda: wanted <= self._ended, seconds)
+
+
+def _poll(node: NodeSpec) -> int | None:
+    return node.model.poll_interval_ms if isinstance(node.model, SourceNode) else None
 
 
 def _phase(offset: object) -> object:
