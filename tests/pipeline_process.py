@@ -9,7 +9,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock import config
 from processes import descendants
+
+
+def home_in(folder: Path) -> Path:
+    """A home of the test's own, with what starts Spark quickly from that of the user."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    for name in ("cds", "java", "jars"):
+        shared = config.load().home / name
+        if shared.exists() and not (home / name).exists():
+            (home / name).symlink_to(shared)
+    return home
 
 
 class PipelineProcess:
@@ -22,7 +34,8 @@ class PipelineProcess:
         self.log = folder / "run.log"
         self._environment = {
             **os.environ,
-            "PENSTOCK_HOME": str(folder / "home"),
+            "PENSTOCK_HOME": str(home_in(folder)),
+            "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}",
             "PENSTOCK_CONF": "spark.sql.shuffle.partitions=2",
             **(environment or {}),
         }

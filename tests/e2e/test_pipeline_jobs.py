@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_process import PipelineProcess
+from pipeline_process import PipelineProcess, home_in
 from servers.postgres import Postgres
 from waiting import wait_for
 
@@ -38,7 +38,7 @@ def command(folder: Path, *words: str, **environment: str) -> subprocess.Complet
 
 def own(folder: Path) -> dict[str, str]:
     """The environment in which all state is in a folder."""
-    return {"PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}"}
+    return {"PENSTOCK_HOME": str(home_in(folder)), "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}"}
 
 
 def with_password(postgres: Postgres, url: str) -> str:
