@@ -25,7 +25,6 @@ from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
-from penstock.spark.micro_batch import plan as spark_plan
 from penstock.state.location import is_remote
 from penstock.streaming.job import SINK
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
@@ -261,13 +260,16 @@ class PipelineRun:
             group, report=None if report is None else lambda epoch: report(group.name, epoch), replay=replay
         )
         plan = self._writer(group).plan_for(
-            sink, name if self.plan.is_lasting else None, place=str(Path(spec.path).absolute())
+            sink,
+            name if self.plan.is_lasting else None,
+            place=str(Path(spec.path).absolute()),
+            sources=[source.node.name for source in group.read],
         )
 
         def prepare(location: str) -> None:
             spark, history = self._session.spark, group.folder.checkpoint(Phase.HISTORY)
             if group.phase is Phase.LIVE and history.exists():
-                checkpoint.follow(spark, str(history), location, spark_plan.shape(group.frame()))
+                checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:
                 shutil.rmtree(views)
             values = JobValues(self._session.queries.backend(), name, SINK) if plan.named else None

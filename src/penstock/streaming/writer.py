@@ -157,9 +157,12 @@ class StreamWriter:
         """Check everything that `start` checks, and return the query as a value: no lease is taken, nothing is written."""
         return self._plan(self._sink(), name, calling_line())
 
-    def plan_for(self, sink: Sink, name: str | None, *, place: str) -> QueryPlan:
-        """Check a query into a sink that is made already, as that of a pipeline is; `place` is where the user described it."""
-        return self._plan(sink, name, place)
+    def plan_for(self, sink: Sink, name: str | None, *, place: str, sources: Sequence[str] = ()) -> QueryPlan:
+        """Check a query into a sink that is made already, as that of a pipeline is; `place` is where the user described it.
+
+        `sources` are the names of its sources, in the order of the plan: its checkpoint is for these and no others.
+        """
+        return self._plan(sink, name, place, sources)
 
     def launch(self, plan: QueryPlan) -> StreamingQuery:
         """Start a query that `plan` returned, and return its handle; a plan is launched once."""
@@ -167,14 +170,16 @@ class StreamWriter:
         runtime.start()
         return runtime.handle
 
-    def _plan(self, sink: Sink, name: str | None, call_site: str | None) -> QueryPlan:
+    def _plan(
+        self, sink: Sink, name: str | None, call_site: str | None, names: Sequence[str] = ()
+    ) -> QueryPlan:
         self._refuse_mode(sink)
         self._refuse_close_windows()
         self._refuse_missing_checkpoint(sink)
         once = self._trigger.kind is TriggerKind.ONCE
         frame = self._frame
         with translated():
-            shape = () if once else tuple(spark_plan.shape(frame))
+            shape = () if once else tuple(spark_plan.named(spark_plan.shape(frame), names))
             state = self._checkpoint_state(shape)
             sources = QuerySources(frame, self._queries.taps, self._queries.settings)
             if once and frame.isStreaming:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MODES = ("append", "update", "complete")
+SOURCE = "source"
+"""What in a shape says where the query reads."""
 
 
 def refusals(frame: DataFrame) -> dict[str, str | None]:
@@ -40,6 +42,18 @@ def shape(frame: DataFrame) -> list[tuple[str, str]]:
     spark = frame.sparkSession
     streams = janino.instance(spark, __package__, "Streams")
     return [(str(kind), str(text)) for kind, text in streams.shape(frame._jdf.queryExecution().analyzed())]
+
+
+def named(shape: Sequence[tuple[str, str]], names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return a shape whose sources have names too, so that two of one kind cannot take each other's place.
+
+    >>> named([("source", "kafka a"), ("state", "x"), ("source", "table")], ["orders", "stores"])
+    [('source', 'kafka a as orders'), ('state', 'x'), ('source', 'table as stores')]
+    """
+    if sum(kind == SOURCE for kind, _ in shape) != len(names):
+        return list(shape)
+    left = iter(names)
+    return [(kind, f"{text} as {next(left)}" if kind == SOURCE else text) for kind, text in shape]
 
 
 def _reason(error: Exception) -> str:
