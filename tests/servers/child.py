@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
@@ -13,6 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+
+from processes import descendants
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -54,9 +59,14 @@ class Child:
                 self.kill()
 
     def kill(self) -> None:
-        """End the server as a power cut would."""
+        """End the server as a power cut would, with all processes that it has started."""
+        family = descendants(self.pid)
         self.process.kill()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self.process.wait()
+        psutil.wait_procs(family, timeout=30)
 
 
 def spawn(
