@@ -55,8 +55,8 @@ class PipelineFields(Options):
     )
     trigger: Trigger | None = Field(
         None,
-        description="when epochs begin: a duration between them, or `available_now` (all that is there, then the end); without it, one "
-        "epoch follows the other",
+        description="when epochs begin: a duration between them, or `available_now` (all that is there, then the end); without it, "
+        "200 ms, or as often as the sources are polled",
     )
     checkpoint: str | None = Field(
         None,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
 
-INTERVAL = "100 ms"
+INTERVAL = "200 ms"
 """Between two looks for new rows, where the file says nothing: few enough to leave an idle processor idle."""
 
 Report = Callable[[str, NodeEpoch], None]
