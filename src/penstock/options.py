@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -145,9 +145,15 @@ class Mistake:
 
 
 def read_options(
-    model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
+    model: type[Model],
+    options: Mapping[str, Any] | Options,
+    *,
+    owner: Owner,
+    settings: Settings | None = None,
 ) -> Model:
-    """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes."""
+    """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes; a model is checked already."""
+    if isinstance(options, Options):
+        return cast("Model", options)
     read, mistakes = check_options(model, options, owner=owner, settings=settings)
     if read is None:
         raise _error(mistakes, model, owner)

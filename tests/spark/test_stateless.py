@@ -91,7 +91,7 @@ def test_queries_that_depend_on_other_batches(tables: SparkSession, query: str, 
 def _memory(spark: SparkSession, query: str) -> str | None:
     orders = stateless.empty_stream(spark, _schema(spark, ORDERS))
     with stateless.relations(spark, {"orders": orders}):
-        return stateless.memory_of(lambda: spark.sql(query))
+        return stateless.planned(lambda: spark.sql(query)).memory
 
 
 def test_names_are_gone_afterwards_also_after_an_error(spark: SparkSession) -> None:

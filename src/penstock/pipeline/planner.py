@@ -227,7 +227,7 @@ class Planner:
         context = self._context(node, relation.keys)
         with translated(where=str(node.place)):
             transform = model.transform(self._session.settings)
-        return TransformStep(node, transform, spark, relation, context)
+        return TransformStep(node, transform, spark, inputs, context)
 
     def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> Context:
         """The node of a transform; without a key of its own it has that of its input."""

@@ -114,18 +114,22 @@ class SqlStep(Step):
             for name, relation in self._inputs.items()
         }
         with in_query_of(self._node, self._sql):
-            reason = stateless.memory_of(lambda: self._query(self._spark, frames))
-        if reason is not None:
+            planned = stateless.planned(lambda: self._query(self._spark, frames))
+        if planned.schema is None or planned.memory is not None:
             raise SqlError(
-                f"'{self._node.name}' has {reason}: a `sql` node sees the rows of one batch at a time, so its result would depend on how rows fall into batches",
+                f"'{self._node.name}' has {planned.memory}: a `sql` node sees the rows of one batch at a time, so its result would depend on how rows fall into batches",
                 code="PIPELINE_SQL_STATEFUL",
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
             )
-        with in_query_of(self._node, self._sql):
-            empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
-            self._refuse_lost_keys(empty)
-            schema = self._plan(self._spark, empty).schema
+        schema = planned.schema
+        if self._changing is not None:
+            with in_query_of(self._node, self._sql):
+                empty = {
+                    name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()
+                }
+                self._refuse_lost_keys(empty)
+                schema = self._plan(self._spark, empty).schema
         return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
@@ -187,16 +191,22 @@ class TransformStep(Step):
     """A `Transform` over the rows of one node; rows that fail come out with `_error`."""
 
     def __init__(
-        self, node: NodeSpec, transform: Transform, spark: SparkSession, relation: Relation, context: Context
+        self,
+        node: NodeSpec,
+        transform: Transform,
+        spark: SparkSession,
+        relations: Mapping[str, Relation],
+        context: Context,
     ) -> None:
+        """`relations` is the one node that it reads, by its name as declared."""
         self._node = node
         self._transform = transform
         self._spark = spark
-        self._input = relation
+        [self._input] = relations.values()
         self._context = context
         self._keys = tuple(getattr(node.model, "primary_key", ()))
         self.place = str(node.place)
-        self.nodes, self.inputs = (node.name,), (node.model.from_,)  # type: ignore[attr-defined]
+        self.nodes, self.inputs = (node.name,), tuple(relations)
 
     def relations(self) -> Mapping[str, Relation]:
         with translated(where=str(self._node.place)):

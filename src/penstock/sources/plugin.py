@@ -43,11 +43,8 @@ class PluginSource(Source):
         self._batch_size = batch_size
         self._poll_interval_ms = poll_interval_ms
         self._side = dict(side_outputs or {})
-        if isinstance(options, Options):
-            self.options = options
-        else:
-            owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
-            self.options = read_options(kind.Options, options, owner=owner, settings=settings)
+        owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
+        self.options = read_options(kind.Options, options, owner=owner, settings=settings)
 
     @property
     def kind(self) -> str:

@@ -57,11 +57,8 @@ class PluginTransform(Transform):
         self._plugin_kind = kind
         self._name = name
         super().__init__({}, settings)
-        if isinstance(options, Options):
-            self.options = options
-        else:
-            owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
-            self.options = read_options(kind.Options, options, owner=owner, settings=settings)
+        owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        self.options = read_options(kind.Options, options, owner=owner, settings=settings)
         self._side = {key: SideSink(sink) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None

@@ -10,6 +10,7 @@ from penstock.sources.clickhouse.client import Address as Address
 from penstock.sources.clickhouse.client import ClickHouseError as ClickHouseError
 from penstock.sources.clickhouse.client import Client as Client
 from penstock.sources.clickhouse.client import Refusal as Refusal
+from penstock.sources.clickhouse.client import Url as Url
 from penstock.sources.clickhouse.client import passing
 
 

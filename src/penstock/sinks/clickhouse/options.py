@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, field_validator
 
-from penstock.errors import ConfigError
-from penstock.options import Count, Duration, Expressions, FromSetting, Texts, mistake
-from penstock.sinks.clickhouse.client import Address
+from penstock.options import Count, Duration, Expressions, FromSetting, Texts
+from penstock.sinks.clickhouse.client import Address, Url
 from penstock.sinks.server import ServerOptions
 
 EXAMPLE = "http://user:password@host:8123/database"
@@ -20,7 +18,7 @@ class ClickHouseOptions(ServerOptions):
     """Where the rows go, and how a table is created."""
 
     table: str = Field(description="`table` or `database.table`")
-    url: Annotated[str, FromSetting("clickhouse_url", EXAMPLE)] = Field(
+    url: Annotated[Url, FromSetting("clickhouse_url", EXAMPLE)] = Field(
         repr=False, description=f"the address of the server, `{EXAMPLE}` or `https://...:8443/...`"
     )
     user: str | None = Field(None, description="the user, where the address has none")
@@ -51,15 +49,6 @@ class ClickHouseOptions(ServerOptions):
     )
     timeout: Duration = Field("5 minutes", validate_default=True, description="of one request")
 
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        try:
-            Address.of(url)
-        except ConfigError as error:
-            raise mistake(f"is wrong: {error.message}", hint=error.hint) from None
-        return url
-
     @field_validator("settings", mode="before")
     @classmethod
     def _as_numbers(cls, settings: Any) -> Any:
@@ -70,14 +59,12 @@ class ClickHouseOptions(ServerOptions):
 
     def address(self) -> Address:
         """Return the address with what the other options say."""
-        address = Address.of(self.url)
-        return replace(
-            address,
-            user=address.user if self.user is None else self.user,
-            password=address.password if self.password is None else self.password,
-            database=address.database if self.database is None else self.database,
-            settings={**address.settings, **self.settings},
-            seconds=self.timeout / 1000,
+        return Address.of(self.url).completed(
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            settings=self.settings,
+            timeout_ms=self.timeout,
         )
 
 

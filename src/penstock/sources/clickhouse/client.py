@@ -8,11 +8,14 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from pydantic import AfterValidator
+
 from penstock.errors import ConfigError
+from penstock.options import mistake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,10 +103,42 @@ class Address:
             settings=parameters,
         )
 
+    def completed(
+        self,
+        *,
+        user: str | None,
+        password: str | None,
+        database: str | None,
+        settings: Mapping[str, str],
+        timeout_ms: int,
+    ) -> Address:
+        """Return the address with what options say beside it."""
+        return replace(
+            self,
+            user=self.user if user is None else user,
+            password=self.password if password is None else password,
+            database=self.database if database is None else database,
+            settings={**self.settings, **settings},
+            seconds=timeout_ms / 1000,
+        )
+
     @property
     def location(self) -> str:
         """For people, without secrets."""
         return f"{self.host}:{self.port}/{self.database}"
+
+
+def checked(url: str) -> str:
+    """Return an address as it is, for the options of sources and sinks, which refuse one that is wrong."""
+    try:
+        Address.of(url)
+    except ConfigError as error:
+        raise mistake(f"is wrong: {error.message}", hint=error.hint) from None
+    return url
+
+
+Url = Annotated[str, AfterValidator(checked)]
+"""An address as users write it."""
 
 
 class Client:

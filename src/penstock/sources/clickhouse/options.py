@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from penstock.errors import ConfigError
 from penstock.options import Count, Duration, FromSetting, Names, Options, Texts, mistake
-from penstock.sources.clickhouse.client import Address
+from penstock.sources.clickhouse.client import Address, Url
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +21,7 @@ class ClickHouseOptions(Options):
     table: str = Field(
         validation_alias=AliasChoices("table", "table_name"), description="`table` or `database.table`"
     )
-    url: Annotated[str, FromSetting("clickhouse_url", EXAMPLE)] = Field(
+    url: Annotated[Url, FromSetting("clickhouse_url", EXAMPLE)] = Field(
         repr=False, description=f"the address of the server, `{EXAMPLE}` or `https://...:8443/...`"
     )
     user: str | None = Field(None, description="the user, where the address has none")
@@ -72,15 +70,6 @@ class ClickHouseOptions(Options):
         """Dates and times of YAML are those of Python."""
         return value if value is None or isinstance(value, str) else str(value)
 
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        try:
-            Address.of(url)
-        except ConfigError as error:
-            raise mistake(f"is wrong: {error.message}", hint=error.hint) from None
-        return url
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.until is not None and self.cursor is None:
@@ -89,12 +78,10 @@ class ClickHouseOptions(Options):
 
     def address(self) -> Address:
         """Return the address with what the other options say."""
-        address = Address.of(self.url)
-        return replace(
-            address,
-            user=address.user if self.user is None else self.user,
-            password=address.password if self.password is None else self.password,
-            database=address.database if self.database is None else self.database,
-            settings={**address.settings, **self.settings},
-            seconds=self.timeout / 1000,
+        return Address.of(self.url).completed(
+            user=self.user,
+            password=self.password,
+            database=self.database,
+            settings=self.settings,
+            timeout_ms=self.timeout,
         )

@@ -1,4 +1,4 @@
-"""PostgreSQL's client for sources: connections that write values in one form, and what errors of the server mean."""
+"""PostgreSQL's client for sources: connections that write values in one form, and what errors of the server mean, also to sinks."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def location(url: str) -> str:
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
-def transient(error: Exception) -> str | None:
-    """Say what an error means that goes away by itself; None when it does not, or is not PostgreSQL's."""
+def transient(error: Exception, *, states: tuple[str, ...] = _TRANSIENT_STATES) -> str | None:
+    """Say what an error means that goes away by itself; None when it does not, or is not PostgreSQL's. `states` begin the SQLSTATEs that do."""
     import psycopg
 
     if not isinstance(error, psycopg.Error):
         return None
     text = str(error).strip() or type(error).__name__
     if error.sqlstate is not None:
-        passes = error.sqlstate.startswith(_TRANSIENT_STATES)
+        passes = error.sqlstate.startswith(states)
     elif isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         passes = "FATAL" not in text or any(word in text for word in _TRANSIENT_WORDS)
     else:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.sources.postgres.follow import ChangeReader, Following
@@ -19,7 +19,7 @@ from penstock.sources.postgres.snapshot import Reading, SnapshotReader
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.datasource import DataSource, InputPartition
 
 SNAPSHOT = "penstock_postgres"
 CHANGES = "penstock_postgres_cdc"
@@ -31,31 +31,42 @@ def stream_of(spark: SparkSession, name: str, ddl: str, *, url: str, definition:
     return spark.readStream.format(name).schema(ddl).options(url=url, definition=definition).load()
 
 
+R = TypeVar("R", bound="SnapshotReader | ChangeReader")
+
+
+class _Calls(Generic[R]):
+    """What Spark asks of both readers, under its names."""
+
+    _reader: R
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._reader.initial_offset()
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        with _through_spark():
+            return self._reader.latest_offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        from pyspark.sql.datasource import InputPartition
+
+        with _through_spark():
+            return [InputPartition(value) for value in self._reader.partitions(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with _through_spark():
+            yield from self._reader.read(partition.value)
+
+    def stop(self) -> None:
+        self._reader.stop()
+
+
 @cache
 def _snapshot_source() -> type[DataSource]:
-    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-    class Reader(DataSourceStreamReader):
+    class Reader(_Calls[SnapshotReader], DataSourceStreamReader):
         def __init__(self, reading: Reading) -> None:
             self._reader = SnapshotReader(reading)
-
-        def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names
-            return self._reader.initial_offset()
-
-        def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-            with _through_spark():
-                return self._reader.latest_offset()
-
-        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            with _through_spark():
-                return [InputPartition(value) for value in self._reader.partitions(start, end)]
-
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            with _through_spark():
-                yield from self._reader.read(partition.value)
-
-        def stop(self) -> None:
-            self._reader.stop()
 
     class PostgresSnapshot(DataSource):
         @classmethod
@@ -70,24 +81,13 @@ def _snapshot_source() -> type[DataSource]:
 
 @cache
 def _change_source() -> type[DataSource]:
-    from pyspark.sql.datasource import DataSource, InputPartition
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
     # Of this class alone Spark takes rows that were read ahead, without a task that reads them.
-    class Reader(_SimpleStreamReaderWrapper):
+    class Reader(_Calls[ChangeReader], _SimpleStreamReaderWrapper):
         def __init__(self, reader: ChangeReader) -> None:
             self._reader = reader
-
-        def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names
-            return self._reader.initial_offset()
-
-        def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-            with _through_spark():
-                return self._reader.latest_offset()
-
-        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            with _through_spark():
-                return [InputPartition(value) for value in self._reader.partitions(start, end)]
 
         def getCache(  # type: ignore[override]  # noqa: N802
             self, start: dict[str, Any], end: dict[str, Any]
@@ -95,15 +95,8 @@ def _change_source() -> type[DataSource]:
             with _through_spark():
                 return self._reader.ahead(start, end)
 
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            with _through_spark():
-                yield from self._reader.read(partition.value)
-
         def commit(self, end: dict[str, Any]) -> None:
             """Comes only with the next batch that has rows: the slot is moved by `latestOffset`."""
-
-        def stop(self) -> None:
-            self._reader.stop()
 
     class PostgresChanges(DataSource):
         @classmethod

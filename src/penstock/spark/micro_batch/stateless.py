@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
@@ -22,22 +23,29 @@ def empty_stream(spark: SparkSession, schema: StructType) -> DataFrame:
     return DataFrame(java.relation(spark._jsparkSession, empty._jdf.queryExecution().analyzed()), spark)
 
 
-def memory_of(query: Callable[[], DataFrame]) -> str | None:
-    """Return what in a query over empty streams depends on rows of other batches, in words; None when every batch can be taken alone.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A query over empty streams, as Spark understands it."""
 
-    `query` plans it, and raises what Spark raises.
-    """
+    schema: StructType | None
+    """Its columns; None when Spark does not even plan it over streams."""
+    memory: str | None
+    """What in it depends on rows of other batches, in words; None when every batch can be taken alone."""
+
+
+def planned(query: Callable[[], DataFrame]) -> Planned:
+    """Return what a query over empty streams gives and whether it needs more than one batch; `query` plans it, and raises what Spark raises."""
     from pyspark.errors import AnalysisException
 
     try:
         frame = query()
     except AnalysisException as error:
         if error.getCondition() == "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
-            return "a subquery over rows that come in batches"
+            return Planned(None, "a subquery over rows that come in batches")
         raise
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     reason = java.memory(frame._jdf.queryExecution().analyzed())
-    return None if reason is None else str(reason)
+    return Planned(frame.schema, None if reason is None else str(reason))
 
 
 def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | None:
