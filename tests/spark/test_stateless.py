@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from penstock.spark.micro_batch import stateless
+from penstock.spark.observed import Observed
 from penstock.transforms import operations
 from seed import SEED
+from waiting import wait_for
 
 ORDERS = "id INT, customer INT, amount INT"
 
@@ -113,6 +116,16 @@ def test_frames_of_another_session_are_seen(spark: SparkSession) -> None:
     other = spark.newSession()
     with stateless.relations(spark, {"far": other.range(3)}):
         assert spark.sql("SELECT count(*) FROM far").first() == (3,)
+
+
+def test_what_is_observed_in_a_frame_is_known_when_a_query_over_it_has_run(spark: SparkSession) -> None:
+    rows = Observed(spark.range(10), {"rows": F.count(F.lit(1))})
+    result = stateless.query(
+        spark, "SELECT id + 1 AS id FROM observed WHERE id > 7", {"observed": rows.frame}
+    )
+    assert result.toArrow().num_rows == 2
+    wait_for(rows._observation._jo.future().isCompleted, "the report of what was observed", seconds=10)
+    assert rows.values() == {"rows": 10}
 
 
 PLAIN = {

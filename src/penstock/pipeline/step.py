@@ -152,9 +152,8 @@ class SqlStep(Step):
         )
 
     def _query(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
-        with stateless.relations(spark, {self._names[name]: frame for name, frame in frames.items()}):
-            names = {name.lower(): plain for name, plain in self._names.items()}
-            return spark.sql(renamed(self._sql, names))
+        text = renamed(self._sql, {name.lower(): plain for name, plain in self._names.items()})
+        return stateless.query(spark, text, {self._names[name]: frame for name, frame in frames.items()})
 
     def _checked_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The key of the result: the one that the user gave, or that of its only input when it has those columns."""

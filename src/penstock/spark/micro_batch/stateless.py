@@ -83,6 +83,20 @@ def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[
             catalog.dropTempView(name)
 
 
+def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return a query over DataFrames by their names.
+
+    Its plan is the analyzed one: Spark looks for what is observed in a frame in the plan as it was given, where a name hides it.
+    """
+    from pyspark.sql import DataFrame
+
+    with relations(spark, frames):
+        parsed = spark.sql(text)
+    jvm: Any = spark._jvm
+    plan = parsed._jdf.queryExecution().analyzed()
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
 def of_session(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """Return a DataFrame in another session of the same Spark."""
     from pyspark.sql import DataFrame
