@@ -124,7 +124,9 @@ def test_what_is_observed_in_a_frame_is_known_when_a_query_over_it_has_run(spark
         spark, "SELECT id + 1 AS id FROM observed WHERE id > 7", {"observed": rows.frame}
     )
     assert result.toArrow().num_rows == 2
-    wait_for(rows._observation._jo.future().isCompleted, "the report of what was observed", seconds=10)
+    report = rows._observation._jo
+    assert report is not None
+    wait_for(report.future().isCompleted, "the report of what was observed", seconds=10)
     assert rows.values() == {"rows": 10}
 
 
