@@ -23,6 +23,8 @@ PEERS = {
     "pathway": ("pathway==0.33.*", "pyarrow", "numpy"),
     "krishiv": ("krishiv==0.1.0", "pyarrow", "numpy"),
     "duckdb": ("duckdb==1.4.*", "pyarrow", "numpy"),
+    "flink": ("apache-flink==2.0.2",),
+    "quix": ("quixstreams[postgresql]==3.28.*",),
     "plots": ("matplotlib==3.10.*",),
     "tpchgen": ("tpchgen-cli==2.*", "pyarrow"),
 }

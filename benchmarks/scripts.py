@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 import penstock as ps
+import processor
 from harness import machine, publish, remember, table
 from penstock import config
 from penstock.transforms.base import Context
@@ -86,23 +85,13 @@ def _reshape(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows)
 
 
-def processor_seconds() -> float:
-    """What this process and all that it has started have used."""
-    process = psutil.Process()
-    used = 0.0
-    for one in (process, *process.children(recursive=True)):
-        times = one.cpu_times()
-        used += times.user + times.system
-    return used
-
-
 def measure(rows: DataFrame, apply: Callable[[DataFrame], DataFrame], runs: int) -> dict[str, float]:
     """The best of some runs, after one that does not count: other programs on the machine only ever take time away."""
 
     def run() -> tuple[float, float]:
-        began, used = time.perf_counter(), processor_seconds()
+        began, used = time.perf_counter(), processor.seconds()
         apply(rows).write.format("noop").mode("overwrite").save()
-        return time.perf_counter() - began, processor_seconds() - used
+        return time.perf_counter() - began, processor.seconds() - used
 
     run()
     times = [run() for _ in range(runs)]
