@@ -10,6 +10,7 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
 from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
@@ -124,6 +125,7 @@ class Planner:
                 None if self.values is None else NodeValues(self.values(name), node.name),
                 None if self.values is None else str(folder.source(node.name)),
                 goes_on and _is_bounded(node),
+                self._spec.settings.get("trigger") in ENDING_TRIGGERS,
             )
             with translated(where=str(node.place)):
                 source = self._source(model, context, phase).named(self._spec.name, node.name)

@@ -30,6 +30,8 @@ class Context:
     """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""
     goes_on: bool = False
     """Whether the source comes to an end and the query goes on after it, because other sources have none."""
+    ends: bool = False
+    """Whether the query reads what is there when it starts, and ends."""
 
 
 @dataclass(frozen=True, slots=True)
