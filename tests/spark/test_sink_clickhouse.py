@@ -109,6 +109,25 @@ def test_an_epoch_that_was_cut_short_is_completed(spark: SparkSession, clickhous
     assert _ids(clickhouse, url) == list(range(3000))
 
 
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_an_epoch_that_comes_again_with_other_values_loses_no_row(
+    spark: SparkSession, clickhouse: ClickHouse, keys: tuple[str, ...]
+) -> None:
+    url = clickhouse.new_database()
+    rows = spark.range(3000, numPartitions=4).withColumn("at", F.lit(1))
+    sink = _sink(url, rows, keys=keys, batch_rows=1000)
+    clickhouse.fault("before", 62)
+    with pytest.raises(ps.ConnectorError, match="a fault that the test asked for"):
+        sink.write(Epoch(0, rows))
+    sink.close()
+    again = _sink(url, rows, keys=keys, batch_rows=1000)
+    again.write(Epoch(0, rows.withColumn("at", F.lit(2))))
+    again.close()
+    stored = _ids(clickhouse, url)
+    assert set(stored) == set(range(3000))
+    assert len(stored) == 3000 or not keys  # a key tells which rows are there already
+
+
 @pytest.mark.parametrize("batch_rows", [100, 10_000])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_answer_and_a_busy_server_are_tried_again(

@@ -1,8 +1,9 @@
 """Rows in a ClickHouse table: exactly once where the table drops repeated inserts, which tables that the sink creates do.
 
 Every insert carries a token made of query, epoch and chunk. The driver sends a small epoch in one insert. Spark's tasks send a large one
-in chunks; a row's chunk follows from its values, so that a repeated chunk has the same rows, however Spark has distributed
-them. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
+in chunks; a row's chunk follows from its key, or else from its values, so that a repeated chunk has the same rows, however Spark has
+distributed them. Without a key the token says what is in the chunk, too: when an epoch that comes again has other values, of `now()` or
+`rand()` for example, no row is lost, and some are stored twice. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
 """
 
 from __future__ import annotations
@@ -158,8 +159,7 @@ class ClickHouseSink(ServerSink):
             arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0)
             self.retry(lambda: self._client.insert(into, arrow, settings))
             return
-        target = self.target
-        by = target.keys if target.mode == "update" and not self._query_version(target) else None
+        by = self.target.keys or None
         pending = frozenset(range(chunks))
 
         def send() -> None:
