@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,11 @@ class SharedSnapshot:
     def __init__(self, connection: psycopg.Connection) -> None:
         """Take it; the connection is the snapshot's from here on."""
         self._connection = connection
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        self.name = str(_value(connection, "SELECT pg_export_snapshot()"))
+        with ExitStack() as failed:
+            failed.callback(connection.close)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self.name = str(_value(connection, "SELECT pg_export_snapshot()"))
+            failed.pop_all()
 
     def visible(self) -> str:
         """Which transactions it sees, as `pg_current_snapshot` says it."""
