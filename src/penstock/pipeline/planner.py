@@ -126,6 +126,7 @@ class Planner:
                 None if self.values is None else str(folder.source(node.name)),
                 goes_on and _is_bounded(node),
                 self._spec.settings.get("trigger") in ENDING_TRIGGERS,
+                self._session.queries.temporary_folder,
             )
             with translated(where=str(node.place)):
                 source = self._source(model, context, phase).named(self._spec.name, node.name)
