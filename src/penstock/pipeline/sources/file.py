@@ -23,7 +23,7 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Files, each read once."""
+    """Files, each read once, in the order in which they were written."""
 
     type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(
