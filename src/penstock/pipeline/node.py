@@ -118,6 +118,11 @@ class TransformNode(Node):
         None, description="where rows go that fail, with `on_error: dead_letter`"
     )
 
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table beside the rows of others, which only `sql` nodes join or ask: no rows come out of it."""
+        return False
+
     @abstractmethod
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the nodes that it reads, of all the nodes that there are (a name in lower case to the name as declared)."""

@@ -69,22 +69,22 @@ class Planner:
         self.values = values
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
-        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
+        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return [self._group(group, name) for group, name in groups]
 
     def group(self, name: str) -> GroupPlan:
         """Return the plan of one group as it is now, after another phase has ended."""
-        return self._group(self._graph.groups[self._names.index(name)], name)
+        return self._group(self._graph.queries[self._names.index(name)], name)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
     def _group(self, group: Group, name: str) -> GroupPlan:

@@ -247,6 +247,52 @@ sinks: {out: {type: print, from: b}}
     assert "did you mean 'orders'?" in only(text.replace("lake.shop.orders", "order")).hint
 
 
+BESIDE = """\
+sources: {orders: {type: rate}}
+transforms:
+  customers: {type: lookup, backend: file, path: c.csv, on: value}
+  vip: {type: dynamic_table, sql: SELECT value FROM orders}
+  node: {NODE}
+sinks: {out: {type: print, from: READ}, all: {type: print, from: orders}}
+"""
+"""A table of a look-up, a dynamic table, and a node that may read them."""
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "hint"),
+    [
+        ("type: view, sql: SELECT * FROM orders JOIN customers USING (value)", "reads 'customers', a table that only sql nodes join", "JOIN customers"),
+        ("type: view, sql: SELECT * FROM customers", "reads 'customers', a table that only sql nodes join", "JOIN customers"),
+        ("type: dedup, from: customers, by: value", "reads 'customers', a table that only sql nodes join", "`from:`"),
+        ("type: script, from: customers, script: 'function invoke(r) {}'", "reads 'customers', a table that only", "`from:`"),
+        ("type: lookup, from: customers, backend: file, path: c.csv, on: value", "reads 'customers', a table that only", "`from:`"),
+        ("type: sql, sql: SELECT * FROM Customers", "reads only tables", "a node whose rows come"),
+        ("type: sql, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
+        ("type: view, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
+        ("type: expect, from: vip, expectations: {a: {condition: a > 1}}", "reads the dynamic table 'vip'", "dynamic_table_check"),
+        ("type: view, sql: \"SELECT * FROM orders WHERE dynamic_table_check('vip', value)\"", "only sql nodes can", "in a sql node before it"),
+        ("type: view, sql: SELECT 1", "'node' reads no other node", "orders"),
+        ("type: sql, sql: SELECT 1", "'node' reads no other node", "orders"),
+        ("type: view, sql: DROP TABLE orders", "sql must be a query, and begins with 'DROP'", "SELECT"),
+        ("type: view, sql: ''", "sql must be one query, got 0 statements", "SELECT"),
+        ("type: dynamic_table, sql: garbage(", "sql must be a query, and begins with 'garbage'", "SELECT"),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_the_rows_of_others_is_read_by_sql_alone(node: str, words: str, hint: str) -> None:
+    text = BESIDE.replace("NODE", node).replace("READ", "orders")
+    found = [problem for problem in checked(text).mistakes if words in problem.text]
+    assert [hint in problem.hint and problem.place.line == 5 for problem in found] == [True], problems(text)
+
+
+@pytest.mark.parametrize("read", ["customers", "vip"])
+def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
+    joined = "type: sql, sql: \"SELECT * FROM orders JOIN customers USING (value) WHERE dynamic_table_check('vip', value)\""
+    text = BESIDE.replace("NODE", joined)
+    assert problems(text.replace("READ", "node")) == []
+    [mistake] = checked(text.replace("READ", read)).mistakes
+    assert (mistake.code, at(mistake)) == ("PIPELINE_TABLE", (6, 34))
+
+
 def test_secrets_are_in_no_message() -> None:
     text = (
         GOOD.replace("5 seconds", "${SOON}")

@@ -41,7 +41,6 @@ class LookupNode(LookupOptions, TransformNode):
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table that `sql` nodes join, and no step between nodes."""
         return self.from_ is None
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
