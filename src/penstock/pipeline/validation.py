@@ -250,6 +250,10 @@ class Validation:
                 what = "source" if tuple(kinds) == ("source",) else "node"
                 text = f"{owner.name}: there is no {what} '{name}'"
                 self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+            elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":
+                text = f"{owner.name}: the dynamic table '{node.name}' gives no rows that could be compared"
+                hint = "expect the rows of a sql node that asks it"
+                self.report(found[part, name], text, hint, "PIPELINE_TEST")
             else:
                 result[node.name] = values
         return result

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.pipeline.load import Checked, check, check_text, load
+from penstock.pipeline.preview import last_node, shown_node
 from penstock.pipeline.problem import PipelineError, Problem
 
 ROOT = Path(__file__).parents[3]
@@ -131,6 +132,7 @@ def replaced(old: str, new: str) -> str:
         ("primary_key: id}", "primary_key: [id, nr]}", "primary_key: [", "'nr', which is not in the schema", "amount, id"),
         ("RAW.orders", "ticks_", "ticks_", "there is no source 'ticks_'", "did you mean 'ticks'?"),
         ("expect: {large: []}", "expect: {larg: []}", "larg:", "there is no node 'larg'", "did you mean 'large'?"),
+        ("expect: {large: []}", "expect: {}", "{}", "expect names no node", "[] for no rows"),
         ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a valid list", "expect"),
         ("given:", "givn:", "givn", "has no field 'givn'", "did you mean 'given'?"),
         ("${LEAST:-100}", "${LEAST}", "${LEAST}", "LEAST is not set", "${LEAST:-default}"),
@@ -291,6 +293,25 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
     assert problems(text.replace("READ", "node")) == []
     [mistake] = checked(text.replace("READ", read)).mistakes
     assert (mistake.code, at(mistake)) == ("PIPELINE_TABLE", (6, 34))
+
+
+def test_a_dynamic_table_has_no_rows_to_expect() -> None:
+    text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
+    text += "tests: [{name: x, expect: {vip: []}}]\n"
+    [mistake] = checked(text).mistakes
+    assert (mistake.code, at(mistake)) == ("PIPELINE_TEST", (7, 28))
+    assert "the test 'x': the dynamic table 'vip' gives no rows" in mistake.text
+
+
+def test_the_rows_of_a_sink_are_those_of_the_node_that_it_reads() -> None:
+    spec = checked(
+        BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "Node")
+    ).spec
+    assert [spec.rows_of(name) for name in ("out", "node", "all")] == ["node", "node", "orders"]
+    assert last_node(spec) == shown_node(spec, "OUT") == "node"
+    for table in ("customers", "vip"):
+        with pytest.raises(ConfigError, match=f"'{table}' is a table for sql nodes"):
+            shown_node(spec, table)
 
 
 def test_secrets_are_in_no_message() -> None:
