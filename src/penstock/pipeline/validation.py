@@ -12,6 +12,7 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
@@ -31,6 +32,13 @@ MOST_NODES = 1_000
 NAME = re.compile(r"[^\W]([\w-]*[\w])?(\.[^\W]([\w-]*[\w])?)*")
 NOTES = "x-"
 """What the names of parts begin with that are for anchors only."""
+
+
+ROW_ERRORS = (
+    "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
+    "row that fails anywhere else ends the pipeline: put an expect before it"
+)
+"""The hint for a node that cannot tell which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +209,8 @@ class Validation:
             hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
             if " " in str(found.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
+            elif found.path[-1] in option_fields(RowErrors):
+                hint = ROW_ERRORS
             place = dict(places(tree)).get(found.path, place)
         elif found.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"

@@ -295,6 +295,22 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
     assert (mistake.code, at(mistake)) == ("PIPELINE_TABLE", (6, 34))
 
 
+@pytest.mark.parametrize(
+    ("node", "words", "hint"),
+    [
+        ("type: sql, sql: SELECT * FROM orders, on_error: drop", "has no field 'on_error'", "put an expect before it"),
+        ("type: view, sql: SELECT * FROM orders, dead_letter: {path: x}", "has no field 'dead_letter'", "put an expect before it"),
+        ("type: dedup, from: orders, by: value, on_error: drop", "has no field 'on_error'", "put an expect before it"),
+        ("type: lookup, backend: file, path: c.csv, on_error: drop", "is a table, which has no rows that fail", "`from: NODE`"),
+        ("type: script, from: orders, script: 'function invoke(r) {}', dead_letter: {path: x}", "dead_letter gets no rows with `on_error: fail`", "on_error: dead_letter"),
+        ("type: expect, from: orders, expectations: {a: {condition: a > 1}}, on_error: drop, dead_letter: {path: x}", "with `on_error: drop`", "on_error: dead_letter"),
+    ],
+)  # fmt: skip
+def test_rows_that_fail_are_told_apart_where_they_come_one_by_one(node: str, words: str, hint: str) -> None:
+    found = problems(BESIDE.replace("NODE", node).replace("READ", "orders"))
+    assert [hint in problem.hint for problem in found if words in problem.text] == [True], found
+
+
 def test_a_dynamic_table_has_no_rows_to_expect() -> None:
     text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
     text += "tests: [{name: x, expect: {vip: []}}]\n"
