@@ -98,6 +98,8 @@ class Validation:
     def _parts(self, tree: MappingTree) -> None:
         known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
         for key, _ in tree.entries:
+            if len(self.problems) > MOST_PROBLEMS:
+                return
             if key.text not in known and not key.text.startswith(NOTES):
                 hint = (
                     suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
@@ -196,13 +198,16 @@ class Validation:
             text = f"{owner.name} cannot be checked: {type(error).__name__}: {error}"
             self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
             return None
-        for found in mistakes:
-            self._report_mistake(found, model, tree, owner, place)
+        if mistakes:
+            of_fields = dict(places(tree))
+            for found in mistakes:
+                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
         return read
 
     def _report_mistake(
         self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
     ) -> None:
+        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
         dotted = ".".join(map(str, found.path))
         if found.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
@@ -211,7 +216,6 @@ class Validation:
                 hint = "within braces, put a text with commas in quotes"
             elif found.path[-1] in option_fields(RowErrors):
                 hint = ROW_ERRORS
-            place = dict(places(tree)).get(found.path, place)
         elif found.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"
             hint = found.hint or f"add {found.path[-1]}: ..."
@@ -255,6 +259,8 @@ class Validation:
         names = [node.name for node in self.declared.values() if node.kind in kinds]
         found = dict(places(test))
         for name, values in rows.items():
+            if len(self.problems) > MOST_PROBLEMS:
+                break
             node = self.declared.get(name.lower())
             if node is None or node.kind not in kinds:
                 what = "source" if tuple(kinds) == ("source",) else "node"

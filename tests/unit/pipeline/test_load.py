@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from penstock.errors import ConfigError
 from penstock.pipeline.load import Checked, check, check_text, load
 from penstock.pipeline.preview import last_node, shown_node
 from penstock.pipeline.problem import PipelineError, Problem
+from penstock.pipeline.sinks.webhook import WebhookNode
+from penstock.pipeline.sources.file import FileNode
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
@@ -133,7 +136,7 @@ def replaced(old: str, new: str) -> str:
         ("RAW.orders", "ticks_", "ticks_", "there is no source 'ticks_'", "did you mean 'ticks'?"),
         ("expect: {large: []}", "expect: {larg: []}", "larg:", "there is no node 'larg'", "did you mean 'large'?"),
         ("expect: {large: []}", "expect: {}", "{}", "expect names no node", "[] for no rows"),
-        ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a valid list", "expect"),
+        ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a list", "expect"),
         ("given:", "givn:", "givn", "has no field 'givn'", "did you mean 'given'?"),
         ("${LEAST:-100}", "${LEAST}", "${LEAST}", "LEAST is not set", "${LEAST:-default}"),
         ("SELECT id, amount\n", "SELECT 1;\n", "|\n", "sql must be one query", "SELECT"),
@@ -309,6 +312,48 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
 def test_rows_that_fail_are_told_apart_where_they_come_one_by_one(node: str, words: str, hint: str) -> None:
     found = problems(BESIDE.replace("NODE", node).replace("READ", "orders"))
     assert [hint in problem.hint for problem in found if words in problem.text] == [True], found
+
+
+def test_a_number_is_the_text_that_was_written_where_a_text_is_meant() -> None:
+    text = """\
+sources: {a: {type: file, path: 0123, format: csv, primary_key: 007, schema: {007: int}}}
+sinks:
+  o:
+    type: webhook
+    from: a
+    url: http://h
+    batch_rows: 0x10
+    headers: {A: 0123456, B: 1e5, C: 1.10, D: true, E: 0x10, F: .inf, G: 5, H: 12e4567}
+tests: [{name: 1.10, given: {a: [{x: 007}]}, expect: {a: []}}]
+"""
+    spec = checked(text).spec
+    source, sink = spec.nodes["a"].model, spec.nodes["o"].model
+    assert isinstance(source, FileNode)
+    assert isinstance(sink, WebhookNode)
+    assert (source.path, source.primary_key) == ("0123", ("007",))
+    assert sink.headers == {
+        "A": "0123456", "B": "1e5", "C": "1.10", "D": "true", "E": "0x10", "F": ".inf", "G": "5", "H": "12e4567",
+    }  # fmt: skip
+    assert sink.batch_rows == 16
+    assert (spec.tests[0].name, json.dumps(spec.tests[0].given)) == ("1.10", '{"a": [{"x": 7}]}')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("type: rate", "type: rate, primary_key: {a: b}", "primary_key must be a list, got dict"),
+        ("type: rate", "type: rate, primary_key: [true]", "primary_key.0 must be text, got True"),
+        ("type: rate", "type: rate, telemetry: 5", "telemetry must be a dictionary, got 5"),
+        ("type: rate", "type: rate, telemetry: {labels: {a: ~}}", "telemetry.labels must have texts, got NoneType for 'a'"),
+        ("type: rate", f"type: rate, rows_per_second: {'9' * 30}", "rows_per_second must be 9,223,372,036,854,775,807 at most"),
+        ("type: rate", 'type: file, format: csv, schema: x int, path: "a\\0b"', "path has the character U+0000"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_said_in_plain_words(old: str, new: str, words: str) -> None:
+    text = "sources: {orders: {type: rate}}\nsinks: {out: {type: print, from: orders}}\n"
+    assert [words in problem.text for problem in problems(text.replace(old, new))] == [True], problems(
+        text.replace(old, new)
+    )
 
 
 def test_a_dynamic_table_has_no_rows_to_expect() -> None:
