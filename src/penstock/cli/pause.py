@@ -32,13 +32,6 @@ def paused_jobs(backend: Backend, name: str, node: str | None) -> list[Job]:
 
 def pause_job(backend: Backend, job: Job, timeout: float) -> Job | None:
     """Ask for a pause and return the job once it has one, or has ended; None when nobody wants to wait."""
-    if not job.state.ended and "trigger" not in job.definition:
-        raise StateError(
-            f"'{job.name}' has no batches between which it could be paused",
-            code="JOB_PAUSE",
-            where=backend.location,
-            hint=f"penstock jobs stop {job.name}",
-        )
     return _ask(backend, job, JobState.PAUSED, timeout)
 
 
@@ -48,6 +41,13 @@ def resume_job(backend: Backend, job: Job, timeout: float) -> Job | None:
 
 
 def _ask(backend: Backend, job: Job, state: JobState, timeout: float) -> Job | None:
+    if not job.state.ended and not job.definition.get("pausable"):
+        raise StateError(
+            f"'{job.name}' has no batches between which it could be paused",
+            code="JOB_PAUSE",
+            where=backend.location,
+            hint=f"penstock jobs stop {job.name}",
+        )
     backend.jobs.request(job.name, "pause" if state is JobState.PAUSED else "resume")
     if timeout == 0:
         return None

@@ -252,12 +252,23 @@ def group(name: str, log: Path | None = None, **nodes: str) -> Job:
     """The job of a group of the pipeline 'shop'."""
     definition = {
         "group": name,
-        "trigger": "processing_time(200)",
+        "pausable": True,
         "nodes": {node: {"kind": kind} for node, kind in nodes.items()},
     }
     start = Start(("penstock", "run", "shop.yaml"), "/srv", again="request")
     full = f"shop/{name}" if name else "shop"
     return Job(full, kind="pipeline", definition=definition, log=str(log) if log else None, start=start)
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_job_without_batches_is_not_asked_to_pause(
+    backend: Backend, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    for job in (Job("view", kind="flow"), Job("batch", definition={"trigger": "once", "pausable": False})):
+        with Holder(backend, job):
+            assert main(["jobs", command, job.name]) == 1
+            assert backend.jobs.get(job.name).request is None
+        assert f"'{job.name}' has no batches between which it could be paused" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("first", ["", "orders"])
