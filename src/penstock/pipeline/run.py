@@ -239,6 +239,7 @@ class PipelineRun:
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
+        self._reader.names.add(plan.name)
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
             self.queries[name] = query
@@ -309,12 +310,16 @@ class _Reader(StreamingQueryListener):
 
     def __init__(self, follows: Callable[[str, int], None]) -> None:
         self.rows = 0
+        self.names: set[str] = set()
+        """The queries of the pipeline; others of the session are heard too."""
         self._follows = follows
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
         """Count rows, and say when the snapshot of a source is done."""
+        if event.name not in self.names:
+            return
         self.rows += event.progress.input_rows
         for place, source in enumerate(event.progress.sources):
             if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:
