@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
     from penstock.pipeline.views_step import ViewsStep
@@ -158,10 +159,11 @@ class GroupSink(Sink):
         *,
         report: Callable[[NodeEpoch], None] | None = None,
         replay: Replay | None = None,
+        counts: RowCounts | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
-        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
+        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks], counts=counts)
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
