@@ -199,3 +199,16 @@ def test_values_as_they_are(session: ps.Session, kafka: Broker, tmp_path: Path) 
     assert read.columns == ["key", "value", "_op"]
     rows = [(row["value"], row["_op"]) for row in drained_rows(read, tmp_path / "c")]
     assert rows == [(b"text", "i"), (None, "d")]
+def test_a_filter_lets_deletes_pass_and_deletes_what_leaves_it(
+    session: ps.Session, kafka: Broker, tmp_path: Path
+) -> None:
+    topic = kafka.new_topic()
+    rows = [({"id": 1, "name": "a"}, "c"), ({"id": 1, "name": "z"}, "u"), ({"id": 2, "name": "z"}, "c")]
+    send(kafka, topic, [(str(row["id"]), row, word) for row, word in rows])
+    send(kafka, topic, [("3", None, None), ("4", {"id": 4, "name": None}, "u")])
+    read = frame(session, kafka, topic, schema=COLUMNS, primary_key="id", filter="name < 'c'")
+    assert read.columns == ["id", "name", "_op"]
+    changes = [(row["_op"], row["id"]) for row in drained_rows(read, tmp_path / "c")]
+    assert sorted(changes, key=lambda change: change[1]) == [("i", 1), ("d", 1), ("d", 3), ("d", 4)]
+
+

@@ -35,6 +35,8 @@ from penstock.spark.errors.query import translate_query_error
 from penstock.spark.kafka_access import SERVERS, BootstrapServers, for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan
 from penstock.spark.micro_batch.frames import as_struct
+from penstock.spark.operation import passing
+from penstock.sql.lexer import significant
 
 if TYPE_CHECKING:
     from typing import Self
@@ -111,7 +113,9 @@ class KafkaOptions(BadRecordOptions):
         description="with a schema: Kafka's own columns too, `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`",
     )
     filter: str | None = Field(
-        None, description="a condition in SQL; only records for which it is true are read"
+        None,
+        description="a condition in SQL; only records for which it is true are read. With `operations`, deletes pass, and an update that does not "
+        "becomes a delete",
     )
 
     @model_validator(mode="before")
@@ -201,7 +205,9 @@ class KafkaSource(Source):
             if rule.max_bytes is not None:
                 frame, tap = _limited(frame, rule, options)
         if wanted.filter is not None:
-            frame = frame.where(wanted.filter)
+            condition = F.expr(wanted.filter)
+            names_operation = OPERATION in {word.text for word in significant(wanted.filter)}
+            frame = frame.where(condition) if names_operation else passing(frame, condition)
         if not wanted.metadata:
             hidden = [f"_{name}" for name in OWN] if decoder is not None else [*OWN[1:], "timestampType"]
             frame = frame.drop(*hidden)

@@ -79,7 +79,8 @@ class KafkaNode(SourceNode):
         False, description="the columns `_key`, `_topic`, `_partition`, `_offset` and `_timestamp` too"
     )
     filter: str | None = Field(
-        None, description="a condition in SQL; only rows for which it is true are read"
+        None,
+        description="a condition in SQL; only rows for which it is true are read. With operations, deletes pass, and an update that does not becomes a delete",
     )
     parallelism: Count | None = Field(
         None,
