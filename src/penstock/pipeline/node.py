@@ -82,6 +82,11 @@ class Node(Options):
     telemetry: Telemetry | None = Field(None, description="how the node shows itself in metrics and logs")
 
 
+def labels_of(node: Node) -> Mapping[str, str]:
+    """The labels of a node's metrics."""
+    return {} if node.telemetry is None else node.telemetry.labels
+
+
 class SourceNode(Node):
     """Where rows come from."""
 

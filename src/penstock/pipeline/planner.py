@@ -16,7 +16,14 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names
 from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
-from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
+from penstock.pipeline.node import (
+    DeadLetter,
+    RowTransformNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+    labels_of,
+)
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
 from penstock.pipeline.sources.hybrid import HybridNode
@@ -240,7 +247,7 @@ class Planner:
             self._session.settings,
             model.on_error,
             tuple(model.primary_key) or keys,
-            {} if model.telemetry is None else model.telemetry.labels,
+            labels_of(model),
         )
 
     def _failed(self, node: NodeSpec) -> FailedRows:

@@ -59,7 +59,7 @@ class PluginTransform(Transform):
         super().__init__({}, settings)
         owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
-        self._side = {key: SideSink(sink) for key, sink in (side_sinks or {}).items()}
+        self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None
         self._target: Target | None = None
@@ -115,6 +115,8 @@ class PluginTransform(Transform):
     def finalize(self, epoch: int) -> None:
         if self._plugin is not None:
             self._plugin.process_checkpoint_finalizer(epoch)
+        for side in self._side.values():
+            side.finalize(epoch)
 
     def close(self) -> None:
         self._is_open = False
