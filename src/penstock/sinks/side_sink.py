@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,17 @@ class SideSink:
     def discard(self) -> None:
         """Forget the rows of an epoch that was cut short."""
         self._buffer.clear()
+
+    @contextmanager
+    def attempt(self, *, keep: bool = True) -> Iterator[None]:
+        """Forget the rows that are written inside when it raises, or they are not to be kept."""
+        batches, is_kept = len(self._buffer), False
+        try:
+            yield
+            is_kept = keep
+        finally:
+            if not is_kept:
+                del self._buffer[batches:]
 
     def store(self, target: Target, number: int) -> None:
         """Write the rows of an epoch; the target is that of the plugin."""
