@@ -78,11 +78,9 @@ class ExpectTransform(Transform):
             ],
         )
         failed = reasons != F.lit("")
+        if OPERATION in rows.columns:  # an update that is dropped is a delete by now
+            failed = failed & ~column(OPERATION).eqNullSafe(DELETE)
         return out.select(
-        if OPERATION in rows.columns:
-            failed = failed & ~column(OPERATION).eqNullSafe(
-                DELETE
-            )  # an update that is dropped is a delete by now
             *good_columns(rows, failed, keys=context.keys),
             F.when(failed, reasons).alias(ERROR),
             F.when(failed, input_of(rows.columns)).alias(INPUT),
