@@ -278,7 +278,7 @@ def test_chained_views_with_rows_that_fail_between_them(pipeline: Pipeline) -> N
     # A batch of which nothing passes the filter, and one of whose rows fails.
     pipeline.put("Shop.Orders", _order(4, "b", 1), _order(5, "c", 1))
     assert pipeline.run(*parts) is None
-    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 2, 2: 1}
+    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 2}
     stored = [json.loads(line) for path in letters.glob("*.json") for line in path.read_text().splitlines()]
     assert [(one["node"], json.loads(one["row"])["customer"]) for one in stored] == [("checked", "b")]
     run = pipeline.planned(*parts)
@@ -432,14 +432,17 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
             _section("sinks", pipeline.sink("out", "chosen")),
             "tests:\n- name: large\n  given: {orders: [{id: 7, customer: a, amount: 10}, {id: 8, customer: b, amount: 1}]}\n"
             "  expect: {chosen: [{id: 7}]}",
+            "- name: of a sink\n  given: {orders: [{id: 7, customer: a, amount: 10}]}\n  expect: {out: [{id: 8}], orders: [{id: 7}]}",
         ]
     )
     pipeline.put("orders", _order(1, "a", 10), _order(2, "a", 1), _order(3, "b", 1), _order(4, "b", 99))
     spec = check_text(text, str(pipeline.folder / "pipeline.yaml")).spec
     with Preview(pipeline.session, spec, "chosen", limit=2).opened() as (_, batches):
         assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [1, 2]
-    [outcome] = run_tests(pipeline.session, spec)
-    assert outcome.passed, outcome
+    passed, failed = run_tests(pipeline.session, spec)
+    assert passed.passed, passed
+    [difference] = failed.differences
+    assert (difference.node, difference.missing, difference.surplus) == ("out", ({"id": 8},), ({"id": 7},))
     assert not letters.exists()
     assert not (pipeline.folder / "copies").exists()
     assert pipeline.rows("out") == []
