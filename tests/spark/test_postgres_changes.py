@@ -211,8 +211,13 @@ def test_a_kill_of_the_server_loses_and_doubles_nothing() -> None:
 
 def test_a_snapshot_that_comes_again_ends_with_the_right_rows(url: str) -> None:
     """It has the rows of another moment then, without those that the changes between the two bring."""
-    _execute(url, "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g")
-    query = Query(url)
+    _execute(
+        url,
+        "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g",
+        "CREATE PUBLICATION own FOR TABLE t",
+        "SELECT pg_create_logical_replication_slot('own', 'pgoutput')",
+    )
+    query = Query(url, slot="own")
     with psycopg.connect(url) as open_transaction:
         open_transaction.execute("INSERT INTO t VALUES (1000)")
         assert query.note()
