@@ -185,7 +185,7 @@ class AvroKeys:
             is_record = isinstance(schema, dict) and schema.get("type") == "record"
             if not alone and not is_record:
                 continue
-            if is_record and name not in [one["name"] for one in schema["fields"]]:
+            if is_record and name not in [field["name"] for field in schema["fields"]]:
                 continue
             decoded = from_avro(body, text, {"mode": "PERMISSIVE"})
             part = decoded.getField(name) if is_record else decoded
