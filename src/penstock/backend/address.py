@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FORMS = "sqlite:///state.db, sqlite:////var/lib/penstock/state.db or postgresql://user:password@host/database"
 
 _SECRET_IN_URL = re.compile(r"(?<=://)([^\s:/@?#]*):(\S*)@")
+_PASSWORD = re.compile(r"//[^\s:/@?#]*:(\S*)@")
 _SECRET_IN_WORDS = re.compile(
     r"((?:password|passwd|pwd|secret|token|api[_.-]?key|access[_.-]?key)[\w.-]*\s*[=:]\s*)('[^']*'|[^\s&,;]+)",
     re.I,
@@ -90,6 +91,17 @@ def hidden(text: str) -> str:
     'cannot reach postgresql://ann:***@db/x?sslpassword=***'
     """
     return _SECRET_IN_WORDS.sub(r"\1***", _SECRET_IN_URL.sub(r"\1:***@", text))
+
+
+def passwords_in(text: str) -> list[str]:
+    """The passwords in a text, in addresses and in words like `password=...`; the whole of it may be malformed.
+
+    >>> passwords_in("postgresql//ann:s3cret@db/x?sslpassword=abc")
+    ['s3cret', 'abc']
+    """
+    found = [match[1] for match in _PASSWORD.finditer(text)]
+    found += [match[2].strip("'") for match in _SECRET_IN_WORDS.finditer(text)]
+    return [password for password in found if password]
 
 
 def hidden_values(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.errors import InternalError, PenstockError, StateError
-from penstock.pipeline.variables import hide
+from penstock.pipeline.secret import hide
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session

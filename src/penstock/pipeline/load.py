@@ -19,9 +19,10 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline.preprocess import rewritten
 from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
+from penstock.pipeline.secret import hide, secrets_in
 from penstock.pipeline.spec import PipelineSpec
 from penstock.pipeline.validation import Validation
-from penstock.pipeline.variables import Filling, hide, secrets_in
+from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
 
 SUFFIXES = (".yaml", ".yml")
@@ -100,7 +101,9 @@ def check_text(
     tree = filling.tree(tree)
     problems += filling.problems
     if not problems:
+        before = tree
         tree, refused = rewritten(tree, path)
+        tree = filling.marked(tree, before)
         if refused is not None:
             text, hint = (hide(words, filling.secrets) for words in (refused.text, refused.hint))
             return Checked((replace(refused, text=text, hint=hint),))

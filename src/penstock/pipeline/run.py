@@ -20,8 +20,8 @@ from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.planner import HISTORY_DONE, Planner
 from penstock.pipeline.replay import Replay, Requests
+from penstock.pipeline.secret import hide
 from penstock.pipeline.values import JobValues
-from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
