@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.main import hide_from_traces
 from penstock.errors import InternalError, PenstockError, StateError
 from penstock.pipeline.secret import hide
 
@@ -32,6 +33,8 @@ def load_spec(file: Path) -> PipelineSpec:
     from penstock.pipeline.load import check
 
     checked = check(file)
+    if checked.pipeline is not None:
+        hide_from_traces(partial(hide, secrets=checked.pipeline.secrets))
     for warning in checked.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return checked.spec
