@@ -427,3 +427,8 @@ def test_what_comes_from_the_environment_is_not_in_the_log_nor_in_the_state(
     for text in (said, job, log):
         assert "*** is broken" in text
         assert "t0p-s3cret" not in text
+    assert Path(json.loads(job)["checkpoint"]).is_relative_to(recipe.folder)
+    files = [file for file in recipe.folder.rglob("*") if file.is_file()]
+    queries = [file for file in files if b"raise_error" in file.read_bytes()]
+    assert {file.name for file in queries} >= {"stage.json"}
+    assert [file for file in files if b"t0p-s3cret" in file.read_bytes()] == []

@@ -96,6 +96,7 @@ class ViewsStep(Step):
                 views,
                 shards=_one("shards", shards, nodes),
                 memory=_one("memory", sizes, nodes),
+                secrets=frozenset().union(*(node.secrets for node in nodes)),
             )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
