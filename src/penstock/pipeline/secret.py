@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from penstock.backend.address import passwords_in
+from penstock.backend.address import is_secret_name, passwords_in
+from penstock.options import Options
 
 HIDDEN = "***"
 SHORT = 4
 """Texts with fewer characters are hidden only where they stand alone, and in their own case."""
 LINE = 8
 """Lines of a secret with fewer characters are no secrets of their own."""
+KEY = 16
+"""Parts of a path with as many characters are keys."""
 BEGINNING = 12
 """How much of a secret that was cut is told from another text that begins like it."""
 
+_PLAIN_HEADERS = ("accept", "content-type", "user-agent")
+_KINDS = ("basic", "bearer", "token")
 _CUT = re.compile(r"$|['\"`…]|\.\.\.", re.MULTILINE)
 
 
@@ -52,17 +58,55 @@ def secrets_in(value: str) -> set[str]:
     return parts
 
 
-def address_secrets(url: str) -> set[str]:
-    """What is secret of the address of a service whose path may be a key, as that of a webhook is."""
-    parts = secrets_in(url)
+def model_secrets(model: Options) -> set[str]:
+    """What is secret in the fields of a node: of those that `repr` leaves out, and of those whose names say so."""
+    found: set[str] = set()
+    fields = type(model).model_fields
+    for name, value in (*model, *(model.model_extra or {}).items()):
+        is_secret = is_secret_name(name) or (name in fields and not fields[name].repr)
+        found |= _secrets_of(value, is_secret=is_secret)
+    return found
+
+
+def _secrets_of(value: Any, *, is_secret: bool) -> set[str]:
+    match value:
+        case Options():
+            return model_secrets(value)
+        case Mapping():
+            parts = (
+                _secrets_of(item, is_secret=is_secret or is_secret_name(str(name)))
+                for name, item in value.items()
+                if str(name).lower() not in _PLAIN_HEADERS
+            )
+            return set().union(*parts)
+        case list() | tuple():
+            return set().union(*(_secrets_of(item, is_secret=is_secret) for item in value))
+        case str() if "://" in value:
+            return _secrets_in_address(value) if is_secret else set(passwords_in(value))
+        case str() if is_secret:
+            return credential(value)
+    return set()
+
+
+def credential(value: str) -> set[str]:
+    """A secret, and what stands behind the word in it that says its kind, as in `Bearer abc`."""
+    kind, blank, rest = value.strip().partition(" ")
+    return secrets_in(value) | ({rest} if blank and kind.lower() in _KINDS else set())
+
+
+def _secrets_in_address(url: str) -> set[str]:
+    """The passwords in an address, and what of its path may be a key, as in that of a webhook."""
+    found = secrets_in(url) - {url, url.strip()}
     try:
-        split = urlsplit(url)
+        parts = urlsplit(url)
     except ValueError:
-        return parts
-    path = split.path + (f"?{split.query}" if split.query else "")
-    if split.query or split.path.strip("/").count("/"):
-        parts |= {path, split.path}
-    return {part for part in parts if len(part) > 1}
+        return found
+    if parts.scheme not in ("http", "https"):
+        return found
+    segments = parts.path.strip("/").split("/")
+    if len(segments) > 1:
+        found.add(parts.path)
+    return found | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
 
 
 class _Forms:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import nearest
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
-from penstock.pipeline.secret import SHORT, secrets_in
+from penstock.pipeline.secret import SHORT, hide, secrets_in
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
 
 SCRIPT_FIELD = "script"
@@ -134,11 +134,11 @@ def _marked(tree: Tree, secrets: Iterable[str], known: Collection[int]) -> Tree:
             return replace(tree, entries=tuple(entries))
         case SequenceTree():
             return replace(tree, items=tuple(_marked(item, secrets, known) for item in tree.items))
-    if id(tree) in known:
+    given = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
+    if id(tree) in known or not given:
         return tree
-    return replace(
-        tree, filled=frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
-    )
+    # Where the new text came from is not known, so it is shown without what variables gave.
+    return replace(tree, filled=given, raw=hide(tree.text, given))
 
 
 def _scalars(tree: Tree) -> Iterator[Scalar]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
 
 from penstock.config import Settings
 from penstock.errors import ConfigError
+from penstock.pipeline import preprocess
 from penstock.pipeline.dead_letter import Place
+from penstock.pipeline.echo import echo
 from penstock.pipeline.load import Checked, check_text
 from penstock.pipeline.node import DeadLetter
 from penstock.pipeline.secret import hide
@@ -134,3 +137,46 @@ def test_long_values_are_cut() -> None:
         f"{SOURCES}sinks: {{'{'no name ' * 1000}': {{type: blackhole, from: a}}}}", "p.yaml", environ={}
     )
     assert len(said(checked)) < 500
+
+
+def test_secrets_that_are_no_variables_are_known() -> None:
+    hook = "https://hooks.example.com/services/T0/B0/abcdef"
+    checked = check_text(
+        "sources: {k: {type: kafka, topic: t, bootstrap_servers: b, kafka.ssl.keystore.key: PEM-abc, kafka.sasl.username: ann}}\n"
+        "transforms: {h: {type: handler, from: k, url: 'http://h/score?key=q-key', schema: {x: int}, secret_name: S}}\n"
+        f"sinks:\n  out: {{type: webhook, from: h, url: '{hook}', headers: {{X-Key: key-of-x, Content-Type: text/json}}}}\n"
+        "  pg: {type: postgres, from: h, table: t, output_mode: append, url: 'postgresql://ann:p%40ss@db/shop'}\n",
+        "p.yaml",
+        environ={"S": "Bearer of-s"},
+    )
+    assert checked.mistakes == ()
+    assert checked.spec.secrets == {
+        "PEM-abc",
+        "key=q-key",
+        "Bearer of-s",
+        "of-s",
+        "/services/T0/B0/abcdef",
+        "key-of-x",
+        "p%40ss",
+        "p@ss",
+    }
+    assert hide(f"webhook {hook} answers 403", checked.spec.secrets) == (
+        "webhook https://hooks.example.com*** answers 403"
+    )
+
+
+def test_what_a_preprocessor_moves_stays_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(document: dict[str, Any], *, path: str) -> dict[str, Any]:
+        secret = document["sinks"]["out"].pop("table")
+        document["transforms"] = {"q": {"type": "sql", "sql": f"SELECT '{secret}' AS s FROM a"}}
+        document["sinks"]["out"] = {"type": "print", "from": "q"}
+        return document
+
+    monkeypatch.setattr(preprocess, "preprocessed", moved)
+    monkeypatch.setattr(preprocess, "entry_points", lambda **_: [1])
+    text = f"{SOURCES}sinks: {{out: {{type: postgres, from: a, table: '${{S}}'}}}}"
+    checked = check_text(text, "p.yaml", environ={"S": "hunter2"})
+    assert checked.spec.nodes["q"].secrets == {"hunter2"}
+    shown = echo(checked)
+    assert "SELECT '***' AS s FROM a" in shown
+    assert "hunter2" not in shown
