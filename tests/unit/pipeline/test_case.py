@@ -32,7 +32,7 @@ def test_an_error_of_a_test_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> No
         raise DataError("the value 'hunter2' is no number", hint="hunter2 is text")
 
     monkeypatch.setattr(case, "_run", fail)
-    text = "name: ${S}\nsources: {a: {type: rate}}\nsinks: {o: {type: print, from: a}}\ntests: [{name: t, given: {}, expect: {}}]"
+    text = "name: ${S}\nsources: {a: {type: rate}}\nsinks: {o: {type: print, from: a}}\ntests: [{name: t, given: {}, expect: {a: []}}]"
     spec = check_text(text, environ={"S": "hunter2"}).spec
     [outcome] = case.run_tests(None, spec)  # type: ignore[arg-type]
     assert str(outcome.error) == "the value '***' is no number\n  hint: *** is text"
