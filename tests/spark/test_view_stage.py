@@ -740,7 +740,7 @@ WORD = "t0p-s3cret's"
 
 def _stage_with(session: ps.Session, folder: Path, word: str, least: str = "4711") -> ArrowStage:
     text = word.replace("'", "\\'")
-    query = f"SELECT k, concat(max(v), '{text}') AS word FROM rows WHERE n > {least} GROUP BY k"
+    query = f"SELECT k, concat(max(v), '{text}') AS word, '{text}' FROM rows WHERE n > {least} GROUP BY k"
     inputs = [StageInput("rows", "k BIGINT, v STRING, n INT", ("k",))]
     return ArrowStage(session, folder, inputs, [StageView("words", query, ("k",))], secrets=(word, least))
 

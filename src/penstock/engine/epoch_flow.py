@@ -85,7 +85,7 @@ class EpochFlow:
             self._open(self._directory, make_kernel)
         except Exception as error:
             self._directory.close()
-            if self._seal.is_missing and not isinstance(error, StateError):
+            if self._seal.is_missing:
                 # Whatever a plan without its values cannot do.
                 raise missing() from error
             raise

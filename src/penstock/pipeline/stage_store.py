@@ -94,7 +94,7 @@ class StageStore:
                 self._seal.opened(one["sql"]),
                 tuple(one["keys"]),
                 one["wanted"],
-                tuple((name, kind, nullable) for name, kind, nullable in one["fields"]),
+                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(one["fields"])),
             )
             for one in saved["views"]
         ]
@@ -105,7 +105,11 @@ class StageStore:
         saved = {
             "version": VERSION,
             "inputs": [asdict(one) for one in stage.inputs.values()],
-            "views": [{**asdict(one), "sql": self._seal.sealed(one.sql)} for one in stage.views.values()],
+            "views": [
+                # A column without a name of its own has that of its expression.
+                {**asdict(one), "sql": self._seal.sealed(one.sql), "fields": self._seal.sealed(one.fields)}
+                for one in stage.views.values()
+            ],
         }
         self._files.make_folder(self._folder)
         self._files.put(self._folder / _STAGE, [json.dumps(saved, indent=1).encode()])
@@ -158,7 +162,7 @@ class StageStore:
         sink = pa.BufferOutputStream()
         for part in parts:
             columns = [*part.delta.columns, pa.array(part.delta.weights)]
-            text = json.dumps({**meta, "columns": part.columns})
+            text = json.dumps({**meta, "columns": self._seal.sealed(part.columns)})
             schema = pa.schema(
                 [(str(at), column.type) for at, column in enumerate(columns)], metadata={_META: text}
             )
@@ -182,7 +186,7 @@ class StageStore:
                     *columns, weights = reader.read_all().combine_chunks().columns
                 arrays = tuple(_whole(column) for column in columns)
                 delta = Delta(arrays, np.array(weights.to_numpy(), np.int64))
-                parts.append(Rows(_pairs(meta["columns"]), delta))
+                parts.append(Rows(_pairs(self._seal.opened(meta["columns"])), delta))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"a file of the views is damaged: {error}",
