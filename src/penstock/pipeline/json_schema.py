@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from penstock.errors import PenstockError
 from penstock.options import Options
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import Node
@@ -141,8 +140,8 @@ def installed_plugins() -> dict[Kind, list[str]]:
 
 def _loads(kind: Kind, name: str) -> bool:
     try:
-        model_of(kind, name, {})
-    except PenstockError:
+        model_of(kind, name, {}).model_json_schema()
+    except Exception:
         # Whoever uses it hears why; the schema of everything else is not to suffer.
         return False
     return True

@@ -57,7 +57,7 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
         plugin = imported(name)
         name = name.partition(":")[2]
     elif type in _PLUGINS[kind]:
-        plugin, name = _loaded(kind, type), type
+        plugin, name = _PLUGINS[kind].load(type), type
     else:
         raise ConfigError(
             f"unknown {kind} '{type}'",
@@ -85,17 +85,6 @@ def _module_of(kind: Kind, fields: Mapping[str, Any]) -> str:
             f'module must be "my_module:My{kind.capitalize()}", got {module!r}', code="PLUGIN_MODULE"
         )
     return str(module)
-
-
-def _loaded(kind: Kind, name: str) -> Any:
-    try:
-        return _PLUGINS[kind].load(name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the {kind} plugin '{name}' cannot be imported: {error}",
-            code="PLUGIN_IMPORT",
-            hint="install its package again, with what it needs",
-        ) from error
 
 
 def _checked(kind: Kind, plugin: Any, name: str) -> Any:
