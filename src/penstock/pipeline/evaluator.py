@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.errors import PenstockError
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.sinks.base import Target
 
 
@@ -43,7 +44,8 @@ class EpochFrames:
 class Evaluator:
     """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
 
-    `watched` returns the rows of a node that are to be read in the place of those that it is given.
+    `watched` returns the rows of a node that are to be read in the place of those that it is given. With `counts`, the rows that steps give are
+    counted there.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class Evaluator:
         *,
         read: Iterable[str],
         watched: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
+        counts: RowCounts | None = None,
     ) -> None:
         self.steps = tuple(steps)
         self._watched = watched
+        self._counts = counts
         self._shared = _read_more_than_once(self.steps, tuple(read))
 
     def open(self, target: Target) -> None:
@@ -77,6 +81,8 @@ class Evaluator:
                 frames = _with_replayed(step, result.frames, replayed or {})
                 for name, frame in step.evaluate(epoch, frames).items():
                     self._add(result, name, frame)
+                    if self._counts is not None:
+                        result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:
             result.release()
             raise

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
     from penstock.pipeline.views_step import ViewsStep
@@ -164,12 +165,16 @@ class GroupSink(Sink):
         *,
         report: Callable[[NodeEpoch], None] | None = None,
         replay: Replay | None = None,
+        counts: RowCounts | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
         self._event_times = EventTimes(plan.event_times)
         self._evaluator = Evaluator(
-            plan.steps, read=[sink.input for sink in plan.sinks], watched=self._event_times.watched
+            plan.steps,
+            read=[sink.input for sink in plan.sinks],
+            watched=self._event_times.watched,
+            counts=counts,
         )
         self._report = report
         self._replay = replay
