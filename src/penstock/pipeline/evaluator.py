@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,13 +44,20 @@ class EpochFrames:
 class Evaluator:
     """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
 
-    With `counts`, the rows that steps give are counted there.
+    `watched` returns the rows of a node that are to be read in the place of those that it is given. With `counts`, the rows that steps give are
+    counted there.
     """
 
     def __init__(
-        self, steps: Sequence[Step], *, read: Iterable[str], counts: RowCounts | None = None
+        self,
+        steps: Sequence[Step],
+        *,
+        read: Iterable[str],
+        watched: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
+        counts: RowCounts | None = None,
     ) -> None:
         self.steps = tuple(steps)
+        self._watched = watched
         self._counts = counts
         self._shared = _read_more_than_once(self.steps, tuple(read))
 
@@ -121,9 +128,11 @@ class Evaluator:
     def _add(self, result: EpochFrames, name: str, frame: DataFrame) -> None:
         if ERROR in frame.columns:
             split = result.splits[name] = Split(frame, repeatable=False)
-            frame = split.good
-        elif name in self._shared:
-            frame = result.persist(frame)
+            frame = self._watched(name, split.good)
+        else:
+            frame = self._watched(name, frame)
+            if name in self._shared:
+                frame = result.persist(frame)
         result.frames[name] = frame
 
 

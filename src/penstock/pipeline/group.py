@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
+from penstock.pipeline.event_time import EventTimes
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.node import labels_of
+from penstock.pipeline.node import EventTime, labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.step import node_values
@@ -100,6 +101,8 @@ class GroupPlan:
     """What happens to rows that nodes cannot take, for every node that may have some."""
     letters: Mapping[str, Letters] = field(default_factory=dict)
     """The dead letters of the nodes that write some."""
+    event_times: Mapping[str, EventTime] = field(default_factory=dict)
+    """When rows happened, of the nodes that say it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -143,6 +146,8 @@ class NodeEpoch:
     """Rows that failed, by the node."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What nodes counted themselves, such as expectations."""
+    lags: Mapping[str, float] = field(default_factory=dict)
+    """By how many seconds the newest row was behind the clock, of the nodes that say when rows happened and had some."""
 
 
 class GroupSink(Sink):
@@ -164,7 +169,13 @@ class GroupSink(Sink):
     ) -> None:
         super().__init__({})
         self._plan = plan
-        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks], counts=counts)
+        self._event_times = EventTimes(plan.event_times)
+        self._evaluator = Evaluator(
+            plan.steps,
+            read=[sink.input for sink in plan.sinks],
+            watched=self._event_times.watched,
+            counts=counts,
+        )
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
@@ -286,14 +297,16 @@ class GroupSink(Sink):
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
             with self._placed(str(plan.node.place)):
-                written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
+                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
+                written[plan.node.name] = plan.sink.write(Epoch(number, rows))
         failed = {}
         for name, split in frames.splits.items():
             with self._placed(str(self._plan.nodes[name].place)):
                 failed[name] = self._failed[name].write(number, split)
         self._evaluator.commit(number)
         if self._report is not None:
-            self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
+            counts, lags = self._evaluator.counts(), self._event_times.lags()
+            self._report(NodeEpoch(number, written, failed, counts, lags))
         known_rows = [rows for rows in written.values() if rows is not None]
         return sum(known_rows) if known_rows else None
 

@@ -25,7 +25,7 @@ MOST_LABELS = 20
 
 
 class EventTime(Options):
-    """The column that says when a row happened, for the lag that is shown."""
+    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in metrics and in `run --live`."""
 
     column: str = Field(description="a column of the node's rows")
     unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
