@@ -332,6 +332,58 @@ def test_the_last_row_of_a_key_is_that_of_the_newest_file_also_when_it_is_the_la
     assert {customer: row["total"] for customer, row in totals.items()} == {"a": 2, "c": 190}
 
 
+CHANGES = ORDERS[:-1] + ", _op: string}"
+KEYED = "out: {type: clickhouse, from: %s, table: t, url: 'http://127.0.0.1:1', primary_key: %s}"
+
+
+@pytest.mark.parametrize(
+    ("transform", "key"),
+    [
+        ("rows: {type: sql, sql: 'SELECT * FROM orders'}", "customer"),
+        ("rows: {type: sql, sql: 'SELECT customer, amount FROM orders'}", "customer"),
+        ("rows: {type: sql, primary_key: customer, sql: 'SELECT * FROM orders'}", "customer"),
+        ("rows: {type: sql, primary_key: id, sql: 'SELECT id + amount AS id FROM orders'}", "id"),
+        ("rows: {type: sql, sql: 'SELECT id + amount AS id FROM orders'}", "id"),
+        (
+            "rows: {type: expect, from: orders, primary_key: customer, expectations: {a: {condition: id > 0, action: warn}}}",
+            "customer",
+        ),
+        ("rows: {type: dynamic_table, sql: 'SELECT customer FROM orders'}", "id"),
+    ],
+)
+def test_another_key_than_that_of_the_operations_is_refused(
+    pipeline: Pipeline, transform: str, key: str
+) -> None:
+    reads = "orders" if "dynamic_table" in transform else "rows"
+    parts = [
+        _section("sources", pipeline.source("orders", CHANGES, primary_key="id")),
+        _section("transforms", transform),
+        _section("sinks", KEYED % (reads, key)),
+    ]
+    with pytest.raises(ps.ConfigError) as refused:
+        pipeline.planned(*parts)
+    assert refused.value.code == "PIPELINE_KEY"
+    assert "customer" in refused.value.message or "id" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ("SELECT id AS number, customer FROM orders", "number"),
+        ("SELECT CAST(id AS STRING) AS id FROM orders WHERE amount > 1", "id"),
+        ("SELECT customer, id FROM orders", "id"),
+    ],
+)
+def test_a_key_may_have_another_name_or_type(pipeline: Pipeline, query: str, key: str) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", CHANGES, primary_key="id")),
+        _section("transforms", f"rows: {{type: sql, sql: '{query}'}}"),
+        _section("sinks", KEYED % ("rows", key)),
+    ]
+    [group] = pipeline.planned(*parts).plan.groups
+    assert group.relations["rows"].keys == (key,)
+
+
 def test_another_type_of_a_source_is_said(pipeline: Pipeline) -> None:
     rest = [_section("transforms", TOTALS), _section("sinks", pipeline.sink("out", "totals"))]
     pipeline.put("orders", _order(1, "a", 5))

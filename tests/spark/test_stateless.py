@@ -82,6 +82,14 @@ def test_queries_that_see_one_row_at_a_time(tables: SparkSession, query: str) ->
             "an outer join that gives rows of a table without a match",
         ),
         (
+            "WITH RECURSIVE t AS (SELECT id FROM orders WHERE amount IS NULL UNION ALL "
+            "SELECT o.id FROM orders o JOIN t ON o.customer = t.id) SELECT * FROM t",
+            "a recursive query",
+        ),
+        ("SELECT id, monotonically_increasing_id() AS n FROM orders", "monotonically_increasing_id()"),
+        ("SELECT id FROM orders WHERE spark_partition_id() + 1 > 1", "spark_partition_id()"),
+        ("SELECT TRANSFORM(id) USING 'cat' AS (id) FROM orders", "TRANSFORM"),
+        (
             "SELECT id FROM (SELECT customer AS id, max(amount) m FROM orders GROUP BY customer) WHERE m > 1",
             "GROUP BY",
         ),
@@ -158,8 +166,8 @@ def test_changes_of_the_result_give_the_result(tables: SparkSession, text: str) 
     """Random histories: the changes, applied by key, are what the query says of the rows that are there."""
     chance = random.Random(SEED)
     query = _query(tables, text)
-    there: dict[int, tuple[int, int | None, int | None]] = {}
-    result: dict[int, tuple[Any, ...]] = {}
+    there: dict[int | None, tuple[int | None, int | None, int | None]] = {}
+    result: dict[int | None, tuple[Any, ...]] = {}
     for _ in range(4):
         batch = _batch(chance, there)
         rows = tables.createDataFrame(batch, f"{ORDERS}, _op STRING").coalesce(1)
@@ -178,16 +186,31 @@ def test_a_plain_query_carries_operations_without_looking_at_other_rows(
     tables: SparkSession, text: str
 ) -> None:
     rows = tables.createDataFrame([], f"{ORDERS}, _op STRING")
-    assert operations.is_plain(rows, _query(tables, text))
+    assert operations.origins(rows, _query(tables, text)) is not None
 
 
 @pytest.mark.parametrize("text", BY_KEY.values(), ids=BY_KEY)
 def test_other_queries_need_the_columns_of_the_key_as_they_are(tables: SparkSession, text: str) -> None:
     rows = tables.createDataFrame([], f"{ORDERS}, _op STRING")
-    assert not operations.is_plain(rows, _query(tables, text))
+    assert operations.origins(rows, _query(tables, text)) is None
     assert operations.keeps_keys(rows, _query(tables, text), keys=["id"])
     changed = text.replace("orders.id", "orders.id + 1 AS id").replace("SELECT id", "SELECT id + 1 AS id")
     assert not operations.keeps_keys(rows, _query(tables, changed), keys=["id"])
+
+
+def test_the_columns_that_each_column_of_a_query_is_made_of(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([], f"{ORDERS}, _op STRING")
+    text = (
+        "SELECT id AS number, CAST(twice AS STRING) AS twice, id || customer AS both, 1 AS one, rand() AS any "
+        "FROM (SELECT *, amount * 2 AS twice FROM orders WHERE amount > 1)"
+    )
+    assert operations.origins(rows, _query(spark, text)) == {
+        "number": {"id"},
+        "twice": {"amount"},
+        "both": {"id", "customer"},
+        "one": set(),
+        "any": None,
+    }
 
 
 def test_an_insert_that_replaces_a_row_of_its_batch_is_an_update(spark: SparkSession) -> None:
@@ -198,12 +221,12 @@ def test_an_insert_that_replaces_a_row_of_its_batch_is_an_update(spark: SparkSes
 
 
 def _batch(
-    chance: random.Random, there: dict[int, tuple[int, int | None, int | None]]
-) -> list[tuple[int, int | None, int | None, str]]:
+    chance: random.Random, there: dict[int | None, tuple[int | None, int | None, int | None]]
+) -> list[tuple[int | None, int | None, int | None, str]]:
     """Random changes, applied to what is there; of a deleted row only the key is known."""
-    batch: list[tuple[int, int | None, int | None, str]] = []
+    batch: list[tuple[int | None, int | None, int | None, str]] = []
     for _ in range(chance.randrange(12)):
-        key = chance.randrange(6)
+        key = chance.choice([None, *range(5)])
         if key in there and chance.random() < 0.4:
             del there[key]
             batch.append((key, None, None, "d"))

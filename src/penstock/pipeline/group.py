@@ -16,7 +16,7 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
-from penstock.pipeline.step import node_values
+from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import union
@@ -315,3 +315,5 @@ def refuse_unfit(plan: SinkPlan) -> None:
             where=place,
             hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
         )
+    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)

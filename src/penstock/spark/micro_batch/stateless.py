@@ -69,6 +69,17 @@ def passes_columns(query: DataFrame, rows: DataFrame, names: Sequence[str]) -> b
     return bool(java.passes(*plans, list(names)))
 
 
+def origins(query: DataFrame, rows: DataFrame) -> dict[str, frozenset[str] | None]:
+    """Return for each column of a query that projects and filters the columns that it is made of, of the rows that it reads.
+
+    None for a column that is made of something else, such as a random number.
+    """
+    java = janino.instance(query.sparkSession, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    made_of = [None if names is None else frozenset(map(str, names)) for names in java.origins(*plans)]
+    return dict(zip(query.columns, made_of, strict=True))
+
+
 @contextmanager
 def relations(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
     """Let queries of a session see DataFrames, also those of other sessions, under names that it must not have yet."""
