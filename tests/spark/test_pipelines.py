@@ -332,6 +332,35 @@ def test_the_last_row_of_a_key_is_that_of_the_newest_file_also_when_it_is_the_la
     assert {customer: row["total"] for customer, row in totals.items()} == {"a": 2, "c": 190}
 
 
+def test_sinks_agree_on_the_time_and_on_random_values_after_a_repair(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "timed: {type: sql, sql: 'SELECT id, now() AS at, current_date() AS day, current_time() AS clock, rand() AS r, uuid() AS u FROM orders'}",
+            "checked: {type: expect, from: timed, expectations: {past: {condition: 'at <= now()', action: drop}}}",
+        ),
+        _section("sinks", pipeline.sink("first", "checked"), pipeline.sink("second", "checked")),
+    ]
+    pipeline.put("orders", *(_order(number, "a", 1) for number in range(5)))
+    mark = pipeline.mark("second", "broken")
+    assert pipeline.run(*parts) is not None
+    before = pipeline.rows("first")
+    assert len(before) == 5
+    assert len({row["u"] for row in before}) == 5
+    mark.unlink()
+    assert pipeline.run(*parts) is None
+    assert pipeline.rows("second") == before
+    assert pipeline.rows("first") == before + before
+    pipeline.put("orders", _order(7, "a", 1))
+    assert pipeline.run(*parts) is None
+    [later] = pipeline.rows("second")[5:]
+    assert later["at"] > before[0]["at"]
+    assert later["r"] not in {row["r"] for row in before}
+    # One that keeps nothing, and does not come again.
+    assert pipeline.run(*parts[:2], _section("sinks", "out: {type: blackhole, from: checked}")) is None
+
+
 CHANGES = ORDERS[:-1] + ", _op: string}"
 KEYED = "out: {type: clickhouse, from: %s, table: t, url: 'http://127.0.0.1:1', primary_key: %s}"
 

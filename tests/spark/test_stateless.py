@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -136,6 +137,48 @@ def test_what_is_observed_in_a_frame_is_known_when_a_query_over_it_has_run(spark
     assert report is not None
     wait_for(report.future().isCompleted, "the report of what was observed", seconds=10)
     assert rows.values() == {"rows": 10}
+
+
+@pytest.mark.parametrize(
+    ("text", "volatile"),
+    [
+        ("SELECT id FROM orders WHERE id > CAST('5' AS INT)", False),
+        ("SELECT id, rand(7) AS r FROM orders", True),
+        ("SELECT id FROM orders WHERE current_date() > DATE'2026-01-01'", True),
+        ("SELECT id, CAST('today' AS DATE) AS day FROM orders", True),
+        ("SELECT id, CASE WHEN id > 1 THEN uuid() END AS u FROM orders", True),
+    ],
+)
+def test_what_would_be_another_answer_when_it_is_planned_again(
+    tables: SparkSession, text: str, volatile: bool
+) -> None:
+    assert stateless.is_volatile(_query(tables, text)(tables.createDataFrame([], ORDERS))) is volatile
+
+
+def test_a_plan_of_a_given_time(spark: SparkSession) -> None:
+    rows = Observed(spark.range(4), {"rows": F.count(F.lit(1))})
+    text = (
+        "unix_millis(now()) AS at", "unix_millis(current_timestamp()) AS same", "current_date() AS day",
+        "CAST('yesterday' AS DATE) AS before", "CAST(current_time() AS STRING) AS clock",
+        "rand() AS r", "rand() AS s", "randn() AS n", "uuid() AS u", "rand(7) AS own",
+    )  # fmt: skip
+
+    def answer(seed: int) -> list[tuple[Any, ...]]:
+        planned = rows.frame.selectExpr(*text)
+        return [tuple(row) for row in stateless.fixed(planned, time_ms=86_400_123, seed=seed).collect()]
+
+    first = answer(1)
+    assert {row[:5] for row in first} == {
+        (86_400_123, 86_400_123, date(1970, 1, 2), date(1970, 1, 1), "00:00:00.123")
+    }
+    assert len({value for row in first for value in row[5:9]}) == 16
+    assert answer(1) == first
+    assert not {row[5:9] for row in answer(2)} & {row[5:9] for row in first}
+    assert [row[9] for row in first] == [row[0] for row in spark.range(4).selectExpr("rand(7)").collect()]
+    report = rows._observation._jo
+    assert report is not None
+    wait_for(report.future().isCompleted, "the report of what was observed", seconds=10)
+    assert rows.values() == {"rows": 4}
 
 
 PLAIN = {

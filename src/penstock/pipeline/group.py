@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
@@ -19,7 +20,7 @@ from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
-from penstock.spark.micro_batch import union
+from penstock.spark.micro_batch import stateless, union
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,6 +171,7 @@ class GroupSink(Sink):
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
+        self._target: Target | None = None
         self.needs_checkpoint = False
 
     @property
@@ -199,6 +201,7 @@ class GroupSink(Sink):
                     plan.sink.close()
 
     def open(self, target: Target) -> None:
+        self._target = target
         self._idle = {
             source.node.name: target.spark.createDataFrame([], source.relation.schema)
             for source in self._plan.sources
@@ -248,7 +251,9 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(epoch.number, rows, replayed=replayed)
+            frames = self._evaluator.evaluate(
+                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
+            )
             try:
                 return self._write_sinks(epoch.number, frames)
             finally:
@@ -256,6 +261,21 @@ class GroupSink(Sink):
         finally:
             if several:
                 batch.unpersist()
+
+    def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
+        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        target = self._target
+        assert target is not None, "a sink is opened before its first epoch"
+
+        def fixed(node: str, frame: DataFrame) -> DataFrame:
+            time_ms = stateless.first_time_ms(target.spark, target.query)
+            if time_ms is None:
+                return frame
+            name = f"{target.query} {node} {epoch}".encode()
+            seed = int.from_bytes(blake2b(name, digest_size=8).digest(), signed=True)
+            return stateless.fixed(frame, time_ms=time_ms, seed=seed)
+
+        return fixed
 
     @property
     def wants_epoch(self) -> bool:

@@ -42,6 +42,8 @@ class Step(ABC):
     """Of views, the number of their flow, which counts from 1; 0 for all other steps."""
     reads_now: bool = False
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
+    is_volatile: bool = False
+    """Whether its rows depend on the time or on random values; known after `relations`."""
 
     @abstractmethod
     def relations(self) -> Mapping[str, Relation]:
@@ -76,7 +78,7 @@ class Step(ABC):
 
 
 class SqlStep(Step):
-    """One query without memory over rows of earlier nodes, planned anew for every epoch: `now()` is the time of the batch."""
+    """One query without memory over rows of earlier nodes, planned anew for every epoch."""
 
     def __init__(self, node: NodeSpec, spark: SparkSession, relations: Mapping[str, Relation]) -> None:
         assert isinstance(node.model, SqlNode | DynamicTableNode)
@@ -122,6 +124,7 @@ class SqlStep(Step):
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
             )
+        self.is_volatile = planned.is_volatile
         if self._changing is None:
             return {self._node.name: Relation(planned.schema, self._checked_keys(planned.schema.names))}
         with in_query_of(self._node, self._sql):
@@ -241,6 +244,7 @@ class TransformStep(Step):
             rows = self._transform.apply(
                 self._spark.createDataFrame([], self._input.schema), self._context
             ).drop(ERROR, INPUT)
+        self.is_volatile = stateless.is_volatile(rows)
         require_columns(self._node, self._keys, rows.columns)
         if self._keys and self._transform.keeps_columns and not self._input.is_told_apart_by(self._keys):
             raise other_key(self._node, self._keys, self._input, reads=self.inputs[0])

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.*;
 
 /** Queries over rows that come in batches: relations that stand for such rows, and what of a query needs more than one batch. */
 public class Stateless {
@@ -69,6 +69,38 @@ public class Stateless {
       }
     }
     return null;
+  }
+
+  /** Whether a plan asks for the time or for random values, so that it may say something else when it is planned again. */
+  public boolean isVolatile(LogicalPlan plan) {
+    for (Object one : list(plan.expressions())) {
+      if (isVolatile((Expression) one)) return true;
+    }
+    for (Object one : list(plan.subqueries())) {
+      if (isVolatile((LogicalPlan) one)) return true;
+    }
+    for (Object child : list(plan.children())) {
+      if (isVolatile((LogicalPlan) child)) return true;
+    }
+    return false;
+  }
+
+  private static boolean isVolatile(Expression expression) {
+    if (expression instanceof CurrentTimestampLike || expression instanceof CurrentDate
+        || expression instanceof LocalTimestamp || expression instanceof CurrentTime
+        || expression instanceof ExpressionWithRandomSeed) {
+      return true;
+    }
+    if (expression instanceof Cast && ((Cast) expression).child() instanceof Literal) {
+      // CAST('today' AS DATE) asks for the time too.
+      boolean isText = ((Cast) expression).child().dataType() instanceof StringType;
+      DataType type = expression.dataType();
+      if (isText && (type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType)) return true;
+    }
+    for (Object child : list(expression.children())) {
+      if (isVolatile((Expression) child)) return true;
+    }
+    return false;
   }
 
   /** What of an expression says where in its batch a row stands, in words; null when nothing does. */
