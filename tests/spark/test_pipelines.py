@@ -6,12 +6,13 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 import penstock as ps
 from penstock.backend import open_backend
@@ -21,6 +22,7 @@ from penstock.pipeline.changes import changes
 from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from penstock.pipeline.views_step import ViewsStep
 from waiting import wait_for
 
 MODULE = "penstock_test_pipelines"
@@ -393,6 +395,59 @@ def test_another_key_than_that_of_the_operations_is_refused(
         pipeline.planned(*parts)
     assert refused.value.code == "PIPELINE_KEY"
     assert "customer" in refused.value.message or "id" in refused.value.message
+
+
+def test_a_version_without_a_sequence_is_none(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "versions: {type: cdc, from: orders, primary_key: customer, sequence_by: amount, scd: 2}",
+        ),
+        _section("sinks", pipeline.sink("out", "versions")),
+    ]
+    pipeline.put(
+        "orders", *({"id": number, "customer": "a", "amount": at} for number, at in enumerate([1, None, 5]))
+    )
+    assert pipeline.run(*parts) is None
+    versions = sorted((row["valid_from"], row["valid_to"]) for row in pipeline.rows("out"))
+    assert versions == [(1, 5), (5, None)]
+
+
+def test_changes_of_views_are_in_the_session_of_their_batch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = set()
+    evaluate = ViewsStep.evaluate
+
+    def watched(self: ViewsStep, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        changes = evaluate(self, epoch, frames)
+        for frame in (*(frames[name] for name in self.inputs), *changes.values()):
+            sessions.add(frame.sparkSession._jsparkSession.sessionUUID())
+        return changes
+
+    monkeypatch.setattr(ViewsStep, "evaluate", watched)
+    pipeline.put("orders", _order(1, "a", 1))
+    sources = _section("sources", pipeline.source("orders", ORDERS))
+    sinks = _section("sinks", pipeline.sink("out", "totals"))
+    assert pipeline.run(sources, _section("transforms", TOTALS), sinks) is None
+    assert len(pipeline.rows("out")) == 1
+    assert len(sessions) == 1
+
+
+def test_a_log_of_a_view_needs_its_key(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "sizes: {type: view, sql: 'SELECT customer, count(*) AS n FROM orders GROUP BY customer'}",
+            "rows: {type: cdc, primary_key: n, sequence_by: n, from: sizes}",
+        ),
+        _section("sinks", pipeline.sink("out", "rows")),
+    ]
+    with pytest.raises(ps.ConfigError, match="'sizes', which has no primary key") as refused:
+        pipeline.planned(*parts)
+    assert refused.value.code == "PIPELINE_KEY"
 
 
 @pytest.mark.parametrize(
