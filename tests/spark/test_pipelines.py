@@ -397,6 +397,26 @@ def test_another_key_than_that_of_the_operations_is_refused(
     assert "customer" in refused.value.message or "id" in refused.value.message
 
 
+def test_a_sink_that_has_enough_ends_all_groups(pipeline: Pipeline) -> None:
+    endless = pipeline.source("orders", ORDERS, mode={"type": "continuous"})
+    parts = [
+        _section("sources", endless, "ticks: {type: rate, rows_per_second: 100}"),
+        _section(
+            "sinks",
+            pipeline.sink("out", "orders"),
+            "shown: {type: print, from: ticks, num_records_before_stop: 1}",
+        ),
+    ]
+    run = pipeline.planned(*parts)
+    run.start()
+    with ThreadPoolExecutor(1) as pool:
+        ends = pool.submit(run.wait)
+        try:
+            assert ends.result(60) is None
+        finally:
+            run.stop()
+
+
 def test_a_version_without_a_sequence_is_none(pipeline: Pipeline) -> None:
     parts = [
         _section("sources", pipeline.source("orders", ORDERS)),

@@ -115,6 +115,18 @@ class GroupPlan:
         return tuple(cast("ViewsStep", step) for step in self.steps if step.level)
 
     @property
+    def news(self) -> list[str]:
+        """What people should know when the group has been opened."""
+        texts = [text for step in self.views for text in step.news]
+        if any(sink.mode == "update" for sink in self.sinks):
+            texts += [
+                f"'{source.node.name}' leaves out records without a value, which delete: it has no primary_key"
+                for source in self.read
+                if getattr(source.node.model, "leaves_out_deletes", False)
+            ]
+        return texts
+
+    @property
     def left_views(self) -> list[Path]:
         """The state of views on levels where none are declared any more."""
         return self.folder.views_beside([step.level for step in self.views])
