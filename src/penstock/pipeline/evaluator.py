@@ -67,11 +67,17 @@ class Evaluator:
             step.open(target)
 
     def evaluate(
-        self, epoch: int, rows: Mapping[str, DataFrame], *, replayed: Mapping[str, DataFrame] | None = None
+        self,
+        epoch: int,
+        rows: Mapping[str, DataFrame],
+        *,
+        replayed: Mapping[str, DataFrame] | None = None,
+        fixed: Callable[[str, DataFrame], DataFrame] | None = None,
     ) -> EpochFrames:
         """Return the rows of all nodes; `rows` are those of the sources.
 
-        `replayed` are rows that come into a node beside those of the node that it reads, and into no other.
+        `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed` makes of the rows of a node
+        that depend on the time or on random values those that they were when the epoch came first.
         """
         result = EpochFrames()
         try:
@@ -80,7 +86,7 @@ class Evaluator:
             for step in self.steps:
                 frames = _with_replayed(step, result.frames, replayed or {})
                 for name, frame in step.evaluate(epoch, frames).items():
-                    self._add(result, name, frame)
+                    self._add(result, name, fixed(name, frame) if fixed and step.is_volatile else frame)
                     if self._counts is not None:
                         result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:

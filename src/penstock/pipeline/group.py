@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
@@ -17,10 +18,10 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import EventTime, labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
-from penstock.pipeline.step import node_values
+from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
-from penstock.spark.micro_batch import union
+from penstock.spark.micro_batch import stateless, union
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,6 +118,18 @@ class GroupPlan:
         return tuple(cast("ViewsStep", step) for step in self.steps if step.level)
 
     @property
+    def news(self) -> list[str]:
+        """What people should know when the group has been opened."""
+        texts = [text for step in self.views for text in step.news]
+        if any(sink.mode == "update" for sink in self.sinks):
+            texts += [
+                f"'{source.node.name}' leaves out records without a value, which delete: it has no primary_key"
+                for source in self.read
+                if getattr(source.node.model, "leaves_out_deletes", False)
+            ]
+        return texts
+
+    @property
     def left_views(self) -> list[Path]:
         """The state of views on levels where none are declared any more."""
         return self.folder.views_beside([step.level for step in self.views])
@@ -181,6 +194,7 @@ class GroupSink(Sink):
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
+        self._target: Target | None = None
         self.needs_checkpoint = False
 
     @property
@@ -210,6 +224,7 @@ class GroupSink(Sink):
                     plan.sink.close()
 
     def open(self, target: Target) -> None:
+        self._target = target
         self._idle = {
             source.node.name: target.spark.createDataFrame([], source.relation.schema)
             for source in self._plan.sources
@@ -259,7 +274,9 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(epoch.number, rows, replayed=replayed)
+            frames = self._evaluator.evaluate(
+                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
+            )
             try:
                 return self._write_sinks(epoch.number, frames)
             finally:
@@ -267,6 +284,21 @@ class GroupSink(Sink):
         finally:
             if several:
                 batch.unpersist()
+
+    def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
+        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        target = self._target
+        assert target is not None, "a sink is opened before its first epoch"
+
+        def fixed(node: str, frame: DataFrame) -> DataFrame:
+            time_ms = stateless.first_time_ms(target.spark, target.query)
+            if time_ms is None:
+                return frame
+            name = f"{target.query} {node} {epoch}".encode()
+            seed = int.from_bytes(blake2b(name, digest_size=8).digest(), signed=True)
+            return stateless.fixed(frame, time_ms=time_ms, seed=seed)
+
+        return fixed
 
     @property
     def wants_epoch(self) -> bool:
@@ -328,3 +360,5 @@ def refuse_unfit(plan: SinkPlan) -> None:
             where=place,
             hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
         )
+    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)

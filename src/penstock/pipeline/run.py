@@ -215,6 +215,8 @@ class PipelineRun:
                 if self.groups[name].phase is Phase.LIVE or query.was_stopped or self._stopping:
                     break
                 self._follow_history(name)
+            if any(plan.sink.is_done for plan in self.groups[name].sinks):
+                self.stop()  # a sink that wants no more rows ends the pipeline, not its group alone
         except PenstockError as error:
             ended(error)
         except BaseException as error:
@@ -248,7 +250,7 @@ class PipelineRun:
         with self._lock:
             self.queries[name] = query
             is_late = self._stopping
-        for text in (text for step in self.groups[name].views for text in step.news):
+        for text in self.groups[name].news:
             query.note(text)
             self._say(text)
         if is_late:  # a stop that came meanwhile knew only the queries before

@@ -40,6 +40,7 @@ class ExpectTransform(Transform):
     """
 
     Options = ExpectOptions
+    keeps_columns = True
 
     options: ExpectOptions
 
