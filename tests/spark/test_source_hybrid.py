@@ -299,6 +299,10 @@ def test_what_the_history_lacks_is_said(
     with pytest.raises(ps.DataError, match="the history has no column 'v'") as caught:
         pipeline.history()
     assert caught.value.code == "SOURCE_COLUMN"
+    looked_at = HybridNode.model_validate({"history": history, "live": live, "cursor": "id"}).source(load())
+    looked_at.read(Context(session.spark, load()))
+    with pytest.raises(ps.DataError, match="the history has no column 'v'"):
+        looked_at.check()
 
 
 @pytest.mark.parametrize("key", [{"primary_key": "id"}, {"cursor": "id"}])

@@ -248,7 +248,7 @@ LIVE = {"type": "kafka", "topic": "t", "schema": {"id": "int64"}}
 def test_a_history_and_then_what_is_live() -> None:
     node = HybridNode.model_validate({"type": "hybrid", "history": HISTORY, "live": LIVE, "cursor": "id"})
     assert not node.is_bounded
-    assert isinstance(node.source(SETTINGS), KafkaSource)
+    assert node.source(SETTINGS).made_outside is None
     secret = {**HISTORY, "url": "http://me:hush@db/shop"}
     keyed = HybridNode.model_validate({"history": secret, "live": LIVE, "primary_key": "id"})
     assert "hush" not in repr(keyed)
@@ -256,6 +256,18 @@ def test_a_history_and_then_what_is_live() -> None:
     with pytest.raises(ConfigError) as caught:
         without.history_source(Settings(home=Path("home")), {"cursor": None, "offsets": "{}"})
     assert "PENSTOCK_" in str(caught.value.hint)
+
+
+def test_what_a_live_table_leaves_behind_has_the_names_of_pipeline_and_node() -> None:
+    live = {"type": "postgres_cdc", "table": "t", "url": "postgresql://db/shop"}
+    node = HybridNode.model_validate({"history": HISTORY, "live": live, "cursor": "id"})
+    boundary = {"cursor": "5", "offsets": None}
+    for source in (
+        node.source(SETTINGS),
+        node.history_source(SETTINGS, boundary),
+        node.live_source(SETTINGS, boundary),
+    ):
+        assert source.named("shop", "orders").made_outside == "replication slot penstock_shop_orders"
 
 
 @pytest.mark.parametrize(
