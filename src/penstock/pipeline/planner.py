@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
+from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.graph import Graph, graph, reachable
@@ -113,7 +114,15 @@ class Planner:
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
-        return GroupPlan(name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters)
+        rows = {**relations, **{sink.node.name: sink.relation for sink in sinks}}
+        event_times = {
+            node: event_time
+            for node, relation in rows.items()
+            if (event_time := event_time_of(nodes[node], relation.schema)) is not None
+        }
+        return GroupPlan(
+            name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters, event_times
+        )
 
     def _phase(self, group: Group, name: str) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)

@@ -170,7 +170,7 @@ class HistorySource(_OfLive):
 
 
 class LiveSource(_OfLive):
-    """The second part: the rows beyond the boundary; `begin` makes the source that begins at offsets, or where its options say."""
+    """The second part: the rows beyond the boundary, and updates and deletes of all; `begin` makes the source that begins at offsets, or where its options say."""
 
     def __init__(self, begin: Callable[[str | None], Source], at: Boundary, *, cursor: str | None) -> None:
         super().__init__(begin(None))
@@ -191,6 +191,9 @@ class LiveSource(_OfLive):
             return live
         kind = _type(live.frame, self._cursor)
         later = _column(self._cursor) > _literal(self._at.cursor, kind)
+        if OPERATION in live.frame.columns:
+            # What happened later to rows of the history: read again from an earlier time, it ends with the same rows.
+            later = later | (_column(OPERATION) != INSERT)
         return SourceFrame(live.frame.where(later), live.bad_records)
 
 

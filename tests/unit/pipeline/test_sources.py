@@ -200,6 +200,23 @@ def test_topics_that_cannot_be_read(fields: dict[str, Any], words: str) -> None:
         kafka(**fields)
 
 
+def test_upserts_have_a_key() -> None:
+    fields = {"schema": {"id": "int64"}, "operations": "upsert"}
+    source = kafka(**fields, primary_key="id").source(SETTINGS)
+    assert isinstance(source, KafkaSource)
+    assert source.options.primary_key == ("id",)
+    with pytest.raises(ConfigError, match="needs the key of the rows"):
+        kafka(**fields).source(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "leaves_out"),
+    [({}, True), ({"primary_key": "id"}, False), ({"operations": "none"}, False)],
+)
+def test_records_without_a_value_need_a_key(fields: dict[str, Any], leaves_out: bool) -> None:
+    assert kafka(schema={"id": "int64"}, **fields).leaves_out_deletes is leaves_out
+
+
 def test_rows_that_are_made_up() -> None:
     source = RateNode.model_validate({"type": "rate", "rows_per_second": 7}).source(SETTINGS)
     assert source.options.model_dump()["rows_per_second"] == 7
