@@ -68,6 +68,8 @@ class JobRecord:
     call_site: str | None
     definition: Mapping[str, Any]
     kind: Kind = "query"
+    keeps_start: bool = False
+    """Whether what was recorded of its last start is still how it is started: it runs for one epoch only."""
 
 
 class QueryJob:
@@ -109,6 +111,9 @@ class QueryJob:
             # Another query had this name: its numbers mean nothing here.
             self._backend.epochs.clear(self._lease)
             self.values().clear()
+        start = Start(tuple(sys.orig_argv), os.getcwd(), record.call_site, again="request")
+        if record.keeps_start and before is not None:
+            start = before.start or start
         self._backend.jobs.record(
             Job(
                 self._lease.job,
@@ -116,7 +121,7 @@ class QueryJob:
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),
-                start=Start(tuple(sys.orig_argv), os.getcwd(), record.call_site, again="request"),
+                start=start,
                 id=record.query,
             ),
             self._lease,
