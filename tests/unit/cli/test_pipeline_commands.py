@@ -11,11 +11,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock import config
 from penstock.cli.main import main
-from penstock.pipeline.load import check
+from penstock.errors import ConfigError
+from penstock.pipeline.load import check, check_text
+from penstock.pipeline.run import state_folder
+from penstock.pipeline.spec import STDIN
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
 from penstock.pipeline.yaml_tree import parse
 
@@ -72,10 +78,42 @@ def test_warnings_are_mistakes_when_asked(capsys: pytest.CaptureFixture[str]) ->
     assert main(["validate", "unused.yaml", "--strict"]) == 2
 
 
-def test_validate_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["validate", "echo", "graph", "run", "dry-run", "plan", "preview", "test", "replay"],
+)
+def test_commands_read_stdin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(WRONG.encode())))
-    assert main(["validate", "-"]) == 2
+    assert main([command, "-"]) == 2
     assert "stdin:2:25" in capsys.readouterr().err
+
+
+def test_warnings_look_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for command in ("echo", "test"):
+        assert main([command, "unused.yaml"]) == 0
+        shown.append([line for line in capsys.readouterr().err.splitlines() if "no tests" not in line])
+    assert shown[0] == shown[1] != []
+
+
+@pytest.mark.parametrize("form", ["csv", "arrow", "table"])
+def test_outcomes_of_tests_are_no_rows(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    assert main(["test", "good.yaml", "--output", form]) == 2
+    assert "'text', 'json'" in capsys.readouterr().err
+
+
+def test_a_pipeline_from_stdin_that_keeps_state_has_a_name() -> None:
+    session: Any = SimpleNamespace(settings=config.load())
+    for text, name in ((GOOD.replace("name: shop\n", ""), None), (GOOD, "shop")):
+        spec = check_text(text, STDIN).spec
+        if name is None:
+            with pytest.raises(ConfigError, match="needs a name") as raised:
+                state_folder(session, spec)
+            assert raised.value.code == "PIPELINE_NAME"
+        else:
+            assert state_folder(session, spec).name == name
 
 
 def test_validate_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:

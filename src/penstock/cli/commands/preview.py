@@ -42,7 +42,7 @@ def preview(
     spec = load_spec(file)
     names = [one.name for one in spec.nodes.values() if one.kind != "sink"]
     if not names:
-        raise ConfigError(f"{file} has no nodes", code="PIPELINE_NODE")
+        raise ConfigError(f"{spec.path} has no nodes", code="PIPELINE_NODE")
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
