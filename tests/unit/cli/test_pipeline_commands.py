@@ -20,6 +20,7 @@ from penstock import config
 from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.pipeline.load import check, check_text
+from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES
 from penstock.pipeline.run import state_folder
 from penstock.pipeline.spec import STDIN
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
@@ -158,9 +159,18 @@ def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["required"] == ["sources", "sinks"]
 
 
-@pytest.mark.parametrize("sink", SINKS)
+def test_there_is_a_starter_for_every_type() -> None:
+    assert (SOURCES.keys(), SINKS.keys()) == (SOURCE_NODES.builtin.keys(), SINK_NODES.builtin.keys())
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        *((source, "print") for source in SOURCES),
+        *((source, sink) for source in ("file", "rate") for sink in SINKS),
+    ],
+)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("source", SOURCES)
 def test_every_starter_is_right(source: str, transform: str, sink: str) -> None:
     for path, text in starter(
         "007", source=source, transform=transform, sink=sink, path="a b/p.yaml", data="a b/data"
@@ -230,7 +240,15 @@ def test_init_asks_on_a_terminal() -> None:
     os.close(theirs)
     shown = ""
     try:
-        for question, answer in (("Name", "clicks"), ("Source [", "rate"), ("Sink [", "")):
+        # A wrong answer is asked again.
+        answers = [
+            ("Name", "a/b"),
+            ("Name", "clicks"),
+            ("Source [", "rat"),
+            ("Source [", "rate"),
+            ("Sink [", ""),
+        ]
+        for question, answer in answers:
             shown = _read_until(ours, shown, question)
             os.write(ours, f"{answer}\n".encode())
         _read_until(ours, shown, "next: penstock validate clicks.yaml")
