@@ -111,3 +111,17 @@ def test_who_runs_one_epoch_only_does_not_change_how_it_is_started(tmp_path: Pat
             assert start is not None
             starts.append(start.place)
     assert starts == ["a.yaml", "a.yaml", "c.yaml"]
+
+
+def test_the_command_line_is_written_down_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["penstock", "run", "p.yaml", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"]
+    monkeypatch.setattr("sys.orig_argv", words)
+    with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
+        job = _job(backend, "shown", tmp_path / "logs")
+        job.record(JobRecord("q-1", None, None, {}))
+        job.end(None)
+        start = backend.jobs.get("shown").start
+    assert start is not None
+    assert start.argv == (*words[:-1], "spark.hadoop.fs.s3a.secret.key=***")
