@@ -15,6 +15,7 @@ from penstock.backend import Job, JobState, Start
 from penstock.backend.address import hidden
 from penstock.cli.stop import is_newer, stop_job, wait_until
 from penstock.errors import StateError
+from penstock.pipeline.secret import HIDDEN
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -38,6 +39,8 @@ def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
         raise _only_by_hand(job, backend.location, "only its program can start it again")
     if start.again == "request":
         if job.state.ended and job.kind == "pipeline" and start.place and Path(start.place).is_file():
+            if any(HIDDEN in word for word in start.argv):
+                raise _only_by_hand(job, backend.location, "its command line had secrets, which are not kept")
             return _launch(backend, job, start, timeout, log=_log(f"{job.name}.run"))
         if job.state.ended:
             raise _only_by_hand(

@@ -366,6 +366,11 @@ def test_an_ended_pipeline_is_run_again_by_its_command(
     assert log.read_text() == "it runs\n"
     assert main(["jobs", "stop", "shop/orders"]) == 0
     backend.leases.acquire("shop/orders", this_process(), wait_ms=10_000)
+    secret = replace(start, argv=(*command, "--conf", "spark.hadoop.fs.s3a.secret.key=***"))
+    with Holder(backend, replace(group("secret"), start=secret)):
+        assert main(["jobs", "stop", "shop/secret"]) == 0
+    assert main(["jobs", "restart", "shop/secret"]) == 1
+    assert "its command line had secrets" in capsys.readouterr().err
     (home / "shop.yaml").unlink()
     assert main(["jobs", "restart", "shop/clicks"]) == 1
     assert "the process that ran it is gone" in capsys.readouterr().err
