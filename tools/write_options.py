@@ -9,6 +9,7 @@ The example of a node is the pipeline in examples/nodes/KIND-TYPE.yaml.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,7 +29,15 @@ NODES = FOLDER / "nodes"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "nodes"
 PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES, "view-sinks.md": VIEW_SINKS}
 BLOCK = re.compile(r"(<!-- options of (?P<name>\w+) -->\n).*?(<!-- end of options -->)", re.DOTALL)
-WORDS = {"integer": "number", "boolean": "true or false", "string": "text", "object": "dictionary"}
+LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
+"""A link in a description, which starts from the folder of the pages that have tables."""
+WORDS = {
+    "integer": "number",
+    "boolean": "true or false",
+    "string": "text",
+    "object": "dictionary",
+    "array": "list",
+}
 
 
 def page(name: str) -> str:
@@ -76,6 +85,7 @@ def node_page(kind: Kind, name: str) -> str:
     parts = [f"# The {kind} `{name}`", _about(model), f"```yaml\n{example}\n```", "## Fields", table(model)]
     for field, inner in _nested(model):
         parts += [f"## Fields of `{field}`", _about(inner), table(inner)]
+    parts = [LINK.sub(r"](../\1)", part) for part in parts]
     parts.append("What holds for all nodes is in [Files of pipelines](../pipelines.md#nodes).")
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -111,7 +121,7 @@ def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
             default = f"`{settings[name].variable}`"
         else:
             default = "required" if field.is_required() else _default(schema.get("default"))
-        yield f"`{name}`", _kind(schema), default, str(schema["description"]).replace("|", "\\|")
+        yield f"`{name}`", kind_of(schema), default, str(schema["description"]).replace("|", "\\|")
     if model.other_options is not None:
         yield (
             f"`{model.other_options.prefix}*`" if model.other_options.prefix else "others",
@@ -121,24 +131,43 @@ def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
-    parts = [inner for part in parts for inner in part.get("anyOf", part.get("oneOf", [part]))]
+def kind_of(schema: Mapping[str, Any]) -> str:
+    """Return in words what a field takes, every form of it.
+
+    >>> kind_of({"anyOf": [{"type": "string"}, {"const": False, "type": "boolean"}, {"type": "null"}]})
+    'text or `false`'
+    """
+    parts = list(_parts(schema))
     if any(part.get("description") == "milliseconds" for part in parts):
         return "duration"
-    words = [
-        word
-        for part in parts
-        for word in [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
-    ]
-    if words:
-        return ", ".join(f"`{word}`" for word in words)
-    if any(part.get("type") == "array" for part in parts):
-        return "text or list" if len(parts) > 1 else "list"
     if any(isinstance(part.get("type"), list) for part in parts):
         return "schema"
-    # A reference is a mapping with fields of its own.
-    return ", ".join(dict.fromkeys(WORDS[part.get("type", "object")] for part in parts))
+    has_words = any(_words(part) for part in parts)
+    kinds: list[str] = []
+    for part in parts:
+        if words := _words(part):
+            kinds += [f"`{word if isinstance(word, str) else json.dumps(word)}`" for word in words]
+        elif not (has_words and "pattern" in part):
+            # A reference is a mapping with fields of its own; a pattern beside words is another spelling of them.
+            kinds.append(WORDS[part.get("type", "object")])
+    *first, last = dict.fromkeys(kinds)
+    mixed = any(kind in WORDS.values() for kind in kinds) and " or " not in last
+    between = " or " if mixed else ", "
+    return f"{', '.join(first)}{between}{last}" if first else last
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if choices is None:
+        if schema.get("type") != "null":
+            yield schema
+        return
+    for choice in choices:
+        yield from _parts(choice)
+
+
+def _words(part: Mapping[str, Any]) -> list[Any]:
+    return [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
 
 
 def _default(value: Any) -> str:

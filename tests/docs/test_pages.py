@@ -186,3 +186,11 @@ def test_a_pipeline_of_a_page_is_valid(page: Path, block: Block) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_warnings_of_the_documentation_are_not_silenced() -> None:
+    """mkdocs does not count the warnings that it is told not to show, so that `--strict` would let a broken link pass."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("\ndocs:")[2].partition("\n\n")[0]
+    assert "mkdocs build --strict" in recipe
+    assert "--quiet" not in recipe

@@ -51,6 +51,24 @@ def test_a_table_says_types_and_defaults(tool: ModuleType) -> None:
     assert "| `retry_for` | duration | `5 minutes` |" in table
 
 
+@pytest.mark.parametrize(
+    ("node", "field", "kind"),
+    [
+        ("sink-kafka", "schema_registry", "text or `false`"),
+        ("sink-kafka", "data_format", "`json`, `avro`"),
+        ("sink-postgres_aggregate", "group_by", "text, list or dictionary"),
+        ("transform-lookup", "on", "text, list or dictionary"),
+        ("transform-dynamic_table", "backend", "`InMemory`, `Postgres`"),
+        ("source-file", "mode", "`bounded`, `continuous` or dictionary"),
+        ("source-kafka", "starting_offsets", "text or dictionary"),
+        ("sink-clickhouse", "timeout", "duration"),
+    ],
+)
+def test_a_page_says_every_form_of_a_field(node: str, field: str, kind: str) -> None:
+    page = (ROOT / "docs" / "reference" / "nodes" / f"{node}.md").read_text(encoding="utf-8")
+    assert f"| `{field}` | {kind} |" in page
+
+
 def test_every_type_of_node_has_a_page_and_no_other(tool: ModuleType) -> None:
     folder = ROOT / "docs" / "reference" / "nodes"
     pages = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
