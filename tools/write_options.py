@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.options import Options, models_in, option_fields, settings_of
-from penstock.pipeline.node import Node
+from penstock.pipeline.node import DeadLetter, Node
 from penstock.pipeline.node_type import BUILT_IN, model_of
 from penstock.pipeline.spec import Kind
 from penstock.registry import Registry
@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 NODES = FOLDER / "nodes"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "nodes"
 PAGES: Mapping[str, Registry] = {"sinks.md": SINKS, "sources.md": SOURCES, "view-sinks.md": VIEW_SINKS}
+DEAD_LETTERS = "dead-letters.md"
 BLOCK = re.compile(r"(<!-- options of (?P<name>\w+) -->\n).*?(<!-- end of options -->)", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
 """A link in a description, which starts from the folder of the pages that have tables."""
@@ -43,9 +44,11 @@ WORDS = {
 def page(name: str) -> str:
     """Return a page with its tables as the models are today."""
     text = (FOLDER / name).read_text(encoding="utf-8")
-    return BLOCK.sub(
-        lambda match: f"{match[1]}{table(options_of(PAGES[name], match['name']))}{match[3]}", text
-    )
+
+    def model(connector: str) -> type[Options]:
+        return DeadLetter if name == DEAD_LETTERS else options_of(PAGES[name], connector)
+
+    return BLOCK.sub(lambda match: f"{match[1]}{table(model(match['name']))}{match[3]}", text)
 
 
 def names(name: str) -> set[str]:
@@ -95,8 +98,9 @@ def _about(model: type[Options]) -> str:
 
 
 def _nested(model: type[Options]) -> Iterator[tuple[str, type[Options]]]:
-    """Give the fields of a model that have fields themselves, but for those that all nodes have."""
+    """Give the fields of a model that have fields themselves, but for those that have a page of their own."""
     seen = {inner for field in Node.model_fields.values() for inner in models_in(field.annotation)}
+    seen.add(DeadLetter)
     waiting: list[tuple[str, type[Options]]] = [("", model)]
     while waiting:
         around, outer = waiting.pop(0)
@@ -181,7 +185,7 @@ def _default(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    for page_name in PAGES:
+    for page_name in (*PAGES, DEAD_LETTERS):
         (FOLDER / page_name).write_text(page(page_name), encoding="utf-8")
     NODES.mkdir(exist_ok=True)
     for node_kind, node_type in node_types():

@@ -26,7 +26,7 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["sinks.md", "sources.md", "view-sinks.md"])
+@pytest.mark.parametrize("name", ["sinks.md", "sources.md", "view-sinks.md", "dead-letters.md"])
 def test_the_tables_are_current(tool: ModuleType, name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert page == tool.page(name), "run tools/write_options.py"

@@ -20,6 +20,7 @@ from penstock.pipeline.validation import NOTES
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMES = r"^[^\s.]([^\s]*[^\s.])?$"
 VARIABLE = {"type": "string", "pattern": r"\$\{", "description": "a variable: `${VAR}` or `${VAR:-default}`"}
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 _ABOUT: Mapping[Kind, str] = {
     "source": "where rows come from, by names",
@@ -50,9 +51,14 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
     for definition in definitions.values():
         _take_numbers_as_text(definition)
         _take_variables(definition)
-        for schema in definition.get("properties", {}).values():
-            # Pydantic's titles only say the names again.
+        for schema in (
+            *definition.get("properties", {}).values(),
+            *definition.get("patternProperties", {}).values(),
+        ):
+            # Pydantic's titles only say the names again, and links are those of the documentation.
             schema.pop("title", None)
+            if "description" in schema:
+                schema["description"] = _LINK.sub(r"\1", schema["description"])
     whole = _definition(references[PipelineFields, "validation"], definitions)
     properties = dict(whole["properties"])
     for section, kind in SECTIONS.items():
