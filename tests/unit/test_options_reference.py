@@ -72,9 +72,10 @@ def test_a_page_says_every_form_of_a_field(node: str, field: str, kind: str) -> 
 def test_every_type_of_node_has_a_page_and_no_other(tool: ModuleType) -> None:
     folder = ROOT / "docs" / "reference" / "nodes"
     pages = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
-    assert pages.keys() == {f"{kind}-{name}.md" for kind, name in tool.node_types()}, (
+    assert pages.keys() == {"index.md", *(f"{kind}-{name}.md" for kind, name in tool.node_types())}, (
         "run tools/write_options.py"
     )
+    assert pages["index.md"] == tool.index(), "run tools/write_options.py"
     stale = [
         f"{kind}-{name}"
         for kind, name in tool.node_types()
@@ -89,3 +90,20 @@ def test_every_page_of_a_node_is_in_the_navigation(tool: ModuleType) -> None:
     for kind, name in tool.node_types():
         assert f"reference/nodes/{kind}-{name}.md" in navigation
         assert f"(nodes/{kind}-{name}.md)" in overview
+
+
+def test_the_cookbook_is_current(tool: ModuleType) -> None:
+    page = (ROOT / "docs" / "how-to" / "cookbook.md").read_text(encoding="utf-8")
+    assert page == tool.cookbook(), "run tools/write_options.py"
+    recipes = list((ROOT / "examples" / "pipelines").glob("*.yaml"))
+    assert page.count("\n## ") == len(recipes)
+    assert all(f" run examples/pipelines/{path.name}\n" in page for path in recipes)
+
+
+def test_a_page_of_a_node_says_what_it_is_and_where_to_read_on(tool: ModuleType) -> None:
+    for kind, name in tool.node_types():
+        page = tool.node_page(kind, name)
+        assert "**See also:** [" in page
+        assert ("**Guarantee:** " in page) is (kind == "sink")
+    assert "**Guarantee:** exactly once" in tool.node_page("sink", "kafka")
+    assert "**Guarantee:** at least once" in tool.node_page("sink", "webhook")

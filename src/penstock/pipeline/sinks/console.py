@@ -12,7 +12,10 @@ from penstock.sinks.console import ConsoleOptions, ConsoleSink
 
 
 class PrintNode(ConsoleOptions, SinkNode):
-    """Prints rows, the operation of each before its values."""
+    """Prints rows on standard output, to look at them: a table per epoch, or a line of JSON per row.
+
+    `_op` stands before the other columns.
+    """
 
     rows: Count = Field(1_000, description="rows per epoch")
 

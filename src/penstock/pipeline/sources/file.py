@@ -23,7 +23,10 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Files, each read once."""
+    """Reads files, each once: those that are there, or with `mode: continuous` also those that come later.
+
+    Rows have no `_op`: all of them are inserts. A file that was read and changes later is not read again.
+    """
 
     type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(

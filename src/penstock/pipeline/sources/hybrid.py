@@ -60,7 +60,11 @@ Part = Annotated[
 
 
 class HybridNode(SourceNode):
-    """The columns are those of the live source, and the history has them too."""
+    """Reads a history first and then a live source, with no gap and no overlap: a table of ClickHouse, then a topic of Kafka, for example.
+
+    Take it where the live source does not reach back to the beginning, or where a table is read faster. The columns are those of the live
+    source, and the history must have them too. `_op` is that of the live source; the rows of the history are inserts.
+    """
 
     type: Literal["hybrid"] = Field("hybrid", description="`hybrid`")
     history: Part = Field(

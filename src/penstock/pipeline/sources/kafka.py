@@ -35,7 +35,11 @@ Offsets = Annotated[
 
 
 class KafkaNode(SourceNode):
-    """Records of one topic, of several, or of all that fit a pattern."""
+    """Reads records of Kafka: of one topic, of several, or of all that fit a pattern.
+
+    `operations` says where `_op` comes from: a header of the record (the default), Debezium's envelope, or nowhere. The pipeline keeps the
+    offsets in its checkpoint, and goes on there when it starts again; `starting_offsets` counts for the first start only.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^kafka\.")], Any]
