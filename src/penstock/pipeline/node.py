@@ -150,7 +150,7 @@ class SinkNode(Node):
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
     primary_key: Names = Field(
-        (), description="the columns that tell rows apart; without it, those of the node in `from`"
+        (), description="the columns that tell rows apart; default: those of the node in `from`"
     )
 
     @property

@@ -43,7 +43,9 @@ class WebhookOptions(ServerOptions):
     one_row_per_request: bool = Field(
         False, description="one JSON object per request, and not an array of objects"
     )
-    timeout: Duration = Field("30 seconds", validate_default=True, description="of one request")
+    timeout: Duration = Field(
+        "30 seconds", validate_default=True, description="how long one request may take"
+    )
 
     @field_validator("url")
     @classmethod

@@ -17,7 +17,9 @@ class PrintNode(ConsoleOptions, SinkNode):
     `_op` stands before the other columns.
     """
 
-    rows: Count = Field(1_000, description="rows per epoch")
+    rows: Count = Field(
+        1_000, description="how many rows of an epoch are shown; further ones are counted, not shown"
+    )
 
     def sink(self, settings: Settings) -> ConsoleSink:
         return ConsoleSink(connector_options(self, ConsoleOptions), settings)

@@ -32,7 +32,7 @@ class KafkaNode(KafkaTopicOptions, SinkNode):
     schema_registry: str | Literal[False] | None = Field(  # type: ignore[assignment]  # false turns the setting off
         None,
         repr=False,
-        description="of Avro: the address of a schema registry, where the schema is registered; default `PENSTOCK_SCHEMA_REGISTRY_URL`, "
+        description="Avro only: the address of a schema registry, where the schema is registered; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, "
         "`false` for plain Avro",
     )
     exactly_once: bool = Field(

@@ -78,7 +78,7 @@ class HybridNode(SourceNode):
     cursor: str | None = Field(
         None,
         description="a column of both, never NULL, that only grows, such as an id, a block number or a time: the history gives the rows up to its "
-        "greatest value at the first start, the live source those beyond. Without it there must be a primary key: rows are upserts, and "
+        "greatest value at the first start, the live source those beyond. If there is none, there must be a primary key: rows are upserts, and "
         "the live source begins where it stood before the history was read",
     )
 

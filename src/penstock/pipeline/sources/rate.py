@@ -21,7 +21,7 @@ class RateNode(SourceNode):
     """
 
     type: Literal["rate"] = Field("rate", description="`rate`")
-    rows_per_second: Count = Field(1, description="rows per second")
+    rows_per_second: Count = Field(1, description="how many rows are made in a second")
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources.rate import RateSource

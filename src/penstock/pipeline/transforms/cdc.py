@@ -42,7 +42,7 @@ class CdcNode(ViewTransformNode):
     )
     delete_where: str | None = Field(
         None,
-        description="the condition under which a change deletes the row of its key; without it, `_op = 'd'` where rows have `_op`",
+        description="the condition under which a change deletes the row of its key; default: `_op = 'd'` where rows have `_op`",
     )
     scd: Literal[1, 2] = Field(1, description="1 for the rows as they are, 2 for their history")
     exclude: Names = Field((), description="columns of the changes that the result does not show")

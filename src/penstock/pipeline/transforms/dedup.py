@@ -33,13 +33,11 @@ class DedupNode(ViewTransformNode):
 
     type: Literal["dedup"] = Field("dedup", description="`dedup`")
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
-    by: Names = Field(
-        (), description="the columns in which rows are alike; without it, those of `primary_key`"
-    )
+    by: Names = Field((), description="the columns in which rows are alike; default: those of `primary_key`")
     keep: Literal["first", "last"] = Field("first", description="which of them stays: `first` or `last`")
     order_by: Names = Field(
         (),
-        description="the columns that order them, NULL behind all others; without it, the order in which they came",
+        description="the columns that order them, NULL behind all others; default: the order in which they came",
     )
 
     @model_validator(mode="after")
