@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import config
-from penstock.options import Options, models_in, option_fields, settings_of
+from penstock.options import Options, aliases_of, models_in, option_fields, settings_of
 from penstock.pipeline.load import check_text
 from penstock.pipeline.node import DeadLetter, Node, SinkNode
 from penstock.pipeline.node_type import BUILT_IN, model_of
@@ -56,6 +56,11 @@ GUARANTEES: Mapping[Guarantee, str] = {
     Guarantee.AT_LEAST_ONCE: "at least once: an epoch that comes again [may be stored again](../../concepts/pipelines.md#what-is-exactly-once).",
     Guarantee.NOT_KEPT: "none, since no row outlives the process.",
 }
+OWN_GUARANTEES = {
+    "clickhouse": "exactly once with a key, since a repeated row replaces itself, and in tables that drop repeated inserts, as those that "
+    "the sink makes do; else at least once: [how](../../how-to/exactly-once.md#clickhouse).",
+}
+"""Of sinks for which it depends on the table."""
 _SCRIPTS = ("Rows through a script or a service", "../how-to/scripts.md")
 _LOOKUPS = ("Look-ups and dynamic tables", "../how-to/lookups.md")
 _VIEWS = ("Views in a pipeline", "../concepts/pipeline-views.md")
@@ -172,7 +177,8 @@ def node_page(kind: Kind, name: str) -> str:
     example = (EXAMPLES / f"{kind}-{name}.yaml").read_text(encoding="utf-8").strip()
     parts = [f"# The {kind} `{name}`", _about(model)]
     if kind == "sink":
-        parts.append(f"**Guarantee:** {GUARANTEES[_guarantee(name, example)]}")
+        guarantee = OWN_GUARANTEES.get(name) or GUARANTEES[_guarantee(name, example)]
+        parts.append(f"**Guarantee:** {guarantee}")
     see_also = ", ".join(f"[{label}](../{path})" for label, path in SEE_ALSO[kind, name])
     parts += [f"**See also:** {see_also}.", f"```yaml\n{example}\n```", "## Fields"]
     described = [table(model)]
@@ -270,7 +276,10 @@ def _rows(model: type[Options]) -> Iterator[tuple[str, str, str, str]]:
             default = f"`{settings[name].variable}`"
         else:
             default = "required" if field.is_required() else _default(schema.get("default"))
-        yield f"`{name}`", kind_of(schema), default, str(schema["description"]).replace("|", "\\|")
+        _, *others = aliases_of(name, field)
+        also = f"; also written {', '.join(f'`{other}`' for other in others)}" if others else ""
+        about = f"{schema['description']}{also}".replace("|", "\\|")
+        yield f"`{name}`", kind_of(schema), default, about
     if model.other_options is not None:
         yield (
             f"`{model.other_options.prefix}*`" if model.other_options.prefix else "others",

@@ -69,6 +69,14 @@ def test_a_page_says_every_form_of_a_field(node: str, field: str, kind: str) -> 
     assert f"| `{field}` | {kind} |" in page
 
 
+def test_a_page_says_the_other_names_of_a_field() -> None:
+    nodes = ROOT / "docs" / "reference" / "nodes"
+    assert "also written `table_name` |" in (nodes / "source-clickhouse.md").read_text(encoding="utf-8")
+    assert "also written `version_column_name` |" in (nodes / "sink-clickhouse.md").read_text(
+        encoding="utf-8"
+    )
+
+
 def test_every_type_of_node_has_a_page_and_no_other(tool: ModuleType) -> None:
     folder = ROOT / "docs" / "reference" / "nodes"
     pages = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}

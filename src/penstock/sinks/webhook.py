@@ -38,7 +38,7 @@ class WebhookOptions(ServerOptions):
     batch_rows: Count = Field(
         1_000,
         validation_alias=AliasChoices("batch_rows", "batch_size"),
-        description="rows per request; `batch_size` is another name for it",
+        description="rows per request",
     )
     one_row_per_request: bool = Field(
         False, description="one JSON object per request, and not an array of objects"
