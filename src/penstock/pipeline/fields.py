@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from penstock.backend.job_name import check_job_name
 from penstock.data.duration import milliseconds
@@ -74,5 +74,12 @@ class TestFields(Options):
         {}, description="by the name of a source: its rows; other sources have none"
     )
     expect: dict[str, Rows] = Field(
-        description="by the name of a node: the rows that it must have, in any order"
+        description="by the name of a node: the rows that it must have, in any order; of a sink, those that it takes"
     )
+
+    @field_validator("expect")
+    @classmethod
+    def _says_something(cls, expect: dict[str, Rows]) -> dict[str, Rows]:
+        if not expect:
+            raise mistake("names no node", hint="expect: {a_node: [{id: 1}]}, or [] for no rows")
+        return expect

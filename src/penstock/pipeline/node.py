@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from penstock.options import Names, Options, Texts, mistake
 
@@ -90,6 +90,31 @@ class Node(Options):
     telemetry: Telemetry | None = Field(None, description="how the node shows itself in metrics and logs")
 
 
+class RowErrors(Options):
+    """What becomes of single rows that a node cannot take; of nodes that take rows one by one, and so can tell them apart."""
+
+    on_error: OnError = Field(
+        "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
+    )
+    dead_letter: DeadLetter | None = Field(
+        None,
+        description="where rows go that fail, with `on_error: dead_letter`: see [Dead letters](dead-letters.md)",
+    )
+
+    @field_validator("dead_letter")
+    @classmethod
+    def _takes_rows(cls, letters: DeadLetter | None, others: ValidationInfo) -> DeadLetter | None:
+        on_error = others.data.get("on_error", "dead_letter")
+        if letters is not None and on_error != "dead_letter":
+            raise mistake(f"gets no rows with `on_error: {on_error}`", hint="add on_error: dead_letter")
+        return letters
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    """The labels of a node's metrics."""
+    return {} if node.telemetry is None else node.telemetry.labels
+
+
 class SourceNode(Node):
     """Where rows come from."""
 
@@ -119,20 +144,18 @@ class TransformNode(Node):
     """What happens to rows on their way."""
 
     primary_key: Names = Field((), description="the columns that tell its rows apart")
-    on_error: OnError = Field(
-        "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
-    )
-    dead_letter: DeadLetter | None = Field(
-        None,
-        description="where rows go that fail, with `on_error: dead_letter`: see [Dead letters](dead-letters.md)",
-    )
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table beside the rows of others, which only `sql` nodes join or ask: no rows come out of it."""
+        return False
 
     @abstractmethod
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the nodes that it reads, of all the nodes that there are (a name in lower case to the name as declared)."""
 
 
-class RowTransformNode(TransformNode):
+class RowTransformNode(RowErrors, TransformNode):
     """A transform of the rows of one node, by a `Transform`."""
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")

@@ -16,7 +16,15 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names
 from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
-from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
+from penstock.pipeline.node import (
+    DeadLetter,
+    RowErrors,
+    RowTransformNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+    labels_of,
+)
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
 from penstock.pipeline.sources.hybrid import HybridNode
@@ -69,22 +77,22 @@ class Planner:
         self.values = values
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
-        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
+        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return [self._group(group, name) for group, name in groups]
 
     def group(self, name: str) -> GroupPlan:
         """Return the plan of one group as it is now, after another phase has ended."""
-        return self._group(self._graph.groups[self._names.index(name)], name)
+        return self._group(self._graph.queries[self._names.index(name)], name)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
     def _group(self, group: Group, name: str) -> GroupPlan:
@@ -238,15 +246,15 @@ class Planner:
             self._spec.name,
             node.name,
             self._session.settings,
-            model.on_error,
+            model.on_error if isinstance(model, RowErrors) else "fail",
             tuple(model.primary_key) or keys,
-            {} if model.telemetry is None else model.telemetry.labels,
+            labels_of(model),
         )
 
     def _failed(self, node: NodeSpec) -> FailedRows:
         """What happens to the rows that a node cannot take."""
         model = node.model
-        assert isinstance(model, TransformNode)
+        assert isinstance(model, RowErrors)
         stored = model.on_error == "dead_letter" and not self._is_trial
         place = self.dead_letters(node) if stored else None
         return FailedRows(node, self._spec.name, None if place is None else place.letters())
@@ -254,7 +262,7 @@ class Planner:
     def dead_letters(self, node: NodeSpec) -> dead_letter.Place:
         """Where the dead letters of a node are."""
         model = node.model
-        assert isinstance(model, TransformNode)
+        assert isinstance(model, RowErrors)
         folder = self._folder / "dead-letters" / node.name
         return dead_letter.Place(
             model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings
@@ -276,15 +284,12 @@ class Planner:
 
 
 def has_letters(node: NodeSpec) -> bool:
-    """Whether a node keeps rows that it cannot take as dead letters; only those that take rows one by one tell them apart."""
-    model = node.model
-    if not isinstance(model, RowTransformNode | LookupNode) or model.on_error != "dead_letter":
-        return False
-    return not (isinstance(model, LookupNode) and model.is_table)
+    """Whether a node keeps rows that it cannot take as dead letters."""
+    return isinstance(node.model, RowErrors) and node.model.on_error == "dead_letter"
 
 
 def _may_fail(node: NodeSpec) -> bool:
-    return isinstance(node.model, TransformNode) and node.model.on_error != "fail"
+    return isinstance(node.model, RowErrors) and node.model.on_error != "fail"
 
 
 def _is_bounded(node: NodeSpec) -> bool:

@@ -96,7 +96,7 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
 
 def _same(before: Any, value: Any) -> bool:
     """Whether a value is what it was; 1 and true are not the same."""
-    return type(before) is type(value) and repr(before) == repr(value)
+    return isinstance(before, type(value)) and repr(before) == repr(value)
 
 
 def names() -> list[str]:

@@ -86,6 +86,11 @@ class PipelineSpec:
             (node for node in self.nodes.values() if node.name.lower() == name.lower()), None
         )
 
+    def rows_of(self, name: str) -> str:
+        """The node whose rows are meant by the name of a node: of a sink, the one that it reads."""
+        node = self.nodes[name]
+        return self.inputs(name)[0] if node.kind == "sink" else name
+
     def may_have_key(self, name: str) -> bool:
         """Whether the rows of a node have a key, or may get one when types are resolved: from a table, or through a query that keeps its columns."""
         seen: set[str] = set()

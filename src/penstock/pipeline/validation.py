@@ -12,6 +12,7 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
@@ -31,6 +32,13 @@ MOST_NODES = 1_000
 NAME = re.compile(r"[^\W]([\w-]*[\w])?(\.[^\W]([\w-]*[\w])?)*")
 NOTES = "x-"
 """What the names of parts begin with that are for anchors only."""
+
+
+ROW_ERRORS = (
+    "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
+    "row that fails anywhere else ends the pipeline: put an expect before it"
+)
+"""The hint for a node that cannot tell which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ class Validation:
     def _parts(self, tree: MappingTree) -> None:
         known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
         for key, _ in tree.entries:
+            if len(self.problems) > MOST_PROBLEMS:
+                return
             if key.text not in known and not key.text.startswith(NOTES):
                 hint = (
                     suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
@@ -188,20 +198,24 @@ class Validation:
             text = f"{owner.name} cannot be checked: {type(error).__name__}: {error}"
             self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
             return None
-        for found in mistakes:
-            self._report_mistake(found, model, tree, owner, place)
+        if mistakes:
+            of_fields = dict(places(tree))
+            for found in mistakes:
+                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
         return read
 
     def _report_mistake(
         self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
     ) -> None:
+        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
         dotted = ".".join(map(str, found.path))
         if found.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
             hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
             if " " in str(found.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
-            place = dict(places(tree)).get(found.path, place)
+            elif found.path[-1] in option_fields(RowErrors):
+                hint = ROW_ERRORS
         elif found.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"
             hint = found.hint or f"add {found.path[-1]}: ..."
@@ -245,11 +259,17 @@ class Validation:
         names = [node.name for node in self.declared.values() if node.kind in kinds]
         found = dict(places(test))
         for name, values in rows.items():
+            if len(self.problems) > MOST_PROBLEMS:
+                break
             node = self.declared.get(name.lower())
             if node is None or node.kind not in kinds:
                 what = "source" if tuple(kinds) == ("source",) else "node"
                 text = f"{owner.name}: there is no {what} '{name}'"
                 self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+            elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":
+                text = f"{owner.name}: the dynamic table '{node.name}' gives no rows that could be compared"
+                hint = "expect the rows of a sql node that asks it"
+                self.report(found[part, name], text, hint, "PIPELINE_TEST")
             else:
                 result[node.name] = values
         return result

@@ -44,11 +44,12 @@ class Filling:
             return known
         match tree:
             case MappingTree():
-                entries = (
+                entries = tuple(
                     (self.scalar(key), self.tree(value, in_script=key.text == SCRIPT_FIELD))
                     for key, value in tree.entries
                 )
-                filled: Tree = MappingTree(tuple(entries), tree.place)
+                self._refuse_twice(entries)
+                filled: Tree = MappingTree(entries, tree.place)
             case SequenceTree():
                 filled = SequenceTree(tuple(self.tree(item) for item in tree.items), tree.place)
             case Scalar():
@@ -113,6 +114,16 @@ class Filling:
         hint = hint if near is None else f"did you mean {near}? {hint}"
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
+
+    def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
+        """Names that variables have made the same; without them the file was refused."""
+        first: dict[str, Scalar] = {}
+        for key, _ in entries:
+            other = first.setdefault(key.text, key)
+            if other is not key:
+                text = f"'{key.written}' is the same name as '{other.written}' in line {other.place.line}"
+                hint = "remove one of them, or give its variable another value"
+                self._refuse(key, 0, text, hint)
 
     def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:

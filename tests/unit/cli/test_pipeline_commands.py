@@ -93,6 +93,16 @@ def test_validate_imports_nothing_slow() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_test_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    tests = "tests: [{name: even ones stay, expect: {out: []}}]\n"
+    Path("good.yaml").write_text(GOOD + tests, encoding="utf-8")
+    assert main(["test", "good.yaml", "--only", "evn ones"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no test of good.yaml has 'evn ones' in its name" in err
+    assert "even ones stay" in err
+
+
 def test_echo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["echo", "unused.yaml"]) == 0
     out, err = capsys.readouterr()

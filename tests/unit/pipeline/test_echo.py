@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.echo import as_mapping, echo
+from penstock.pipeline.echo import as_json, as_mapping, echo
 from penstock.pipeline.load import check_text
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +48,8 @@ def test_a_pipeline_is_normalised_without_secrets() -> None:
     assert read["sinks"]["hook"]["headers"]["Authorization"] == "***"
     assert read["sinks"]["same"]["url"] == "${PENSTOCK_POSTGRES_URL}"
     assert read["sinks"]["same"]["telemetry"] == {"labels": {"team": "shop", "nr": 7}}
+    assert "nr: 007\n" in text
+    assert '"nr": "007"' in as_json(checked)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

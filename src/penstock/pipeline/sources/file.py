@@ -23,7 +23,7 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Reads files, each once: those that are there, or with `mode: continuous` also those that come later.
+    """Reads files, each once and in the order in which they were written: those that are there, or with `mode: continuous` also those that come later.
 
     Rows have no `_op`: all of them are inserts. A file that was read and changes later is not read again.
     """

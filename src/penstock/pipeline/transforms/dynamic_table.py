@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from penstock.errors import ConfigError
 from penstock.pipeline.node import TransformNode
+from penstock.pipeline.transforms.sql import one_query
 from penstock.sql.relation import read_names
 from penstock.transforms.dynamic_table.options import DynamicTableOptions
 
@@ -26,6 +27,15 @@ class DynamicTableNode(DynamicTableOptions, TransformNode):
     """
 
     type: Literal["dynamic_table"] = Field("dynamic_table", description="`dynamic_table`")
+
+    @field_validator("sql")
+    @classmethod
+    def _is_one_query(cls, text: str | None) -> str | None:
+        return None if text is None else one_query(text)
+
+    @property
+    def is_table(self) -> bool:
+        return True
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         return () if self.sql is None else read_names(self.sql, names)

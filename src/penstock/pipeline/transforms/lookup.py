@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from penstock.options import mistake
-from penstock.pipeline.node import TransformNode
+from penstock.pipeline.node import RowErrors, TransformNode
 from penstock.transforms.lookup.options import LookupOptions
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from penstock.transforms.lookup.relation import LookupRelation
 
 
-class LookupNode(LookupOptions, TransformNode):
+class LookupNode(LookupOptions, RowErrors, TransformNode):
     """Looks values up by key in PostgreSQL, an HTTP service or a file: with `from`, it adds them as columns to the rows of that node; without
     `from`, it is a table that `sql` nodes join.
 
-    `_op` passes as it is. The values are those of the moment of the look-up: rows that passed before do not change with them.
+    `_op` passes; an update that is left out becomes a delete. The values are those of the moment of the look-up: rows that passed before do not change with them.
     """
 
     type: Literal["lookup"] = Field("lookup", description="`lookup`")
@@ -35,6 +35,11 @@ class LookupNode(LookupOptions, TransformNode):
     def _is_of_use(self) -> Self:
         if self.from_ is not None and not self.on:
             raise mistake("with `from` needs `on`: the columns by which rows are looked up")
+        if self.from_ is None and self.on_error != "fail":
+            raise mistake(
+                "without `from` is a table, which has no rows that fail: `on_error` has no use",
+                hint="remove on_error, or add `from: NODE`",
+            )
         if self.from_ is None and self.backend == "http":
             raise mistake(
                 "of an HTTP service is no table, since its rows cannot be listed",
@@ -44,7 +49,6 @@ class LookupNode(LookupOptions, TransformNode):
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table that `sql` nodes join, and no step between nodes."""
         return self.from_ is None
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
