@@ -3,7 +3,7 @@
 Every page is run from top to bottom in a fresh folder that holds a copy of `examples/data` as `data`:
 a `python` block is executed, and a `text` block right behind it is its output; in a `console` block each line after `$ `
 is run by a shell, and the lines below it are its output; a `yaml` block that is a whole pipeline is validated, and is the file that a comment in its first
-line names. `...` stands for anything, as in doctest. Behind a line that ends with `&` something runs in the background until the page ends: a
+line names; a `diff` block changes the file in its first line, hunk by hunk, with blank lines between. `...` stands for anything, as in doctest. Behind a line that ends with `&` something runs in the background until the page ends: a
 command that shows what it does is asked again for a while.
 `make` targets are only checked to exist: they would run this very test. A page that speaks of a variable with the address of
 a server finds that server running.
@@ -163,6 +163,20 @@ def _run_console(page: Path, block: Block, shell: Shell) -> None:
         assert _same(expected, got), f"{page.name}:{block.line} shows\n{expected}\nbut `{line}` prints\n{got}"
 
 
+def _change(page: Path, block: Block, folder: Path) -> None:
+    """Do to a file what a reader is told to do."""
+    first, _, rest = block.text.partition("\n")
+    file = folder / first.removeprefix("--- ")
+    text = file.read_text(encoding="utf-8")
+    for hunk in rest.strip("\n").split("\n\n"):
+        lines = hunk.split("\n")
+        old = "".join(f"{line[1:]}\n" for line in lines if line[0] in "- ")
+        new = "".join(f"{line[1:]}\n" for line in lines if line[0] in "+ ")
+        assert text.count(old) == 1, f"{page.name}:{block.line}: {file.name} has\n{text}\nand not once\n{old}"
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+
+
 def _is_whole(command: str) -> bool:
     """Whether a shell would run a command and not ask for more."""
     try:
@@ -217,6 +231,8 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, request: pytest.F
                 _run_console(page, block, shell)
             elif block.kind == "yaml" and (name := FILE_NAME.match(block.text)):
                 (folder / name[1]).write_text(block.text, encoding="utf-8")
+            elif block.kind == "diff":
+                _change(page, block, folder)
 
 
 PIPELINES = [
