@@ -18,7 +18,7 @@ def _as_job_name(value: str) -> str:
     try:
         return check_job_name(value)
     except ConfigError as error:
-        raise mistake(f"cannot be {value[:50]!r}", hint=error.hint) from None
+        raise mistake(f"cannot be {value!r}", hint=error.hint) from None
 
 
 def _as_trigger(value: Any) -> int | str:

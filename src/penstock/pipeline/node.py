@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from penstock.options import Names, Options, Texts, mistake
+from penstock.sources.postgres.address import PostgresUrl
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -24,7 +25,7 @@ MOST_LABELS = 20
 
 
 class EventTime(Options):
-    """The column that says when a row happened, for the lag that is shown."""
+    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in metrics and in `run --live`."""
 
     column: str = Field(description="a column of the node's rows")
     unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
@@ -55,7 +56,7 @@ class DeadLetter(Options):
     table: str | None = Field(
         None, description="postgres and iceberg only, required there: `table` or `schema.table`"
     )
-    url: str | None = Field(
+    url: PostgresUrl | None = Field(
         None,
         repr=False,
         description="postgres only: the address of the database; default: `PENSTOCK_POSTGRES_URL`",

@@ -7,7 +7,6 @@ rows of a range are read by the tasks that get its file.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ PLAN, RANGES = "plan.json", "ranges"
 
 def folder_of(context: Context) -> Folder:
     """Return the folder of a source, which may be a temporary one."""
-    return Folder(context.spark, context.folder or tempfile.mkdtemp(prefix="penstock-ranges-"))
+    return Folder(context.spark, context.folder or context.temporary_folder())
 
 
 def fixed(folder: Folder, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

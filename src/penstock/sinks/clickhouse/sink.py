@@ -1,8 +1,9 @@
 """Rows in a ClickHouse table: exactly once where the table drops repeated inserts, which tables that the sink creates do.
 
 Every insert carries a token made of query, epoch and chunk. The driver sends a small epoch in one insert. Spark's tasks send a large one
-in chunks; a row's chunk follows from its values, so that a repeated chunk has the same rows, however Spark has distributed
-them. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
+in chunks; a row's chunk follows from its key, or else from its values, so that a repeated chunk has the same rows, however Spark has
+distributed them. Without a key the token says what is in the chunk, too: when an epoch that comes again has other values, of `now()` or
+`rand()` for example, no row is lost, and some are stored twice. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class ClickHouseSink(ServerSink):
         self._counter = 0
         self._deleted: str | None = None
         """The column of the table that says that a row is gone."""
+        self._fills = False
+        """Whether rows that are gone get the defaults of columns that take no NULL."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -107,6 +110,11 @@ class ClickHouseSink(ServerSink):
         if target.mode == "update":
             created = table.find_table(self._client, options.table)
             self._deleted = None if created is None else created.deleted
+            self._fills = created is not None and any(
+                "Nullable(" not in field.kind
+                for field in created.columns
+                if field.name in target.schema.names and field.name not in target.keys
+            )
             if not self._query_version(target):
                 self._begin_versions(target)
 
@@ -118,6 +126,14 @@ class ClickHouseSink(ServerSink):
         with inserts_alone(self.describe()), _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
             if target.mode == "complete":
                 self._replace(frame, rows, target)
+            elif self._deleted is not None and self._fills and target.operation is not None:
+                is_gone = column(self._deleted) == 1
+                gone = frame.where(is_gone).count()
+                if gone < rows:
+                    self._insert(frame.where(~is_gone), rows - gone, self.options.table, token)
+                if gone:
+                    # They have their key alone, and the columns may take no NULL.
+                    self._insert(frame.where(is_gone), gone, self.options.table, f"{token}-gone", fills=True)
             elif rows:
                 self._insert(frame, rows, self.options.table, token)
         return rows
@@ -151,20 +167,21 @@ class ClickHouseSink(ServerSink):
         self._counter += 1
         return last.withColumn(self._version, F.lit(self._counter).cast("bigint"))
 
-    def _insert(self, frame: DataFrame, rows: int, name: str, token: str) -> None:
+    def _insert(self, frame: DataFrame, rows: int, name: str, token: str, *, fills: bool = False) -> None:
         chunks = min(math.ceil(rows / self.options.batch_rows), MOST_CHUNKS)
         into = f"{full_name(name)} ({', '.join(map(quoted, frame.columns))})"
         if chunks == 1 and _bytes(frame) <= AT_ONCE_BYTES:
-            arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0)
+            arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0, fills=fills)
             self.retry(lambda: self._client.insert(into, arrow, settings))
             return
-        target = self.target
-        by = target.keys if target.mode == "update" and not self._query_version(target) else None
+        by = self.target.keys or None
         pending = frozenset(range(chunks))
 
         def send() -> None:
             nonlocal pending
-            failures = send_chunks(frame, self._address, into, token, chunks=chunks, pending=pending, by=by)
+            failures = send_chunks(
+                frame, self._address, into, token, chunks=chunks, pending=pending, by=by, fills=fills
+            )
             pending = frozenset(failures)
             for failure in sorted(failures.values(), key=lambda failure: failure.transient):
                 raise failure
