@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class KafkaNode(KafkaTopicOptions, SinkNode):
     """Sends a record per row to a topic, in one transaction per epoch.
 
-    `_op` is the header `dbz.op`: `c` inserted, `u` updated, `d` deleted. The value of a delete is the row, or nothing with
-    `tombstones: true`. The key of a record is the column of the primary key as text, or a JSON object of several. Readers need
-    `isolation.level=read_committed` to see each row once.
+    `_op` is the header `dbz.op`: `c` inserted, `u` updated, `d` deleted; rows without `_op` have no such header. The value of a
+    delete is the row, or nothing with `tombstones: true`. The key of a record is the column of the primary key as text, or a JSON
+    object of several. Readers need `isolation.level=read_committed` to see each row once.
     """
 
     model_config = ConfigDict(extra="allow")
