@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli.pipeline_file import PipelineFile as File
+from penstock.cli.pipeline_file import read_right_pipeline
 from penstock.errors import InternalError, PenstockError, StateError
 from penstock.pipeline.variables import hide
 
@@ -21,20 +22,15 @@ if TYPE_CHECKING:
     from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, a YAML file.", show_default=False)]
+__all__ = ["File", "confirm_losses", "load_spec", "losses", "pipeline_session"]
 
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
 
 
-def load_spec(file: Path) -> PipelineSpec:
+def load_spec(file: str) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    from penstock.pipeline.load import check
-
-    checked = check(file)
-    for warning in checked.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return checked.spec
+    return read_right_pipeline(file).spec
 
 
 @contextmanager

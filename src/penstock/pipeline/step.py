@@ -92,7 +92,7 @@ class SqlStep(Step):
         self._changing = changing[0] if changing else None
         if len(changing) > 1 or (changing and sum(not one.static for one in relations.values()) > 1):
             raise ConfigError(
-                f"'{node.name}' brings rows together of which some carry operations: {', '.join(changing)}",
+                f"'{node.name}' joins or unites rows that are updated and deleted ({', '.join(changing)}) with others, and sees one batch of each at a time",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(node.place_of("sql")),
                 hint="a `view` keeps such a result right: type: view",
@@ -176,13 +176,13 @@ class SqlStep(Step):
         if not kept or not operations.keeps_keys(
             frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows}), keys=keys
         ):
-            shown = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
+            by = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
+            must = "selects the columns of that key unchanged" if keys else "only selects and filters columns"
             raise ConfigError(
-                f"rows of '{changing}' carry operations {shown}, and '{self._node.name}' does more than project and filter them "
-                "without leaving the columns of that key as they are",
+                f"rows of '{changing}' are updated and deleted {by}, so a query over them {must}: '{self._node.name}' does not",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(self._node.place_of("sql")),
-                hint="select the columns of the key as they are, or make it a view: type: view",
+                hint=f"select {', '.join(keys) or 'columns alone'} unchanged, or make it a view: type: view",
             )
 
 

@@ -224,7 +224,9 @@ class Validation:
             text = f"{owner.name}: {found.text}"
             described = option_fields(model).get(found.name)
             meaning = described.description if described is not None else None
-            hint = found.hint or (f"{found.name}: {meaning}" if meaning else "see the reference of the node")
+            hint = found.hint or (
+                f"{found.name}: {meaning}" if meaning else f"its fields are {', '.join(option_fields(model))}"
+            )
             place = place_in(tree, found.path) if found.path else place
         self.report(place, text, hint, found.code or "PIPELINE_FIELD")
 
