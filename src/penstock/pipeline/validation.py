@@ -12,7 +12,7 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
-from penstock.pipeline.node import RowErrors
+from penstock.pipeline.node import RowErrors, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
@@ -79,6 +79,8 @@ class Validation:
                 self._node(declared)
         fields = self._fields(tree)
         tests = tuple(self._tests(tree.get("tests")))
+        if fields is not None:
+            self._check_trigger(fields, tree)
         how = {"trigger": fields.trigger, "checkpoint": fields.checkpoint} if fields else {}
         return PipelineSpec(
             name=(fields and fields.name) or Path(self.path).stem or "pipeline",
@@ -112,6 +114,15 @@ class Validation:
         return self._checked(
             PipelineFields, MappingTree(entries, tree.place), Owner("the pipeline"), tree.place
         )
+
+    def _check_trigger(self, fields: PipelineFields, tree: MappingTree) -> None:
+        key = tree.key("trigger")
+        sources = [node.model for node in self.nodes.values() if isinstance(node.model, SourceNode)]
+        ends = bool(sources) and all(model.is_bounded for model in sources)
+        if key is not None and isinstance(fields.trigger, int) and ends:
+            text = "trigger has no use: all sources come to an end, and are read at once"
+            hint = "remove it, or let a source go on: mode: {type: continuous}"
+            self.report(key.place, text, hint, "PIPELINE_UNUSED", is_warning=True)
 
     def _declare(self, tree: MappingTree, section: str, kind: Kind) -> None:
         nodes = tree.get(section)

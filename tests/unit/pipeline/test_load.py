@@ -118,6 +118,10 @@ def replaced(old: str, new: str) -> str:
     [
         ("trigger:", "triger:", "triger", "a pipeline has no part 'triger'", "did you mean 'trigger'?"),
         ("5 seconds", "soon", "soon", "trigger must be a duration", "available_now"),
+        ("sqlite:///state.db", "mysql://db/x", "mysql", "state names no state database: 'mysql'", "postgresql"),
+        ("sqlite:///state.db", "state.db", "state.db", "state is not the URL of a state database", "sqlite:///state.db"),
+        ("trigger:", "checkpoint: s3://b/c\ntrigger:", "s3", "checkpoint must be a folder of this machine", "state:"),
+        ("trigger:", "checkpoint: '${EMPTY:-}'\ntrigger:", "'${EMPTY", "checkpoint is empty", "leave it out"),
         ("name: shop", "name: ' '", "' '", "name cannot be", "printable"),
         ("rate", "rat", "rat}", "unknown source 'rat'", "did you mean 'rate'?"),
         ("type: sql\n", "type: sqll\n", "sqll", "unknown transform 'sqll'", "did you mean 'sql'?"),
@@ -228,6 +232,15 @@ sinks: {out: {type: print, from: a}}
     ]
     assert result.mistakes == ()
     assert result.spec.name == "p"
+
+
+def test_a_trigger_of_what_ends_is_a_warning() -> None:
+    text = "trigger: 5 s\nsources: {a: {type: file, path: x, format: csv, mode: {type: bounded}}}\nsinks: {b: {type: print, from: a}}\n"
+    problem = only(text)
+    assert (problem.is_warning, at(problem)) == (True, (1, 1))
+    assert "trigger has no use" in problem.text
+    assert problems(text.replace("5 s", "available_now")) == []
+    assert problems(text.replace("bounded", "continuous")) == []
 
 
 def test_a_keyed_sink_needs_a_key() -> None:
