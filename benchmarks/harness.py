@@ -136,9 +136,10 @@ def publish(section: str, text: str) -> None:
     readme = HERE / "README.md"
     page = readme.read_text(encoding="utf-8")
     begin, end = f"<!-- {section} -->\n", f"<!-- end of {section} -->\n"
-    if begin in page:
-        before, _, rest = page.partition(begin)
-        readme.write_text(before + begin + text + "\n" + end + rest.partition(end)[2], encoding="utf-8")
+    if begin not in page or end not in page:
+        raise ValueError(f"the README has no section '{section}'")
+    before, _, rest = page.partition(begin)
+    readme.write_text(before + begin + text + "\n" + end + rest.partition(end)[2], encoding="utf-8")
 
 
 def plot(name: str, drawing: dict[str, Any]) -> None:

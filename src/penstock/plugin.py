@@ -192,7 +192,8 @@ class TransformPlugin(_Plugin, ABC):
         """Return the rows that come out for some that came in; None for none.
 
         An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows to blame: they are found by calling
-        again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again.
+        again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again. What a batch that comes again had put into
+        `context.state` and given to side outputs is taken back.
         """
 
 

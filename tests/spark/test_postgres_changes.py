@@ -356,11 +356,23 @@ def test_truncate_and_changes_of_the_table_are_not_passed_over(url: str) -> None
         "ALTER TABLE t ADD COLUMN extra integer DEFAULT 7",
         "INSERT INTO t VALUES (2, 'b')",
     )
+    assert _pairs(_rows(query, 1), "a") == [("i", 1, "a")]
     with pytest.raises(DataError, match="'extra' was added") as error:
         query.steps_until(lambda: False)
     assert error.value.code == "CDC_TABLE_CHANGED"
-    query.start()  # goes on with the table as it is now; rows from before have the default
-    assert _pairs(_rows(query, 2), "a", "extra") == [("i", 1, "a", 7), ("i", 2, "b", 7)]
+    query.start()  # goes on with the table as it is now
+    assert _pairs(_rows(query, 1), "a", "extra") == [("i", 2, "b", 7)]
+    query.crash()
+    _execute(
+        url,
+        "INSERT INTO t VALUES (5, 'c')",
+        "ALTER TABLE t ADD COLUMN more integer DEFAULT 8",
+        "ALTER TABLE t RENAME COLUMN a TO name",
+        "INSERT INTO t VALUES (6, 'd')",
+    )
+    query.start()  # rows from before have the default of a new column, and what is renamed has its values
+    assert _pairs(_rows(query, 2), "name", "more") == [("i", 5, "c", 8), ("i", 6, "d", 8)]
+    _execute(url, "ALTER TABLE t RENAME COLUMN name TO a")
     _execute(url, "ALTER TABLE t DROP COLUMN extra", "INSERT INTO t VALUES (3)")
     with pytest.raises(DataError, match="'extra' is gone"):
         query.steps_until(lambda: False)

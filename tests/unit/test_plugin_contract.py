@@ -153,9 +153,41 @@ class Picky(Same):
         return batch.select([batch.schema.names[0]])
 
 
+class InOrder(Same):
+    """Numbers its rows, and gives them to a side output before it hands them on."""
+
+    parallel = False
+    schema = "n BIGINT"
+
+    def initialize(self, context: Any) -> None:
+        self.context = context
+        self.rows = 0
+
+    def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        first = self.first(batch.num_rows)
+        self.context.side_output("copies").write(batch)
+        return pa.record_batch({"n": pa.array(range(first, first + batch.num_rows), pa.int64())})
+
+    def first(self, rows: int) -> int:
+        first = int(self.context.state.get("rows", 0))
+        self.context.state.put("rows", first + rows)
+        return first
+
+
+class Remembering(InOrder):
+    def first(self, rows: int) -> int:
+        first, self.rows = self.rows, self.rows + rows
+        return first
+
+
+def test_a_transform_that_stores_what_it_counts() -> None:
+    check_transform(InOrder)
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
+        (Remembering, "a batch that fails comes again in halves: 100 rows leave other rows when they have"),
         (Counting, "rows do not depend on how they fall into batches: 100 rows in one batch"),
         (Changing, r"it takes a batch \(one row\): the same epoch gave other rows"),
         (Picky, r"it takes a batch \(nulls\): it raised ValueError: no NULLs"),

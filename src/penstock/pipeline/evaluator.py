@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.errors import PenstockError
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.sinks.base import Target
 
 
@@ -41,10 +42,16 @@ class EpochFrames:
 
 
 class Evaluator:
-    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read."""
+    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
 
-    def __init__(self, steps: Sequence[Step], *, read: Iterable[str]) -> None:
+    With `counts`, the rows that steps give are counted there.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], *, read: Iterable[str], counts: RowCounts | None = None
+    ) -> None:
         self.steps = tuple(steps)
+        self._counts = counts
         self._shared = _read_more_than_once(self.steps, tuple(read))
 
     def open(self, target: Target) -> None:
@@ -67,6 +74,8 @@ class Evaluator:
                 frames = _with_replayed(step, result.frames, replayed or {})
                 for name, frame in step.evaluate(epoch, frames).items():
                     self._add(result, name, frame)
+                    if self._counts is not None:
+                        result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:
             result.release()
             raise

@@ -13,6 +13,7 @@ from penstock.errors import ConfigError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
+from penstock.pipeline.node import labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.step import node_values
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
     from penstock.pipeline.views_step import ViewsStep
@@ -75,7 +77,7 @@ class SinkPlan:
             schema=self.relation.schema,
             keys=self.keys,
             operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
-            labels=_labels(self.node),
+            labels=labels_of(self.node.model),
             stateful=False,
             state=node_values(query, self.node.name),
         )
@@ -158,10 +160,11 @@ class GroupSink(Sink):
         *,
         report: Callable[[NodeEpoch], None] | None = None,
         replay: Replay | None = None,
+        counts: RowCounts | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
-        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
+        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks], counts=counts)
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
@@ -312,8 +315,3 @@ def refuse_unfit(plan: SinkPlan) -> None:
             where=place,
             hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
         )
-
-
-def _labels(node: NodeSpec) -> Mapping[str, str]:
-    telemetry = node.model.telemetry
-    return {} if telemetry is None else telemetry.labels

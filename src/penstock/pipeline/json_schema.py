@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
 from penstock.errors import PenstockError
-from penstock.options import Options
+from penstock.options import IgnoringCase, Options, aliases_of, literals, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import Node
 from penstock.pipeline.node_type import BUILT_IN, SECTIONS, model_of, type_names
@@ -44,7 +45,10 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
             "type",
             *(field for field in definition.get("required", ()) if field != "type"),
         ]
+        _take_any_case(definition, model)
+        _take_aliases(definition, model)
     for definition in definitions.values():
+        _take_numbers_as_text(definition)
         _take_variables(definition)
         for schema in definition.get("properties", {}).values():
             # Pydantic's titles only say the names again.
@@ -105,6 +109,46 @@ def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, An
         "propertyNames": {"pattern": NAMES},
         "additionalProperties": node,
     }
+
+
+def _take_any_case(definition: dict[str, Any], model: type[Options]) -> None:
+    """Let words be written in any case where the model takes them so; editors offer them in lower case."""
+    for name, field in option_fields(model).items():
+        if IgnoringCase not in field.metadata:
+            continue
+        schema = definition["properties"][name]
+        words = literals(field.annotation)
+        pattern = "|".join("".join(_either_case(letter) for letter in word) for word in words)
+        inside = {key: schema.pop(key) for key in ("anyOf", "enum", "type") if key in schema}
+        alternatives = inside.get("anyOf", [inside])
+        schema["anyOf"] = [*alternatives, {"type": "string", "pattern": f"^({pattern})$"}]
+
+
+def _either_case(letter: str) -> str:
+    return f"[{letter.upper()}{letter.lower()}]" if letter.isalpha() else re.escape(letter)
+
+
+def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
+    """Let a field be written under its other names."""
+    for name, field in option_fields(model).items():
+        _, *others = aliases_of(name, field)
+        if not others:
+            continue
+        schema = definition["properties"][name]
+        for other in others:
+            definition["properties"][other] = {**schema, "description": f"another name for `{name}`"}
+        if name in definition["required"]:
+            definition["required"].remove(name)
+            choices = [{"required": [each]} for each in (name, *others)]
+            definition.setdefault("allOf", []).append({"anyOf": choices})
+
+
+def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
+    """Let a number stand where a single text is wanted: a password may be one."""
+    for schema in definition.get("properties", {}).values():
+        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+        if len(parts) == 1 and parts[0].get("type") == "string" and not {"enum", "const"} & parts[0].keys():
+            parts[0]["type"] = ["string", "number"]
 
 
 def _take_variables(definition: dict[str, Any]) -> None:

@@ -101,6 +101,11 @@ class RowErrors(Options):
         return letters
 
 
+def labels_of(node: Node) -> Mapping[str, str]:
+    """The labels of a node's metrics."""
+    return {} if node.telemetry is None else node.telemetry.labels
+
+
 class SourceNode(Node):
     """Where rows come from."""
 

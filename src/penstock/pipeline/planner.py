@@ -23,6 +23,7 @@ from penstock.pipeline.node import (
     SinkNode,
     SourceNode,
     TransformNode,
+    labels_of,
 )
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
@@ -247,7 +248,7 @@ class Planner:
             self._session.settings,
             model.on_error if isinstance(model, RowErrors) else "fail",
             tuple(model.primary_key) or keys,
-            {} if model.telemetry is None else model.telemetry.labels,
+            labels_of(model),
         )
 
     def _failed(self, node: NodeSpec) -> FailedRows:

@@ -1,7 +1,7 @@
 """Plugins as nodes of pipelines: `type:` names an entry point of an installed package, or is `python` with the class in `module:`.
 
 The options of a plugin stand beside the fields of the node, or all of them under `options:`. An option with the name of a field of the node
-(`type`, `from`, `primary_key` ...) stands under `options:`, and the others with it.
+(`type`, `from`, `primary_key` ...) or of what it says of itself (`mode`, `source`, `sink` ...) stands under `options:`, and the others with it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def _side_sink(name: str, fields: Any) -> type[Node]:
 def _model(kind: Kind, plugin: Any, name: str, *, python: bool, nested: bool) -> type[PluginNode]:
     base = _MODELS[kind]
     own: dict[str, Any] = {"module": (str, Field(description=_MODULE))} if python else {}
-    taken = option_fields(base).keys() | base.model_fields.keys() | own.keys() | {"options"}
+    # An option with the name of a field would be that field, and one with the name of a property never be read.
+    properties = {name for part in base.__mro__ if issubclass(part, Node) for name in vars(part)}
+    taken = option_fields(base).keys() | base.model_fields.keys() | own.keys() | properties | {"options"}
     options = plugin.Options
     bases: tuple[type[Any], ...] = (base,)
     if nested or not taken.isdisjoint(option_fields(options).keys() | options.model_fields.keys()):

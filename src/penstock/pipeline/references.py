@@ -16,6 +16,7 @@ from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
 from penstock.pipeline.transforms.view import ViewNode
 from penstock.pipeline.validation import Declared, Validation
+from penstock.pipeline.view_node import ViewTransformNode
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
 from penstock.sql.lexer import Kind as Token
 from penstock.sql.lexer import significant
@@ -68,6 +69,9 @@ def _check_names(node: NodeSpec, validation: Validation) -> None:
         name = getattr(model, "from_", None)
         if written is not None and isinstance(name, str):
             _check_name(node, name, written.place, validation)
+    if isinstance(model, ViewTransformNode):
+        for field in ("sql", "delete_where"):
+            _check_asks_no_table(node, field, validation)
     sql = getattr(model, "sql", None)
     if isinstance(model, TransformNode) and isinstance(sql, str):
         _check_query(node, sql, validation)
@@ -126,7 +130,7 @@ def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
             tables = [table.name for table in validation.declared.values() if _is_dynamic_table(table)]
             text = f"the {node.kind} '{node.name}' asks the dynamic table '{name}', and there is none of that name"
             validation.report(place, text, suggest(name, tables, what="dynamic table"), UNKNOWN)
-        elif not isinstance(node.model, SqlNode):
+        elif not isinstance(node.model, SqlNode | ViewTransformNode):
             text = f"the {node.kind} '{node.name}' ({node.type}) asks the dynamic table '{name}', and only sql nodes can"
             hint = "ask in a sql node before it: what a table has is looked at once for each row, when the row comes"
             validation.report(place, text, hint, TABLE)
@@ -154,6 +158,19 @@ def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, val
     elif models and isinstance(model, SqlNode):
         text = f"the {node.kind} '{node.name}' reads only tables, which have the same rows in every batch"
         validation.report(place, text, "join them with a node whose rows come", NO_INPUT)
+
+
+def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> None:
+    """A view keeps what it said of a row, and a dynamic table changes without a row of the view's."""
+    text = getattr(node.model, field, None)
+    names = texts_of_call(text, MEMBERSHIP) if isinstance(text, str) else ()
+    if names and isinstance(text, str):
+        written = _field(node, field, validation)
+        at = text.lower().find(MEMBERSHIP)
+        place = node.place_of(field) if written is None else written.place_at(max(at, 0))
+        message = f"the {node.type} '{node.name}' asks the dynamic table '{names[0]}', and what a view said of a row stays when the table changes"
+        hint = f"ask it in a sql node that the {node.type} reads: SELECT *, {MEMBERSHIP}('{names[0]}', ...) AS is_member FROM ..."
+        validation.report(place, message, hint, "PIPELINE_VIEW")
 
 
 def _near(relation: Relation, names: Iterable[str]) -> str | None:

@@ -33,6 +33,7 @@ from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
     from penstock.plugin import KeyValues
     from penstock.streaming.query import StreamingQuery
@@ -123,7 +124,7 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way."""
+    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way, `counts` the rows of transforms."""
 
     def __init__(
         self,
@@ -132,6 +133,7 @@ class PipelineRun:
         *,
         report: Report | None = None,
         say: Callable[[str], None] = lambda text: None,
+        counts: RowCounts | None = None,
     ) -> None:
         self._session = session
         self.plan = plan
@@ -141,6 +143,7 @@ class PipelineRun:
         """The running query of each group, by its name."""
         self._report = report
         self._say = say
+        self._counts = counts
         self._lock = threading.Lock()
         self._stopping = False
         self._reader = _Reader(self._follows)
@@ -239,6 +242,7 @@ class PipelineRun:
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
+        self._reader.names.add(plan.name)
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
             self.queries[name] = query
@@ -257,7 +261,10 @@ class PipelineRun:
         if self.plan.is_lasting and group.letters:
             replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
         sink = GroupSink(
-            group, report=None if report is None else lambda epoch: report(group.name, epoch), replay=replay
+            group,
+            report=None if report is None else lambda epoch: report(group.name, epoch),
+            replay=replay,
+            counts=self._counts,
         )
         plan = self._writer(group).plan_for(
             sink,
@@ -309,12 +316,16 @@ class _Reader(StreamingQueryListener):
 
     def __init__(self, follows: Callable[[str, int], None]) -> None:
         self.rows = 0
+        self.names: set[str] = set()
+        """The queries of the pipeline; others of the session are heard too."""
         self._follows = follows
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
         """Count rows, and say when the snapshot of a source is done."""
+        if event.name not in self.names:
+            return
         self.rows += event.progress.input_rows
         for place, source in enumerate(event.progress.sources):
             if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:

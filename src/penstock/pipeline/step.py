@@ -134,7 +134,11 @@ class SqlStep(Step):
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         with in_query_of(self._node, self._sql):
-            inputs = {name: frames[name] for name in self.inputs}
+            # Any other join than one with a broadcast would take rows of one key out of their order.
+            inputs = {
+                name: frames[name].hint("broadcast") if self._inputs[name].static else frames[name]
+                for name in self.inputs
+            }
             spark = next(
                 (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
                 self._spark,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.sources.bad_record import Why
 
-Operations = Literal["none", "header", "debezium"]
+Operations = Literal["none", "header", "upsert", "debezium"]
 
 HEADER = "dbz.op"
 OF_DEBEZIUM = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
@@ -30,13 +30,16 @@ OF_HEADERS = {**OF_DEBEZIUM, INSERT: INSERT}
 PAYLOAD = "payload"
 
 
-def of_header(headers: Column, value: Column) -> Column:
-    """Return the operation that a header says; without the header a record without a value is a delete, others are inserts. NULL is unknown."""
+def of_header(headers: Column, value: Column, *, without: str = INSERT) -> Column:
+    """Return the operation that a header says. NULL is unknown.
+
+    Without the header a record without a value is a delete; `without` is what others are.
+    """
     from pyspark.sql import functions as F
 
     named = F.filter(headers, lambda header: header.getField("key") == HEADER)
     word = F.try_element_at(named, F.lit(-1)).getField("value").cast("string")
-    without_header = F.when(value.isNull(), F.lit(DELETE)).otherwise(F.lit(INSERT))
+    without_header = F.when(value.isNull(), F.lit(DELETE)).otherwise(F.lit(without))
     return F.when(word.isNull(), without_header).otherwise(_translated(word, OF_HEADERS))
 
 

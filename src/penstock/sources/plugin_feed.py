@@ -42,8 +42,14 @@ class SideStore(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
 
+    def discard(self) -> None:
+        """Forget the rows of an epoch that was cut short."""
+
     def store(self, target: Any, number: int) -> None:
         """Write the rows of an epoch."""
+
+    def finalize(self, number: int) -> None:
+        """The epoch does not come again."""
 
     def close(self) -> None:
         """Forget what is buffered, and close."""
@@ -78,9 +84,14 @@ class Feed:
         batch_size: int | None,
         poll_interval_ms: int,
         side: Mapping[str, SideStore],
+        node: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
+        """`name` is that of the plugin; `node` and `labels` are those of the node that it is in a pipeline."""
         self.id = secrets.token_hex(8)
         self.name = name
+        self.node = node
+        self.labels = dict(labels or {})
         self._kind = kind
         self._options = options
         self._schema = schema
@@ -111,6 +122,8 @@ class Feed:
                 )
             self._run = run
             self.failure = None
+            for side in self._side.values():
+                side.close()
 
     def marker(self, epoch: int) -> None:
         """Called when the rows of an epoch are written, before it is committed."""
@@ -130,6 +143,8 @@ class Feed:
         with self._lock:
             if self._plugin is not None:
                 self._plugin.process_checkpoint_finalizer(epoch)
+            for side in self._side.values():
+                side.finalize(epoch)
 
     def close(self) -> None:
         """Called after the last epoch, also after an error; `open` may come again."""
@@ -145,6 +160,9 @@ class Feed:
         """A process of Spark's begins to read: the plugin begins its life."""
         with self._lock:
             self._end()
+            # The epoch that was cut short is read again, with its rows for side outputs.
+            for side in self._side.values():
+                side.discard()
             run = self._run or FeedRun("none", self.name, {}, ends=self._kind.bounded)
             context = Context(
                 query=run.query,

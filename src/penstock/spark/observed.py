@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 2.0
 """How long to wait for the report: Spark sends it from a thread of its own, after the action has returned."""
+ROWS = "rows"
 _COMPLETE = "org$apache$spark$sql$classic$ObservationManager$$tryComplete"
 
 
@@ -44,6 +45,22 @@ class Observed:
                 [row] = self._source.agg(*self._columns).collect()
                 self._values = row.asDict()
         return self._values
+
+    def reported(self) -> Mapping[str, Any] | None:
+        """The aggregates once Spark has reported them, None before that; nothing waits for it, and nothing is read again."""
+        if self._values is None:
+            observation: Any = self._observation._jo
+            if not observation.future().isCompleted():
+                return None
+            self._values = self._observation.get
+        return self._values
+
+
+def counted(frame: DataFrame) -> Observed:
+    """Return a frame whose rows are counted, as `ROWS`."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    return Observed(frame, {ROWS: F.count(F.lit(1))})
 
 
 def complete(frame: DataFrame) -> None:

@@ -108,6 +108,25 @@ def test_the_example_of_a_node_has_it(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("view", "kind"),
+    [
+        ("type: view, sql: \"SELECT id FROM raw.orders WHERE dynamic_table_check('vip', id)\"", "view"),
+        ("type: cdc, from: raw.Orders, primary_key: id, sequence_by: id, delete_where: \"dynamic_table_check('vip', id)\"", "cdc"),
+    ],
+)  # fmt: skip
+def test_views_do_not_ask_dynamic_tables(view: str, kind: str) -> None:
+    tables = "  vip: {type: dynamic_table, sql: SELECT id FROM raw.orders}\n"
+    text = GOOD.replace("  large:\n", f"{tables}  kept: {{{view}}}\n  large:\n")
+    with_sink = text.replace("tests:", "  more: {type: blackhole, from: kept}\ntests:")
+    [problem] = [one for one in problems(with_sink) if not one.is_warning]
+    assert f"the {kind} 'kept' asks the dynamic table 'vip'" in problem.text
+    assert problem.hint is not None
+    assert "sql node" in problem.hint
+    assert problem.place.line == 9
+    assert problem.code == "PIPELINE_VIEW"
+
+
 def replaced(old: str, new: str) -> str:
     assert GOOD.count(old) == 1
     return GOOD.replace(old, new)

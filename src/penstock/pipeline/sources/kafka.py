@@ -70,16 +70,18 @@ class KafkaNode(SourceNode):
         "earliest",
         description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
     )
-    operations: Annotated[Literal["none", "header", "debezium"], IgnoringCase] = Field(
+    operations: Annotated[Literal["none", "header", "upsert", "debezium"], IgnoringCase] = Field(
         "header",
         description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
-        "delete), Debezium's envelope, or nothing",
+        "delete), `upsert` the same for topics in which a record without the header takes the place of the row with its `primary_key`, Debezium's "
+        "envelope, or nothing",
     )
     include_metadata: bool = Field(
         False, description="the columns `_key`, `_topic`, `_partition`, `_offset` and `_timestamp` too"
     )
     filter: str | None = Field(
-        None, description="a condition in SQL; only rows for which it is true are read"
+        None,
+        description="a condition in SQL; only rows for which it is true are read. With operations, deletes pass, and an update that does not becomes a delete",
     )
     parallelism: Count | None = Field(
         None,

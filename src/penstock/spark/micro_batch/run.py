@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from penstock.spark.boot import gateway
-from penstock.spark.micro_batch import checkpoint_lock, local_files
+from penstock.spark.micro_batch import checkpoint_lock, file_order, local_files
 from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.run import TaggedRun
 
@@ -226,6 +226,7 @@ class MicroBatches(SparkRun):
             with self._gate.passing(self._draining):
                 if self._draining.is_set():
                     raise Drained
+                file_order.arrange(frame)
                 self._body(frame, number)
         except BaseException as error:
             self._failure = error
