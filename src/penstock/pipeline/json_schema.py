@@ -144,9 +144,9 @@ def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
 
 
 def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
-    """Let a number stand where a single text is wanted: a password may be one."""
+    """Let a number stand where a single text is wanted, or a list of them: a password may be one, and the name of a column."""
     for schema in definition.get("properties", {}).values():
-        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") not in ("null", "array")]
         if len(parts) == 1 and parts[0].get("type") == "string" and not {"enum", "const"} & parts[0].keys():
             parts[0]["type"] = ["string", "number"]
 
