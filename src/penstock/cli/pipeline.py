@@ -72,13 +72,11 @@ def losses(changes: Sequence[NodeChange]) -> str:
 
 def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
     """Ask whether rows may go that a changed pipeline can no longer use; StateError where nobody can be asked, or the answer is no."""
-    from penstock.backend import open_backend
     from penstock.pipeline.changes import changes
 
     if yes or not plan.is_lasting:
         return
-    with open_backend(session.settings) as backend:
-        lost = losses(changes(plan.spec, plan.groups, backend) or ())
+    lost = losses(changes(plan.spec, plan.groups, session.queries.existing_backend()) or ())
     if not lost:
         return
     if sys.stdin.isatty() and typer.confirm(

@@ -47,9 +47,11 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
     }
 
 
-def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -> list[NodeChange] | None:
+def changes(
+    spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend | None
+) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
-    jobs = earlier_groups(spec.name, backend).values()
+    jobs = () if backend is None else earlier_groups(spec.name, backend).values()
     if not jobs:
         return None
     before: dict[str, Any] = {}
