@@ -340,5 +340,6 @@ def _phase(offset: object) -> object:
 
 def _file_name(name: str) -> str:
     """A name as that of a folder: what is not plain in it is told apart by a hash."""
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+    letters = "-_." if name.strip(".") else "-_"
+    plain = "".join(letter if letter.isalnum() or letter in letters else "_" for letter in name)
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -113,6 +113,8 @@ def replaced(old: str, new: str) -> str:
         ("trigger:", "triger:", "triger", "a pipeline has no part 'triger'", "did you mean 'trigger'?"),
         ("5 seconds", "soon", "soon", "trigger must be a duration", "available_now"),
         ("name: shop", "name: ' '", "' '", "name cannot be", "printable"),
+        ("name: shop", "name: shop/clicks", "shop/clicks", "name cannot be 'shop/clicks'", "slashes"),
+        ("name: shop", "name: ..", "..", "name cannot be '..'", "dots"),
         ("rate", "rat", "rat}", "unknown source 'rat'", "did you mean 'rate'?"),
         ("type: sql\n", "type: sqll\n", "sqll", "unknown transform 'sqll'", "did you mean 'sql'?"),
         ("type: sql\n", "key: sql\n", "large", "the transform 'large' needs a type", "sql, view"),
