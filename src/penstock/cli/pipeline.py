@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, a YAML file.", show_default=False)]
 
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
+    ),
+]
+
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
 
@@ -80,12 +87,12 @@ def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
     if not lost:
         return
     if sys.stdin.isatty() and typer.confirm(
-        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}. Go on?"
+        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}. Go on?", err=True
     ):
         return
     raise StateError(
         f"'{plan.spec.name}' has changed, and rows would be lost: {lost}",
         code="PIPELINE_STATE_LOSS",
         where=plan.spec.path,
-        hint="look at it with `penstock plan`, and add --yes to `penstock run` if that is right",
+        hint="look at it with `penstock plan`, and add --yes if that is right",
     )
