@@ -56,6 +56,13 @@ class KeyValues(Protocol):
         """Forget all."""
 
 
+class Namespace(KeyValues, Protocol):
+    """Values with room for those of parts, such as the nodes of a pipeline."""
+
+    def within(self, part: str) -> Namespace:
+        """The values of a part, apart from those of others."""
+
+
 class SideOutput(Protocol):
     """Rows that leave a plugin by another way."""
 
@@ -68,6 +75,7 @@ class TransientValues:
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
+        self._parts: dict[str, TransientValues] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default."""
@@ -84,6 +92,12 @@ class TransientValues:
     def clear(self) -> None:
         """Forget all."""
         self._values.clear()
+        for part in self._parts.values():
+            part.clear()
+
+    def within(self, part: str) -> TransientValues:
+        """The values of a part, apart from those of others."""
+        return self._parts.setdefault(part, TransientValues())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.pipeline.changes import changes
 from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from penstock.streaming.queries import Queries
 from waiting import wait_for
 
 MODULE = "penstock_test_pipelines"
@@ -89,9 +91,10 @@ class Pipeline:
     def sink(self, name: str, reads: str) -> str:
         return f"{name}: {{type: python, module: '{MODULE}:Rows', from: {reads}, file: '{self.folder / name}.out'}}"
 
-    def planned(self, *parts: str, say: Callable[[str], None] = print) -> PipelineRun:
-        head = f"name: {self.name}\ncheckpoint: '{self.folder / 'state'}'\n"
-        spec = check_text(head + "\n".join(parts), str(self.folder / "pipeline.yaml")).spec
+    def planned(self, *parts: str, checkpoint: str = "", say: Callable[[str], None] = print) -> PipelineRun:
+        place = checkpoint or f"checkpoint: '{self.folder / 'state'}'"
+        text = "\n".join((f"name: {self.name}", place, *parts))
+        spec = check_text(text, str(self.folder / "pipeline.yaml")).spec
         return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=True), say=say)
 
     def run(self, *parts: str, say: Callable[[str], None] = print) -> PenstockError | None:
@@ -412,6 +415,42 @@ def test_a_history_that_is_stopped_goes_on(pipeline: Pipeline) -> None:
     assert pipeline.planned(*parts).plan.groups[0].phase == "history"
 
 
+def test_a_second_run_of_a_pipeline_changes_nothing_of_the_first(pipeline: Pipeline) -> None:
+    pipeline.put("old", {"id": 1})
+    pipeline.put("new", {"id": 1}, {"id": 2})
+    history = f"{{type: file, path: '{pipeline.folder / 'old'}', format: json, schema: {{id: int64}}}}"
+    live = f"{{type: file, path: '{pipeline.folder / 'new'}', format: json, mode: continuous}}"
+    parts = [
+        _section("sources", f"ids: {{type: hybrid, cursor: id, history: {history}, live: {live}}}"),
+        _section("sinks", pipeline.sink("out", "ids")),
+    ]
+    waiting = pipeline.mark("out", "waiting")
+    run = pipeline.planned(*parts)
+    backend = pipeline.session.queries.backend()
+    assert backend.state.items(pipeline.name) == {}
+    run.start()
+    stored = backend.state.items(pipeline.name)
+    assert stored["sources/ids", "boundary"]["cursor"] == "1"
+    pipeline.put("old", {"id": 2})
+    # As on another machine: the folder is not there.
+    elsewhere = f"checkpoint: '{pipeline.folder / 'elsewhere'}'"
+    other = pipeline.planned(*parts, checkpoint=elsewhere)
+    assert other.plan.groups[0].phase == "history"
+    with pytest.raises(ps.StateError):
+        other.start()
+    assert backend.state.items(pipeline.name) == stored
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(run.wait)
+        try:
+            waiting.unlink()
+            wait_for(lambda: 2 in [row["id"] for row in pipeline.rows("out")])
+        finally:
+            run.stop()
+    assert ended.result() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2]
+    assert backend.state.get(pipeline.name, "history_done", namespace="sources") is True
+
+
 def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     letters = pipeline.folder / "letters"
     text = "\n".join(
@@ -443,6 +482,14 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     assert passed.passed, passed
     [difference] = failed.differences
     assert (difference.node, difference.missing, difference.surplus) == ("out", ({"id": 8},), ({"id": 7},))
+    settings = pipeline.session.settings
+    home = replace(settings, home=pipeline.folder / "home", state=f"sqlite:///{pipeline.folder}/state.db")
+    queries = Queries(home, session="looks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(pipeline.session), "queries", property(lambda _: queries))
+        assert changes(spec, plan_pipeline(pipeline.session, spec).groups, queries.existing_backend()) is None
+    queries.close()
+    assert not (pipeline.folder / "state.db").exists()
     assert not letters.exists()
     assert not (pipeline.folder / "copies").exists()
     assert pipeline.rows("out") == []

@@ -15,7 +15,7 @@ from penstock.state.files import LocalFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.backend import Backend
+    from penstock.backend import Backend, Job
     from penstock.pipeline.group import GroupPlan
     from penstock.pipeline.spec import PipelineSpec
 
@@ -47,9 +47,11 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
     }
 
 
-def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -> list[NodeChange] | None:
+def changes(
+    spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend | None
+) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
-    jobs = earlier_groups(spec.name, backend).values()
+    jobs = () if backend is None else earlier_groups(spec.name, backend).values()
     if not jobs:
         return None
     before: dict[str, Any] = {}
@@ -77,6 +79,12 @@ def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -
         if name not in now
     ]
     return [*result, *states.values()]
+
+
+def is_changed(spec: PipelineSpec, job: Job) -> bool:
+    """Whether some node of the group that a job runs is another one in the file than it was at its start."""
+    now = fingerprints(spec)
+    return any(now.get(name) != node for name, node in job.definition.get(NODES, {}).items())
 
 
 def _change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:

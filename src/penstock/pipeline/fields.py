@@ -18,9 +18,13 @@ ENDING_TRIGGERS = ("once", "available_now")
 
 def _as_job_name(value: str) -> str:
     try:
-        return check_job_name(value)
+        check_job_name(value)
     except ConfigError as error:
         raise mistake(f"cannot be {value[:50]!r}", hint=error.hint) from None
+    if "/" in value or not value.strip("."):
+        hint = "leave slashes out, which stand before the names of its groups, and use more than dots"
+        raise mistake(f"cannot be {value[:50]!r}", hint=hint)
+    return value
 
 
 def _as_trigger(value: Any) -> int | str:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
+    from penstock.pipeline.values import GroupValues
     from penstock.pipeline.views_step import ViewsStep
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
 
@@ -100,6 +101,8 @@ class GroupPlan:
     """What happens to rows that nodes cannot take, for every node that may have some."""
     letters: Mapping[str, Letters] = field(default_factory=dict)
     """The dead letters of the nodes that write some."""
+    values: GroupValues | None = None
+    """What the group remembers; None for one that is only looked at."""
 
     @property
     def is_bounded(self) -> bool:
@@ -118,7 +121,7 @@ class GroupPlan:
         """The state of views on levels where none are declared any more."""
         return self.folder.views_beside([step.level for step in self.views])
 
-    def begins_anew(self, values: KeyValues | None) -> bool:
+    def begins_anew(self, values: Namespace | None) -> bool:
         """Whether sinks have something to write although no row may come, because views or their readers have changed; `values` are those of the query."""
         return any(step.begins_anew(values) for step in self.views)
 

@@ -33,7 +33,7 @@ from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
+from penstock.pipeline.values import GroupValues, PlannedValues, Stored
 from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
 from penstock.transforms.base import Context
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.graph import Group
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.plugin import KeyValues
     from penstock.sources.base import Source
 
 
@@ -51,7 +50,7 @@ BOUNDARY, HISTORY_DONE = "boundary", "history_done"
 
 
 class Planner:
-    """Plans the groups of one pipeline in a session; nothing runs and nothing is written."""
+    """Plans the groups of one pipeline in a session; nothing runs, and what is fixed for the first start is stored when the lease is there."""
 
     def __init__(
         self,
@@ -61,20 +60,20 @@ class Planner:
         folder: Path,
         read: Collection[str] = (),
         before: Mapping[str, Mapping[str, str]] | None = None,
-        values: Callable[[str], KeyValues] | None = None,
+        stored: Callable[[str], Stored] | None = None,
         is_trial: bool = False,
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
 
-        `before` are the groups that have run, as `group_names` takes them. `values` gives what the sources of a group remember; None for a pipeline
-        that is only looked at. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers; None for a pipeline that is only
+        looked at. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
         side outputs go nowhere.
         """
         self._session = session
         self._spec = spec
         self._folder = folder
         self._read = frozenset(read)
-        self.values = values
+        self._stored = stored
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
@@ -86,22 +85,25 @@ class Planner:
         groups = zip(self._graph.queries, self._names, strict=True)
         return [self._group(group, name) for group, name in groups]
 
-    def group(self, name: str) -> GroupPlan:
-        """Return the plan of one group as it is now, after another phase has ended."""
-        return self._group(self._graph.queries[self._names.index(name)], name)
+    def following(self, name: str) -> GroupPlan:
+        """Return the plan of a group whose histories have been read to their ends."""
+        return self._group(self._graph.queries[self._names.index(name)], name, history_done=True)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
         groups = zip(self._graph.queries, self._names, strict=True)
         return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
-    def _group(self, group: Group, name: str) -> GroupPlan:
+    def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
-        if self.values is not None and name in self._before and not folder.has_begun:
-            # What was fixed for a run whose checkpoint is gone is not true of this one.
-            self.values(name).clear()
-        phase = self._phase(group, name)
-        sources = tuple(self._sources(group, name, folder, phase))
+        values = None
+        if self._stored is not None:
+            values = GroupValues.of(self._stored(name), begins=not folder.has_begun)
+            if history_done:
+                values.planned.put(HISTORY_DONE, True)
+        planned = None if values is None else values.planned
+        phase = self._phase(group, planned)
+        sources = tuple(self._sources(group, planned, folder, phase))
         relations = {source.node.name: source.relation for source in sources}
         steps = tuple(self._steps(group, folder, relations))
         sinks = tuple(self._sinks(group, relations))
@@ -112,15 +114,20 @@ class Planner:
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
-        return GroupPlan(name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters)
+        return GroupPlan(
+            name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters, values
+        )
 
-    def _phase(self, group: Group, name: str) -> Phase:
+    @staticmethod
+    def _phase(group: Group, values: PlannedValues | None) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
-        if not hybrid or self.values is None or self.values(name).get(HISTORY_DONE):
+        if not hybrid or values is None or values.get(HISTORY_DONE):
             return Phase.LIVE
         return Phase.HISTORY
 
-    def _sources(self, group: Group, name: str, folder: GroupFolder, phase: Phase) -> Iterator[SourcePlan]:
+    def _sources(
+        self, group: Group, values: PlannedValues | None, folder: GroupFolder, phase: Phase
+    ) -> Iterator[SourcePlan]:
         """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in sorted(group.sources, key=lambda node: node.name):
@@ -129,8 +136,8 @@ class Planner:
             context = SourceContext(
                 self._session.spark,
                 self._session.settings,
-                None if self.values is None else NodeValues(self.values(name), node.name),
-                None if self.values is None else str(folder.source(node.name)),
+                None if values is None else values.within(node.name),
+                None if values is None else str(folder.source(node.name)),
                 goes_on and _is_bounded(node),
             )
             with translated(where=str(node.place)):

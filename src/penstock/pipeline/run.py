@@ -18,15 +18,14 @@ from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode
-from penstock.pipeline.planner import HISTORY_DONE, Planner
+from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
-from penstock.pipeline.values import JobValues
+from penstock.pipeline.values import SOURCES
 from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.micro_batch import checkpoint
 from penstock.state.location import is_remote
-from penstock.streaming.job import SINK
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.plugin import KeyValues
+    from penstock.pipeline.values import Stored
+    from penstock.streaming.job import QueryJob
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
 
@@ -69,31 +69,28 @@ class PipelinePlan:
         """The name of the job that runs a group."""
         return job_name(self.spec.name, group.name)
 
-    def values(self, group: str) -> KeyValues:
-        """What the sources of a group remember."""
-        values = self.planner.values
-        assert values is not None, "only a pipeline that runs remembers anything"
-        return values(group)
-
 
 def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is kept.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
 
-    def values(group: str) -> JobValues:
-        return JobValues(session.queries.backend(), job_name(spec.name, group))
+    def stored(group: str) -> Stored:
+        return session.queries.backend().state.items(job_name(spec.name, group), namespace=SOURCES)
 
-    before = earlier_groups(spec.name, session.queries.backend()) if lasting else {}
+    backend = None
+    if lasting:
+        backend = session.queries.backend() if runs else session.queries.existing_backend()
+    before = {} if backend is None else earlier_groups(spec.name, backend)
     planner = Planner(
         session,
         spec,
         folder=folder,
         before={name: kinds_of(job) for name, job in before.items()},
-        values=values if lasting and runs else None,
+        stored=stored if lasting and runs else None,
     )
     return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
 
@@ -150,11 +147,11 @@ class PipelineRun:
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
-        return [self._query_plan(group) for group in self.groups.values()]
+        return [self._query_plan(group, replays=False) for group in self.groups.values()]
 
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
-        plans = self.check()
+        plans = [self._query_plan(group) for group in self.groups.values()]
         self._session.queries.dispatcher.add(self._reader)
         try:
             for name, plan in zip(self.groups, plans, strict=True):
@@ -225,8 +222,7 @@ class PipelineRun:
 
     def _follow_history(self, name: str) -> None:
         """Go on with the live sources of a group whose histories have ended."""
-        self.plan.values(name).put(HISTORY_DONE, True)
-        group = self.groups[name] = self.plan.planner.group(name)
+        group = self.groups[name] = self.plan.planner.following(name)
         self._launch(name, self._query_plan(group))
         text = f"'{self.plan.job_name(group)}': history done, following"
         self.queries[name].note(text)
@@ -253,12 +249,12 @@ class PipelineRun:
         if is_late:  # a stop that came meanwhile knew only the queries before
             query.stop()
 
-    def _query_plan(self, group: GroupPlan) -> QueryPlan:
+    def _query_plan(self, group: GroupPlan, *, replays: bool = True) -> QueryPlan:
         spec = self.plan.spec
         report = self._report
         name = self.plan.job_name(group)
         replay = None
-        if self.plan.is_lasting and group.letters:
+        if replays and self.plan.is_lasting and group.letters:
             replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
         sink = GroupSink(
             group,
@@ -273,15 +269,16 @@ class PipelineRun:
             sources=[source.node.name for source in group.read],
         )
 
-        def prepare(location: str) -> None:
+        def prepare(location: str, job: QueryJob | None) -> None:
             spark, history = self._session.spark, group.folder.checkpoint(Phase.HISTORY)
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:
                 shutil.rmtree(views)
-            values = JobValues(self._session.queries.backend(), name, SINK) if plan.named else None
-            if group.begins_anew(values):
+            if group.begins_anew(None if job is None else job.values()):
                 checkpoint.begin_empty(spark, location)
+            if job is not None and group.values is not None:
+                group.values.store(job.values_of(SOURCES))
 
         return replace(
             plan,
@@ -354,5 +351,6 @@ def _phase(offset: object) -> object:
 
 def _file_name(name: str) -> str:
     """A name as that of a folder: what is not plain in it is told apart by a hash."""
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+    letters = "-_." if name.strip(".") else "-_"
+    plain = "".join(letter if letter.isalnum() or letter in letters else "_" for letter in name)
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

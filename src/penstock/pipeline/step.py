@@ -12,7 +12,6 @@ from penstock.errors import ConfigError, PenstockError, SqlError, suggest
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
 from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.pipeline.spec import NodeSpec
+    from penstock.plugin import Namespace
     from penstock.sinks.base import Target
     from penstock.transforms.base import Transform
 
@@ -301,9 +301,9 @@ def require_columns(node: NodeSpec, keys: Sequence[str], columns: Sequence[str])
             )
 
 
-def node_values(target: Target, node: str) -> NodeValues | None:
+def node_values(target: Target, node: str) -> Namespace | None:
     """What a node remembers, apart from what others of its query do."""
-    return None if target.state is None else NodeValues(target.state, node)
+    return None if target.state is None else target.state.within(node)
 
 
 def _without_operation(relation: Relation) -> StructType:

@@ -14,7 +14,6 @@ from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import InputPlan, StageInput, StagePlan, StageView, ViewPlan
 from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.session import Session
     from penstock.pipeline.spec import NodeSpec
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.sinks.base import Target
 
 
@@ -140,7 +139,7 @@ class ViewsStep(Step):
             result[name] = Relation(schema, self._keys[name])
         return result
 
-    def begins_anew(self, values: KeyValues | None) -> bool:
+    def begins_anew(self, values: Namespace | None) -> bool:
         """Whether some of what it gives changes although no row comes: a view was made again, or is new, or somebody new reads one."""
         return self._stage.has_waiting_changes or bool(self._fresh(values))
 
@@ -156,14 +155,14 @@ class ViewsStep(Step):
         ]
         if target.state is not None:
             known = {name: sorted(who) for name, who in self._readers.items()}
-            NodeValues(target.state, f"views {self.level}").put(READERS, known)
+            target.state.within(f"views {self.level}").put(READERS, known)
 
-    def _fresh(self, values: KeyValues | None) -> tuple[str, ...]:
+    def _fresh(self, values: Namespace | None) -> tuple[str, ...]:
         """The views with a reader that has nothing of theirs yet: all readers get all rows.
 
         Views without a key are none, nor those with a reader for which every row counts: who has had their rows could not take them again.
         """
-        known = None if values is None else NodeValues(values, f"views {self.level}").get(READERS)
+        known = None if values is None else values.within(f"views {self.level}").get(READERS)
         if known is None:
             return ()
         return tuple(

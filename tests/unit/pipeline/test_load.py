@@ -142,6 +142,8 @@ def replaced(old: str, new: str) -> str:
         ("trigger:", "checkpoint: s3://b/c\ntrigger:", "s3", "checkpoint must be a folder of this machine", "state:"),
         ("trigger:", "checkpoint: '${EMPTY:-}'\ntrigger:", "'${EMPTY", "checkpoint is empty", "leave it out"),
         ("name: shop", "name: ' '", "' '", "name cannot be", "printable"),
+        ("name: shop", "name: shop/clicks", "shop/clicks", "name cannot be 'shop/clicks'", "slashes"),
+        ("name: shop", "name: ..", "..", "name cannot be '..'", "dots"),
         ("rate", "rat", "rat}", "unknown source 'rat'", "did you mean 'rate'?"),
         ("type: sql\n", "type: sqll\n", "sqll", "unknown transform 'sqll'", "did you mean 'sql'?"),
         ("type: sql\n", "key: sql\n", "large", "the transform 'large' needs a type", "sql, view"),
