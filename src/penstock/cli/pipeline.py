@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
-__all__ = ["File", "confirm_losses", "load_spec", "losses", "pipeline_session"]
+__all__ = ["File", "Yes", "confirm_losses", "load_spec", "losses", "pipeline_session"]
 
 Yes = Annotated[
     bool,
