@@ -27,6 +27,10 @@ class JobValues:
         """Set the value of a key."""
         self.backend.state.put(self.job, key, value, namespace=self.namespace, lease=self.lease)
 
+    def swap(self, key: str, old: Any, new: Any) -> bool:
+        """Set the value of a key if it is still `old` (None: not there); False, and nothing set, when it is not."""
+        return self.backend.state.swap(self.job, key, old, new, namespace=self.namespace, lease=self.lease)
+
     def remove(self, key: str) -> None:
         """Forget a key; one that is not there is no error."""
         self.backend.state.remove(self.job, key, namespace=self.namespace, lease=self.lease)

@@ -18,7 +18,7 @@ from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline.group_folder import FOLDER, GroupFolder
-from penstock.pipeline.group_name import jobs_of
+from penstock.pipeline.group_name import NODES, jobs_of
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -100,6 +100,57 @@ def show(
             hint=suggest(key, (_path(*path) for one in names for path in items[one]), what="key"),
         )
     write_list(values, list(values[0]), output)
+    return DONE
+
+
+@app.command("edit")
+def edit(
+    name: Name,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The dynamic table, by its node.", show_default=False)
+    ],
+    add: Annotated[
+        list[str] | None, typer.Option("--add", "-a", metavar="VALUE", help="Add a value; repeatable.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", "-r", metavar="VALUE", help="Remove a value; repeatable.")
+    ] = None,
+    output: Output = Format.TABLE,
+    state: State = None,
+) -> int:
+    """Add values to a dynamic table in memory, and remove others, also while its pipeline runs.
+
+    The pipeline takes them when its next epoch begins. Without --add and --remove, show the values that it has stored last.
+
+    \b
+    Examples:
+      penstock state edit shop blocked_customers --add 4711 --remove 12
+      penstock state edit shop blocked_customers --output json
+    """
+    from penstock.backend.job_values import JobValues
+    from penstock.streaming.job import SINK
+    from penstock.transforms.dynamic_table import memory
+
+    with open_state(state) as backend:
+        tables = {
+            node: JobValues(backend, job.name, SINK).within(node)
+            for job in jobs_of(name, backend)
+            for node, recorded in job.definition.get(NODES, {}).items()
+            if recorded.get("type") == "dynamic_table"
+        }
+        node = next((node for node in tables if node.lower() == table.lower()), None)
+        if node is None:
+            raise ConfigError(
+                f"'{name}' has no dynamic table '{table}'",
+                code="DYNAMIC_TABLE_UNKNOWN",
+                where=backend.location,
+                hint=suggest(table, tables, what="dynamic table"),
+            )
+        if add or remove:
+            memory.edit(tables[node], node, add=add or (), remove=remove or ())
+            print(f"'{node}' is changed when the next epoch begins", file=sys.stderr)
+        else:
+            write_list([{"value": value} for value in memory.contents(tables[node], node)], ["value"], output)
     return DONE
 
 
