@@ -471,6 +471,8 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
             _section("sinks", pipeline.sink("out", "chosen")),
             "tests:\n- name: large\n  given: {orders: [{id: 7, customer: a, amount: 10}, {id: 8, customer: b, amount: 1}]}\n"
             "  expect: {chosen: [{id: 7}]}",
+            "- name: rows of a plugin\n  given: {orders: [{id: 7, customer: a, amount: 10}], copied: [{id: 9, customer: a, amount: 2}]}\n"
+            "  expect: {chosen: [{id: 9}]}",
             "- name: of a sink\n  given: {orders: [{id: 7, customer: a, amount: 10}]}\n  expect: {out: [{id: 8}], orders: [{id: 7}]}",
         ]
     )
@@ -478,8 +480,8 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     spec = check_text(text, str(pipeline.folder / "pipeline.yaml")).spec
     with Preview(pipeline.session, spec, "chosen", limit=2).opened() as (_, batches):
         assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [1, 2]
-    passed, failed = run_tests(pipeline.session, spec)
-    assert passed.passed, passed
+    *passed, failed = run_tests(pipeline.session, spec)
+    assert [outcome.passed for outcome in passed] == [True, True], passed
     [difference] = failed.differences
     assert (difference.node, difference.missing, difference.surplus) == ("out", ({"id": 8},), ({"id": 7},))
     settings = pipeline.session.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -264,19 +264,25 @@ class Validation:
                 expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
                 yield TestSpec(fields.name, given, expected, item.place)
 
+    def _may_stand(self, node: Declared, kinds: tuple[Kind, ...]) -> bool:
+        """Whether a test may name a node; rows may be given to transforms that ask others, too."""
+        spec = self.nodes.get(node.name)
+        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are said already
+        return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
+
     def _named(
-        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: Iterable[Kind]
+        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: tuple[Kind, ...]
     ) -> dict[str, Any]:
         """Return rows by the names of nodes as declared, and report those that are none."""
         result = {}
-        names = [node.name for node in self.declared.values() if node.kind in kinds]
+        names = [node.name for node in self.declared.values() if self._may_stand(node, kinds)]
         found = dict(places(test))
         for name, values in rows.items():
             if len(self.problems) > MOST_PROBLEMS:
                 break
             node = self.declared.get(name.lower())
-            if node is None or node.kind not in kinds:
-                what = "source" if tuple(kinds) == ("source",) else "node"
+            if node is None or not self._may_stand(node, kinds):
+                what = "node" if "sink" in kinds else "source"
                 text = f"{owner.name}: there is no {what} '{name}'"
                 self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
             elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":

@@ -419,6 +419,15 @@ def test_a_dynamic_table_has_no_rows_to_expect() -> None:
     assert "the test 'x': the dynamic table 'vip' gives no rows" in mistake.text
 
 
+def test_rows_may_be_given_to_what_asks_others() -> None:
+    text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
+    tests = "tests: [{name: x, given: {GIVEN: []}, expect: {out: []}}]\n"
+    assert list(checked(text + tests.replace("GIVEN", "Customers")).spec.tests[0].given) == ["customers"]
+    for name in ("node", "vip", "out"):
+        [mistake] = checked(text + tests.replace("GIVEN", name)).mistakes
+        assert f"there is no source '{name}'" in mistake.text
+
+
 def test_the_rows_of_a_sink_are_those_of_the_node_that_it_reads() -> None:
     spec = checked(
         BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "Node")
