@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +23,11 @@ class ClickHouseNode(ClickHouseOptions, SourceNode):
     @property
     def is_bounded(self) -> bool:
         return True
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        names = ("table", "database", "columns", "filter", "cursor", "start_at", "until", "final")
+        return {**super().reads, **{name: getattr(self, name) for name in names}}
 
     def source(self, settings: Settings) -> ClickHouseSource:
         from penstock.sources.clickhouse.source import ClickHouseSource

@@ -102,6 +102,11 @@ class HybridNode(SourceNode):
             )
         return self
 
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        parts = {"history": _example(self.history).reads, "live": _example(self.live).reads}
+        return {**super().reads, **parts, "cursor": self.cursor}
+
     def source(self, settings: Settings) -> Source:
         """Return the live source alone, which has the columns; a pipeline runs `history_source`, then `live_source`."""
         return self._live(settings).source(settings)
