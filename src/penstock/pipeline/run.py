@@ -24,6 +24,7 @@ from penstock.pipeline.values import SOURCES
 from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
+from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
 from penstock.state.location import is_remote
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
@@ -106,10 +107,15 @@ def is_lasting(session: Session, spec: PipelineSpec) -> bool:
     """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
     models = [node.model for node in spec.nodes.values()]
     return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
-        model.sink(session.settings).guarantee is not Guarantee.NOT_KEPT
-        for model in models
-        if isinstance(model, SinkNode)
+        _is_kept(node, session) for node in spec.of_kind("sink")
     )
+
+
+def _is_kept(node: NodeSpec, session: Session) -> bool:
+    """Whether what a sink takes is there after the end of the pipeline."""
+    assert isinstance(node.model, SinkNode)
+    with translated(where=str(node.place)):
+        return node.model.sink(session.settings).guarantee is not Guarantee.NOT_KEPT
 
 
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
