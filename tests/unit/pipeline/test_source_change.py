@@ -99,6 +99,16 @@ def test_what_was_fixed_for_another_table_is_forgotten() -> None:
             {"url": "postgresql://b/d", "retry_for": "1 minute"},
         ),
         ({"type": "postgres_cdc", "table": "t", "url": "postgresql://a/d"}, {"table": "u"}, {"max_rows": 9}),
+        (
+            {"type": "postgres_cdc", "table": "t", "url": "postgresql://a/d"},
+            {"url": "postgresql://a/e"},
+            {"url": "host=b dbname=d password=p"},
+        ),
+        (
+            {"type": "clickhouse", "table": "t", "url": "http://a:1/d"},
+            {"url": "http://a:1/e"},
+            {"database": "d"},
+        ),
         ({"type": "rate"}, {}, {"rows_per_second": 9}),
     ],
 )

@@ -26,8 +26,9 @@ class ClickHouseNode(ClickHouseOptions, SourceNode):
 
     @property
     def reads(self) -> Mapping[str, Any]:
-        names = ("table", "database", "columns", "filter", "cursor", "start_at", "until", "final")
-        return {**super().reads, **{name: getattr(self, name) for name in names}}
+        names = ("table", "columns", "filter", "cursor", "start_at", "until", "final")
+        database = self.address().database
+        return {**super().reads, "database": database, **{name: getattr(self, name) for name in names}}
 
     def source(self, settings: Settings) -> ClickHouseSource:
         from penstock.sources.clickhouse.source import ClickHouseSource

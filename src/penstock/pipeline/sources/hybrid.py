@@ -104,7 +104,12 @@ class HybridNode(SourceNode):
 
     @property
     def reads(self) -> Mapping[str, Any]:
-        parts = {"history": _example(self.history).reads, "live": _example(self.live).reads}
+        nodes = {"history": _example(self.history), "live": _example(self.live)}
+        # An address that a setting gives is not known here.
+        parts = {
+            part: {name: value for name, value in node.reads.items() if name != "database"}
+            for part, node in nodes.items()
+        }
         return {**super().reads, **parts, "cursor": self.cursor}
 
     def source(self, settings: Settings) -> Source:

@@ -41,7 +41,12 @@ class PostgresNode(PostgresOptions, SourceNode):
 
 def table_of(node: TableOptions) -> dict[str, Any]:
     """Return which table is read, and what of it."""
-    return {"table": node.table, "schema": node.namespace, "columns": node.columns}
+    return {
+        "database": node.database,
+        "table": node.table,
+        "schema": node.namespace,
+        "columns": node.columns,
+    }
 
 
 def connector_options(node: SourceNode, model: type[Options]) -> dict[str, Any]:
