@@ -179,6 +179,8 @@ class SourcePlugin(_Plugin, ABC):
     """Whether it comes to an end: a `read` that gives no rows is the last one."""
     batch_size: int = 100_000
     """How many rows an epoch has at most."""
+    identity: ClassVar[tuple[str, ...] | None] = None
+    """The options that say which rows there are: with other values a pipeline reads from the beginning. None: all that are no secrets."""
 
     @abstractmethod
     def read(self, offset: Any, limit: int) -> tuple[Iterable[pa.RecordBatch], Any]:

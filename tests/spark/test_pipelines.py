@@ -16,12 +16,14 @@ import pytest
 
 import penstock as ps
 from penstock.backend import open_backend
+from penstock.cli.pipeline import confirm_losses
 from penstock.errors import PenstockError
 from penstock.pipeline.case import run_tests
 from penstock.pipeline.changes import changes
 from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from penstock.pipeline.values import GroupValues
 from penstock.streaming.queries import Queries
 from waiting import wait_for
 
@@ -200,6 +202,108 @@ def test_other_groups_come_and_go(pipeline: Pipeline) -> None:
     assert [row["id"] for row in pipeline.rows("clicked")] == [7]
     assert pipeline.run(_section("sources", second), _section("sinks", outs[1])) is None
     assert len(pipeline.rows("clicked")) == 1
+
+
+def _changes(run: PipelineRun, pipeline: Pipeline) -> dict[str, tuple[str | None, bool]]:
+    found = changes(run.plan.spec, run.plan.groups, pipeline.session.queries.backend())
+    assert found is not None
+    return {one.node: (one.state, one.loses_rows) for one in found if one.state not in (None, "unchanged")}
+
+
+def test_sources_change_while_others_go_on(pipeline: Pipeline) -> None:
+    right, left = pipeline.source("right", "{id: int64}"), pipeline.source("left", "{id: int64}")
+    counted = "ids: {type: view, primary_key: id, sql: 'SELECT id, count(*) AS total FROM left GROUP BY id'}"
+    both = "all: {type: sql, sql: 'SELECT id FROM left UNION ALL SELECT id FROM right'}"
+    sinks = _section("sinks", pipeline.sink("out", "all"), pipeline.sink("views", "ids"))
+    parts = [_section("sources", right, left), _section("transforms", both, counted), sinks]
+    pipeline.put("left", {"id": 1})
+    pipeline.put("right", {"id": 7})
+    assert pipeline.run(*parts) is None
+    # Another folder: it is read from its beginning, the other source goes on.
+    pipeline.put("moved", {"id": 2})
+    moved = left.replace(str(pipeline.folder / "left"), str(pipeline.folder / "moved"))
+    parts[0] = _section("sources", right, moved)
+    pipeline.put("right", {"id": 8})
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"left": ("read again", True), "ids": ("rebuilt", True)}
+    with pytest.raises(
+        PenstockError, match=r"left \(another path: it is read from its beginning\)"
+    ) as caught:
+        confirm_losses(pipeline.session, run.plan, yes=False)
+    assert caught.value.code == "PIPELINE_STATE_LOSS"
+    confirm_losses(pipeline.session, run.plan, yes=True)
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 7, 8]
+    # The view has nothing of the old folder any more.
+    assert pipeline.table("views", "id") == {2: {"id": 2, "total": 1}}
+    pipeline.put("moved", {"id": 3})
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {}
+    # A source comes, before the others in the order in which Spark has them, and one goes.
+    came = pipeline.source("came", "{id: int64}")
+    pipeline.put("came", {"id": 20})
+    three = both.replace("FROM right", "FROM right UNION ALL SELECT id FROM came")
+    parts[:2] = [_section("sources", right, moved, came), _section("transforms", three, counted)]
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"came": ("new", False)}
+    confirm_losses(pipeline.session, run.plan, yes=False)
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 7, 8, 20]
+    pipeline.put("came", {"id": 21})
+    only = both.replace("FROM right", "FROM came")
+    parts[:2] = [_section("sources", moved, came), _section("transforms", only, counted)]
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"right": ("dropped", True)}
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 7, 8, 20, 21]
+    assert _totals(pipeline.table("views", "id")) == {2: 1, 3: 1}
+
+
+def test_a_start_that_dies_while_sources_change_is_done_again(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, left = pipeline.source("right", "{id: int64}"), pipeline.source("left", "{id: int64}")
+    rest = [
+        _section("transforms", "all: {type: sql, sql: 'SELECT id FROM left UNION ALL SELECT id FROM right'}"),
+        _section("sinks", pipeline.sink("out", "all")),
+    ]
+    pipeline.put("left", {"id": 1})
+    pipeline.put("right", {"id": 7})
+    assert pipeline.run(_section("sources", right, left), *rest) is None
+    pipeline.put("moved", {"id": 2})
+    moved = left.replace(str(pipeline.folder / "left"), str(pipeline.folder / "moved"))
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupValues, "store", lambda *_: 1 / 0)
+        with pytest.raises(Exception, match="division"):
+            pipeline.planned(_section("sources", right, moved), *rest).start()
+    assert pipeline.run(_section("sources", right, moved), *rest) is None
+    assert pipeline.run(_section("sources", right, moved), *rest) is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 7]
+    assert [path.name for path in (pipeline.folder / "state" / "main").glob("*checkpoint*")] == [
+        "checkpoint.3"
+    ]
+
+
+def test_another_source_while_an_epoch_is_not_done_is_refused(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section("sinks", pipeline.sink("out", "orders")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5))
+    broken = pipeline.mark("out", "broken")
+    assert pipeline.run(*parts) is not None
+    other = [parts[0].replace(str(pipeline.folder / "orders"), str(pipeline.folder / "others")), parts[1]]
+    (pipeline.folder / "others").mkdir()
+    with pytest.raises(ps.StateError, match="epoch 0 of the sources as they were has begun") as caught:
+        pipeline.planned(*other).start()
+    assert caught.value.code == "PIPELINE_SOURCE_CHANGED"
+    broken.unlink()
+    assert pipeline.run(*parts) is None
+    assert pipeline.run(*other) is None
+    assert [row["id"] for row in pipeline.rows("out")] == [1]
 
 
 def test_views_change_between_runs_and_sinks_agree(pipeline: Pipeline) -> None:
@@ -449,6 +553,12 @@ def test_a_second_run_of_a_pipeline_changes_nothing_of_the_first(pipeline: Pipel
     assert ended.result() is None
     assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2]
     assert backend.state.get(pipeline.name, "history_done", namespace="sources") is True
+    # Another history cannot go on from what the live source has given.
+    (pipeline.folder / "older").mkdir()
+    parts[0] = parts[0].replace(str(pipeline.folder / "old"), str(pipeline.folder / "older"))
+    with pytest.raises(ps.StateError, match="the hybrid source 'ids' reads something else") as caught:
+        pipeline.planned(*parts).start()
+    assert caught.value.code == "PIPELINE_SOURCE_CHANGED"
 
 
 def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.group_name import NODES, earlier_groups
+from penstock.pipeline.group_name import NODES, OUTSIDE, earlier_groups, kinds_of
 from penstock.pipeline.stage_plan import StagePlan, compare
 from penstock.pipeline.stage_store import StageStore
 from penstock.state.files import LocalFiles
@@ -29,10 +29,10 @@ class NodeChange:
     change: str
     """`unchanged`, `changed`, `new` or `dropped`."""
     state: str | None = None
-    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`."""
+    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`; of sources: `read again`, `new`, `dropped` or `left`."""
     reason: str = ""
     loses_rows: bool = False
-    """Whether rows go that cannot be had again from the state."""
+    """Whether rows go that cannot be had again from the state, or the place up to which a source was read."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
@@ -51,14 +51,14 @@ def changes(
     spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend | None
 ) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
-    jobs = () if backend is None else earlier_groups(spec.name, backend).values()
+    jobs = {} if backend is None else earlier_groups(spec.name, backend)
     if not jobs:
         return None
     before: dict[str, Any] = {}
-    for job in jobs:
+    for job in jobs.values():
         before |= job.definition.get(NODES, {})
     states: dict[str, NodeChange] = {}
-    for one in (one for group in groups for one in _states(group)):
+    for one in (*(one for group in groups for one in _states(group)), *_sources(jobs, groups)):
         # The rows of one node may be in the state of several flows: what is lost of any is what counts.
         if one.node not in states or one.loses_rows:
             states[one.node] = one
@@ -95,6 +95,28 @@ def _change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
 
 def _of(state: NodeChange | None) -> tuple[Any, ...]:
     return () if state is None else (state.state, state.reason, state.loses_rows)
+
+
+def _sources(jobs: Mapping[str, Job], groups: Sequence[GroupPlan]) -> Iterator[NodeChange]:
+    """What happens to the places up to which sources were read."""
+    for group in groups:
+        for one in group.source_changes.changes:
+            left = jobs[group.name].definition.get(OUTSIDE, {}) if group.name in jobs else {}
+            if one.change == "dropped":
+                made = f", and its {left[one.node]} stays" if one.node in left else ""
+                reason = f"how far it was read is forgotten{made}"
+            else:
+                reason = ": ".join(filter(None, (one.reason, "it is read from its beginning")))
+            state = "read again" if one.change == "changed" else one.change
+            yield NodeChange(one.node, "rows", one.change, state, reason, one.loses_place)
+    names = {group.name for group in groups}
+    nodes = {name for group in groups for name in group.nodes}
+    for job in (job for name, job in jobs.items() if name not in names):
+        outside = job.definition.get(OUTSIDE, {})
+        for name in (name for name, kind in kinds_of(job).items() if kind == "source" and name not in nodes):
+            kept = f"{outside[name]} and state" if name in outside else "state"
+            reason = f"its {kept} stay until penstock state reset {job.name}"
+            yield NodeChange(name, "source", "dropped", "left", reason)
 
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:

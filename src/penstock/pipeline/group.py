@@ -16,6 +16,7 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
+from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
@@ -43,6 +44,11 @@ class Phase(StrEnum):
     """The histories of hybrid sources, which come to an end; all others wait."""
     LIVE = "live"
     """All sources, of the hybrid ones what comes behind their histories."""
+
+    @property
+    def folder(self) -> str:
+        """What the name of its checkpoint has of it."""
+        return "" if self is Phase.LIVE else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,8 @@ class GroupPlan:
     """The dead letters of the nodes that write some."""
     values: GroupValues | None = None
     """What the group remembers; None for one that is only looked at."""
+    source_changes: SourceChanges = field(default_factory=SourceChanges)
+    """What is different about its sources since its last run."""
 
     @property
     def is_bounded(self) -> bool:
@@ -115,6 +123,13 @@ class GroupPlan:
     def views(self) -> tuple[ViewsStep, ...]:
         """The views, level by level."""
         return tuple(cast("ViewsStep", step) for step in self.steps if step.level)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where its checkpoint is, or is to be, when other sources begin in it."""
+        phase = self.phase.folder
+        changed = self.source_changes.changes
+        return self.folder.next_checkpoint(phase) if changed else self.folder.checkpoint(phase)
 
     @property
     def left_views(self) -> list[Path]:

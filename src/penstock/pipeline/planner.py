@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.group_name import group_names
+from penstock.pipeline.group_name import group_names, job_name
 from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import (
@@ -27,6 +28,7 @@ from penstock.pipeline.node import (
 )
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
+from penstock.pipeline.source_change import READS, SourceChanges, fingerprint, note_reads, source_changes
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
@@ -36,6 +38,7 @@ from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import GroupValues, PlannedValues, Stored
 from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import plan as spark_plan
 from penstock.transforms.base import Context
 
 if TYPE_CHECKING:
@@ -60,13 +63,14 @@ class Planner:
         folder: Path,
         read: Collection[str] = (),
         before: Mapping[str, Mapping[str, str]] | None = None,
-        stored: Callable[[str], Stored] | None = None,
+        stored: Callable[[str], Stored] = lambda group: {},
+        runs: bool = False,
         is_trial: bool = False,
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
 
-        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers; None for a pipeline that is only
-        looked at. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A pipeline that `runs` goes on
+        from it, and one that is looked at is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
         side outputs go nowhere.
         """
         self._session = session
@@ -74,6 +78,7 @@ class Planner:
         self._folder = folder
         self._read = frozenset(read)
         self._stored = stored
+        self._runs = runs
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
@@ -96,15 +101,16 @@ class Planner:
 
     def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
-        values = None
-        if self._stored is not None:
-            values = GroupValues.of(self._stored(name), begins=not folder.has_begun)
-            if history_done:
-                values.planned.put(HISTORY_DONE, True)
-        planned = None if values is None else values.planned
-        phase = self._phase(group, planned)
-        sources = tuple(self._sources(group, planned, folder, phase))
+        values = GroupValues.of(self._stored(name), begins=not folder.has_begun)
+        if history_done:
+            values.planned.put(HISTORY_DONE, True)
+        models = {node.name: node.model for node in group.sources if isinstance(node.model, SourceNode)}
+        obstacle = self._obstacle(models, values.planned)
+        changed = note_reads(values.planned, {name: model.reads for name, model in models.items()})
+        phase = self._phase(group, values.planned)
+        sources = tuple(self._sources(group, values.planned, folder, phase))
         relations = {source.node.name: source.relation for source in sources}
+        changes = self._source_changes(name, folder, phase, sources, changed)
         steps = tuple(self._steps(group, folder, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
@@ -115,18 +121,63 @@ class Planner:
         }
         nodes = {node.name: node for node in group.nodes}
         return GroupPlan(
-            name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters, values
+            name,
+            folder,
+            phase,
+            sources,
+            steps,
+            sinks,
+            relations,
+            nodes,
+            failed,
+            letters,
+            values if self._runs else None,
+            replace(changes, obstacle=obstacle or changes.obstacle),
         )
 
-    @staticmethod
-    def _phase(group: Group, values: PlannedValues | None) -> Phase:
+    def _phase(self, group: Group, values: PlannedValues) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
-        if not hybrid or values is None or values.get(HISTORY_DONE):
+        if not hybrid or not self._runs or values.get(HISTORY_DONE):
             return Phase.LIVE
         return Phase.HISTORY
 
+    def _source_changes(
+        self,
+        name: str,
+        folder: GroupFolder,
+        phase: Phase,
+        sources: Sequence[SourcePlan],
+        changed: Mapping[str, str],
+    ) -> SourceChanges:
+        """What sources mean for the checkpoint of their group."""
+        checkpoint = folder.checkpoint(phase.folder)
+        if not checkpoint.exists():
+            return SourceChanges()
+        words = [
+            (source.node.name, text) for source in sources if not source.is_idle for text in _shape(source)
+        ]
+        elsewhere = {
+            node: f"the group '{job_name(self._spec.name, other)}'"
+            for other, kinds in self._before.items()
+            if other != name
+            for node in kinds
+        }
+        return source_changes(checkpoint, words, changed, elsewhere)
+
+    @staticmethod
+    def _obstacle(models: Mapping[str, SourceNode], values: PlannedValues) -> str:
+        """Why a group that has run cannot go on: the phases of its hybrid sources are those of all its sources."""
+        for name, model in models.items():
+            if values.values and isinstance(model, HybridNode):
+                noted = values.within(name).get(READS)
+                if noted is None:
+                    return f"the hybrid source '{name}' comes to a group that has run"
+                if noted != fingerprint(model.reads):
+                    return f"the hybrid source '{name}' reads something else than before"
+        return ""
+
     def _sources(
-        self, group: Group, values: PlannedValues | None, folder: GroupFolder, phase: Phase
+        self, group: Group, values: PlannedValues, folder: GroupFolder, phase: Phase
     ) -> Iterator[SourcePlan]:
         """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
@@ -136,8 +187,8 @@ class Planner:
             context = SourceContext(
                 self._session.spark,
                 self._session.settings,
-                None if values is None else values.within(node.name),
-                None if values is None else str(folder.source(node.name)),
+                values.within(node.name) if self._runs else None,
+                str(folder.source(node.name)) if self._runs else None,
                 goes_on and _is_bounded(node),
             )
             with translated(where=str(node.place)):
@@ -181,6 +232,7 @@ class Planner:
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
                     once=self._read_logs(group, order.views, relations),
+                    origins={node.name: self._origin(node) for node in group.nodes},
                 )
                 relations.update(step.relations())
                 yield step
@@ -212,6 +264,15 @@ class Planner:
             node.name
             for node in group.transforms
             if node.name in views and any(read.log for read in reads_of(node, operations, names))
+        )
+
+    def _origin(self, node: NodeSpec) -> tuple[tuple[str, str], ...]:
+        """What the sources above a node read."""
+        above = sorted(self._graph.above(node.name), key=lambda one: one.name)
+        return tuple(
+            (one.name, ",".join(fingerprint(one.model.reads).values()))
+            for one in above
+            if isinstance(one.model, SourceNode)
         )
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
@@ -293,6 +354,12 @@ class Planner:
 def has_letters(node: NodeSpec) -> bool:
     """Whether a node keeps rows that it cannot take as dead letters."""
     return isinstance(node.model, RowErrors) and node.model.on_error == "dead_letter"
+
+
+def _shape(source: SourcePlan) -> list[str]:
+    """The sources of Spark that a source is, in the words of a checkpoint."""
+    shape = [part for part in spark_plan.shape(source.stream.df) if part[0] == spark_plan.SOURCE]
+    return [text for _, text in spark_plan.named(shape, [source.node.name] * len(shape))]
 
 
 def _may_fail(node: NodeSpec) -> bool:

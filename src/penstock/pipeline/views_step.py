@@ -47,10 +47,11 @@ class ViewsStep(Step):
         folder: Path,
         readers: Mapping[str, Collection[str]],
         once: Collection[str] = (),
+        origins: Mapping[str, tuple[tuple[str, str], ...]] | None = None,
     ) -> None:
         """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state.
 
-        Readers in `once` must not get a row again.
+        Readers in `once` must not get a row again. `origins` says of nodes what the sources above them read.
         """
         self.level = level
         self._readers = readers
@@ -68,7 +69,10 @@ class ViewsStep(Step):
             for read in reads[name]
             if read.node not in self._views
         }
-        inputs = {read.relation: _input(read, relations[read.node]) for read in outside.values()}
+        inputs = {
+            read.relation: _input(read, relations[read.node], (origins or {}).get(read.node, ()))
+            for read in outside.values()
+        }
         self._sources = {relation: read.node for relation, read in outside.items()}
         self.nodes = tuple(self._views)
         self.inputs = tuple(dict.fromkeys(self._sources.values()))
@@ -199,7 +203,7 @@ def _keys(node: NodeSpec) -> tuple[str, ...]:
     return tuple(model.keys if isinstance(model, ViewTransformNode) else getattr(model, "primary_key", ()))
 
 
-def _input(read: Read, relation: Relation) -> StageInput:
+def _input(read: Read, relation: Relation, origin: tuple[tuple[str, str], ...]) -> StageInput:
     operations = relation.operations and OPERATION in relation.columns
     return StageInput(
         read.relation,
@@ -208,6 +212,7 @@ def _input(read: Read, relation: Relation) -> StageInput:
         operations=operations,
         weights=relation.weights,
         log=read.log,
+        origin=origin,
     )
 
 

@@ -42,6 +42,10 @@ def plan(
             print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
             return DONE
         write_rows([asdict(one) for one in found], COLUMNS, output=output)
+        for obstacle in filter(None, (group.source_changes.obstacle for group in planned.groups)):
+            print(
+                f"it cannot go on: {obstacle}; penstock state reset {spec.name} begins anew", file=sys.stderr
+            )
         lost = losses(found)
         if lost:
             print(f"rows would be lost: {lost}", file=sys.stderr)

@@ -221,11 +221,12 @@ def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
     """Delete what a group of a pipeline keeps."""
     from penstock import config
     from penstock.pipeline import record, reset
+    from penstock.pipeline.group_name import OUTSIDE
 
     definition = job.definition
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
-    outside = definition.get(record.OUTSIDE, {})
+    outside = definition.get(OUTSIDE, {})
     file = Path(job.start.place if job.start and job.start.place else definition.get(record.PIPELINE, ""))
     for node, reason in reset.remove_outside(file, outside, config.load()):
         if reason:

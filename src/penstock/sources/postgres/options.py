@@ -50,6 +50,16 @@ class TableOptions(Options):
         description="how long the source waits for a server that does not answer; then the query fails",
     )
 
+    @property
+    def database(self) -> str | None:
+        """The name of the database in the address; None when the server is to choose, or the driver is not there."""
+        if find_spec("psycopg") is None:
+            return None
+        from psycopg.conninfo import conninfo_to_dict
+
+        name = conninfo_to_dict(self.url).get("dbname")
+        return None if name is None else str(name)
+
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
