@@ -102,8 +102,9 @@ def _run(
         if error.returncode < 0:
             return {"error": f"killed by signal {-error.returncode}"}
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
-        messages = [line for line in lines if not line.startswith((" ", "[")) and "Warning" not in line]
-        return {"error": (messages or lines or ["no message"])[-1][:160]}
+        messages = [line for line in lines if not line.startswith((" ", "\t", "[")) and "Warning" not in line]
+        causes = [line.partition(": ")[2] for line in messages if line.startswith("Caused by: ")]
+        return {"error": (causes or messages or lines or ["no message"])[-1][:160]}
 
 
 def machine() -> str:

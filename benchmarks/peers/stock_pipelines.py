@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import json
+import os
 import sys
 import urllib.parse
 import urllib.request
@@ -105,6 +106,7 @@ def append(url: str, table: str, batch: DataFrame, epoch: int) -> None:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.config("spark.jars", ",".join(options["jars"])).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps(measured(lambda which: run(spark, options, which))))

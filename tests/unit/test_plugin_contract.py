@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ import pytest
 
 import penstock as ps
 from penstock.functions.plugin import scalar_function
-from penstock.testing import check_function, check_sink, check_source, check_transform, run_transform
+from penstock.testing import (
+    check_function,
+    check_preprocessor,
+    check_sink,
+    check_source,
+    check_transform,
+    run_transform,
+)
 from penstock.testing.rows import EVERY_TYPE, generated_batches
 
 
@@ -295,3 +303,56 @@ def test_rows_are_of_every_type() -> None:
     assert (extremes[0]["e"], extremes[1]["e"]) == (-(2**63), 2**63 - 1)
     assert str(extremes[1]["h"]) == "99999999.99"
     assert all(column.null_count == 2 for column in batches["nulls"].columns)
+
+
+def _with_label(document: Any) -> Any:
+    sources = document.get("sources")
+    for node in sources.values() if isinstance(sources, dict) else ():
+        if isinstance(node, dict):
+            node.setdefault("telemetry", {"labels": {"team": "shop"}})
+    return document
+
+
+def _strict(document: Any) -> Any:
+    if not document.get("sources"):
+        raise ps.ConfigError("no sources")
+    return _with_label(document)
+
+
+def test_good_preprocessors() -> None:
+    check_preprocessor(_with_label)
+    check_preprocessor(_strict, {"sources": {"a": {"type": "rate"}}, "sinks": {}})
+
+
+def _trusting(document: Any) -> Any:
+    for node in document["sources"].values():
+        node.setdefault("telemetry", {})
+    return document
+
+
+def _lost(document: Any) -> Any:
+    document["labels"] = {}
+
+
+def _dated(document: Any) -> Any:
+    return {**document, "made": date(2026, 1, 1)}
+
+
+def _counting(document: Any, calls: list[int] = [0]) -> Any:  # noqa: B006  # it is to remember
+    calls[0] += 1
+    return {**document, "name": f"run-{calls[0]}"}
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_trusting, r"that nobody has checked \(empty\): it raised KeyError: 'sources'"),
+        (_trusting, r"\(nodes that are no mappings\): it raised AttributeError"),
+        (_lost, "it takes a pipeline: it returned NoneType"),
+        (_dated, "the document, made has date, which YAML does not have"),
+        (_counting, "the same pipeline gave .*run-2"),
+    ],
+)
+def test_a_bad_preprocessor(function: Callable[[Any], Any], why: str) -> None:
+    with pytest.raises(AssertionError, match=why):
+        check_preprocessor(function)

@@ -36,6 +36,9 @@ class _Node:
     rows: int = 0
     before: int = 0
     lag: int | None = None
+    """Records that are there and not read yet."""
+    seconds_behind: float | None = None
+    """How far its newest row was behind the clock, when the node says when rows happened."""
     epoch: int | None = None
     failed: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -68,6 +71,8 @@ class LiveTable(StreamingQueryListener):
                 self._nodes[name].rows += rows or 0
             for name, rows in epoch.failed.items():
                 self._nodes[name].failed += rows
+            for name, seconds in epoch.lags.items():
+                self._nodes[name].seconds_behind = seconds
             for name, counts in epoch.counts.items():
                 for what, rows in counts.items():
                     own = self._nodes[name].counts
@@ -192,10 +197,15 @@ class LiveTable(StreamingQueryListener):
             node.kind,
             f"{node.rows:,}",
             f"{rate:,.0f}",
-            "" if node.lag is None else f"{node.lag:,}",
+            _lag(node),
             "" if node.epoch is None else str(node.epoch),
             errors,
         )
+
+
+def _lag(node: _Node) -> str:
+    records = [] if node.lag is None else [f"{node.lag:,}"]
+    return ", ".join([*records, *([] if node.seconds_behind is None else [f"{node.seconds_behind:,.1f} s"])])
 
 
 class _Above(io.TextIOBase):

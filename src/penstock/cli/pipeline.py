@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.main import hide_from_traces
 from penstock.cli.pipeline_file import PipelineFile as File
 from penstock.cli.pipeline_file import read_right_pipeline
 from penstock.errors import InternalError, PenstockError, StateError
-from penstock.pipeline.variables import hide
+from penstock.pipeline.secret import forms_of, hide
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -37,7 +38,9 @@ CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 
 def load_spec(file: str) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    return read_right_pipeline(file).spec
+    checked = read_right_pipeline(file)
+    hide_from_traces(partial(hide, secrets=checked.spec.secrets))
+    return checked.spec
 
 
 @contextmanager
@@ -47,6 +50,7 @@ def pipeline_session(
     """A session for a pipeline, with the connectors that its nodes need."""
     import penstock.pipeline.run  # noqa: F401  # while the JVM boots
     from penstock.cli.process import embedded
+    from penstock.spark.redaction import redact
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
     names = tuple(dict.fromkeys((*connectors, *sorted(needed))))
@@ -54,6 +58,8 @@ def pipeline_session(
         with embedded(conf=conf, master=master, connectors=names) as session:
             if spec.state is not None:
                 session.settings = replace(session.settings, state=spec.state)
+            if spec.secrets:
+                redact(session.spark, {form for secret in spec.secrets for form in forms_of(secret)})
             yield session
     except PenstockError as error:
         error.hide(partial(hide, secrets=spec.secrets))

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.secret import hide
 from penstock.pipeline.step import Step
 from penstock.sinks.base import Target
 from penstock.spark import json_rows
@@ -80,6 +82,7 @@ def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
         try:
             outcomes.append(Outcome(test, tuple(_run(session, spec, test))))
         except PenstockError as error:
+            error.hide(partial(hide, secrets=spec.secrets))
             outcomes.append(Outcome(test, error=error))
     return outcomes
 

@@ -20,10 +20,10 @@ def _as_job_name(value: str) -> str:
     try:
         check_job_name(value)
     except ConfigError as error:
-        raise mistake(f"cannot be {value[:50]!r}", hint=error.hint) from None
+        raise mistake(f"cannot be {value!r}", hint=error.hint) from None
     if "/" in value or not value.strip("."):
         hint = "leave slashes out, which stand before the names of its groups, and use more than dots"
-        raise mistake(f"cannot be {value[:50]!r}", hint=hint)
+        raise mistake(f"cannot be {value!r}", hint=hint)
     return value
 
 

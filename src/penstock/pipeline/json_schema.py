@@ -8,17 +8,18 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from penstock.errors import PenstockError
 from penstock.options import IgnoringCase, Options, aliases_of, literals, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import Node
 from penstock.pipeline.node_type import BUILT_IN, SECTIONS, model_of, type_names
-from penstock.pipeline.plugin import PYTHON
+from penstock.pipeline.plugin import PYTHON, python_model
 from penstock.pipeline.spec import Kind
 from penstock.pipeline.validation import NOTES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMES = r"^[^\s.]([^\s]*[^\s.])?$"
+SIDE_NAMES = r"^[^\W\d_]\w*$"
+HYBRID = "hybrid"
 VARIABLE = {"type": "string", "pattern": r"\$\{", "description": "a variable: `${VAR}` or `${VAR:-default}`"}
 
 _ABOUT: Mapping[Kind, str] = {
@@ -53,13 +54,15 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
         for schema in definition.get("properties", {}).values():
             # Pydantic's titles only say the names again.
             schema.pop("title", None)
+    nodes: dict[Kind, dict[str, dict[str, Any]]] = {kind: {} for kind in BUILT_IN}
+    for (kind, name), model in models.items():
+        nodes[kind][name] = references[model, "validation"]
+    _nest_sources(nodes["source"], definitions)
+    _nest_side_outputs(nodes["sink"], definitions)
     whole = _definition(references[PipelineFields, "validation"], definitions)
     properties = dict(whole["properties"])
     for section, kind in SECTIONS.items():
-        properties[section] = _section(
-            kind,
-            {name: references[model, "validation"] for (of, name), model in models.items() if of == kind},
-        )
+        properties[section] = _section(kind, nodes[kind])
     properties["tests"] = {
         "description": "tests of the pipeline, for `penstock test`",
         "type": ["array", "null"],
@@ -78,7 +81,10 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
 
 
 def _models(kind: Kind, plugins: list[str]) -> Iterator[tuple[str, type[Node]]]:
-    for name in [*BUILT_IN[kind].builtin, *plugins]:
+    for name in BUILT_IN[kind].builtin:
+        yield name, model_of(kind, name, {})
+    yield PYTHON, python_model(kind)
+    for name in plugins:
         yield name, model_of(kind, name, {})
 
 
@@ -88,8 +94,49 @@ def _definition(reference: Mapping[str, Any], definitions: Mapping[str, Any]) ->
     return definition
 
 
+def _nest_sources(sources: Mapping[str, Mapping[str, Any]], definitions: dict[str, Any]) -> None:
+    """Let the parts of a hybrid source be sources."""
+    part = _node("source", {name: reference for name, reference in sources.items() if name != HYBRID})
+    fields = _definition(sources[HYBRID], definitions)["properties"]
+    for name in ("history", "live"):
+        fields[name] = {"description": fields[name]["description"], **part}
+
+
+def _nest_side_outputs(sinks: Mapping[str, Mapping[str, Any]], definitions: dict[str, Any]) -> None:
+    """Let the side outputs of plugins be sinks without `from`."""
+    sides = {}
+    for name, reference in sinks.items():
+        of_sink = str(reference["$ref"]).rpartition("/")[2]
+        sink = definitions[of_sink]
+        definitions[f"{of_sink}SideOutput"] = {
+            **sink,
+            "properties": {field: kind for field, kind in sink["properties"].items() if field != "from"},
+            "required": [field for field in sink["required"] if field != "from"],
+        }
+        sides[name] = {"$ref": f"{reference['$ref']}SideOutput"}
+    definitions.pop("SideOutputs", None)
+    for definition in definitions.values():
+        outputs = definition.get("properties", {}).get("side_outputs")
+        if outputs is not None:
+            definition["properties"]["side_outputs"] = {
+                "description": outputs["description"],
+                "type": "object",
+                "propertyNames": {"pattern": SIDE_NAMES},
+                "additionalProperties": _node("sink", sides),
+            }
+
+
 def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    node = {
+    return {
+        "description": _ABOUT[kind],
+        "type": "object" if kind != "transform" else ["object", "null"],
+        "propertyNames": {"pattern": NAMES},
+        "additionalProperties": _node(kind, nodes),
+    }
+
+
+def _node(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
         "type": "object",
         "required": ["type"],
         "properties": {
@@ -102,12 +149,6 @@ def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, An
             {"if": {"properties": {"type": {"const": name}}, "required": ["type"]}, "then": dict(reference)}
             for name, reference in nodes.items()
         ],
-    }
-    return {
-        "description": _ABOUT[kind],
-        "type": "object" if kind != "transform" else ["object", "null"],
-        "propertyNames": {"pattern": NAMES},
-        "additionalProperties": node,
     }
 
 
@@ -185,8 +226,8 @@ def installed_plugins() -> dict[Kind, list[str]]:
 
 def _loads(kind: Kind, name: str) -> bool:
     try:
-        model_of(kind, name, {})
-    except PenstockError:
+        model_of(kind, name, {}).model_json_schema()
+    except Exception:
         # Whoever uses it hears why; the schema of everything else is not to suffer.
         return False
     return True

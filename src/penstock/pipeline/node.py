@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from penstock.options import Names, Options, Texts, mistake
+from penstock.sources.postgres.address import PostgresUrl
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -24,7 +25,7 @@ MOST_LABELS = 20
 
 
 class EventTime(Options):
-    """The column that says when a row happened, for the lag that is shown."""
+    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in metrics and in `run --live`."""
 
     column: str = Field(description="a column of the node's rows")
     unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
@@ -53,7 +54,7 @@ class DeadLetter(Options):
     )
     topic: str | None = Field(None, description="of kafka")
     table: str | None = Field(None, description="of postgres and iceberg: `table` or `schema.table`")
-    url: str | None = Field(None, repr=False, description="of postgres")
+    url: PostgresUrl | None = Field(None, repr=False, description="of postgres")
     bootstrap_servers: str | None = Field(None, description="of kafka")
 
     @model_validator(mode="after")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
+from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
@@ -120,6 +122,12 @@ class Planner:
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
+        rows = {**relations, **{sink.node.name: sink.relation for sink in sinks}}
+        event_times = {
+            node: event_time
+            for node, relation in rows.items()
+            if (event_time := event_time_of(nodes[node], relation.schema)) is not None
+        }
         return GroupPlan(
             name,
             folder,
@@ -133,6 +141,7 @@ class Planner:
             letters,
             values if self._runs else None,
             replace(changes, obstacle=obstacle or changes.obstacle),
+            event_times,
         )
 
     def _phase(self, group: Group, values: PlannedValues) -> Phase:
@@ -190,6 +199,8 @@ class Planner:
                 values.within(node.name) if self._runs else None,
                 str(folder.source(node.name)) if self._runs else None,
                 goes_on and _is_bounded(node),
+                self._spec.settings.get("trigger") in ENDING_TRIGGERS,
+                self._session.queries.temporary_folder,
             )
             with translated(where=str(node.place)):
                 source = self._source(model, context, phase).named(self._spec.name, node.name)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from penstock.errors import ConfigError, suggest
-from penstock.options import option_fields
+from penstock.options import Options, option_fields
 from penstock.pipeline.node import Node
 from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES, TRANSFORM_NODES
 from penstock.pipeline.plugin_options import PluginNode, SideOutputs
@@ -39,6 +39,12 @@ _MODELS: dict[Kind, type[PluginNode]] = {
     "transform": PluginTransformNode,
     "sink": PluginSinkNode,
 }
+
+
+class _AnyOptions(Options):
+    model_config = ConfigDict(extra="allow")
+
+
 _MODULE = "the class of the plugin, as `my_module:MyClass`"
 
 
@@ -57,7 +63,7 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
         plugin = imported(name)
         name = name.partition(":")[2]
     elif type in _PLUGINS[kind]:
-        plugin, name = _loaded(kind, type), type
+        plugin, name = _PLUGINS[kind].load(type), type
     else:
         raise ConfigError(
             f"unknown {kind} '{type}'",
@@ -69,6 +75,19 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
     )
     sides = fields.get("side_outputs")
     return _with_side_outputs(model, sides) if isinstance(sides, Mapping) and sides else model
+
+
+def python_model(kind: Kind) -> type[Node]:
+    """Return the model of plugins without an entry point, for any class: what options there are, nobody knows."""
+    bases: tuple[type[Any], ...] = (_MODELS[kind], _AnyOptions)
+    model: type[Node] = create_model(
+        f"Python{kind.capitalize()}Node",
+        __base__=bases,
+        __doc__="A plugin by its class.",
+        module=(str, Field(description=_MODULE)),
+        options=(dict[str, Any], Field({}, description="the options of the plugin, or beside the fields")),
+    )
+    return model
 
 
 def _module_of(kind: Kind, fields: Mapping[str, Any]) -> str:
@@ -85,17 +104,6 @@ def _module_of(kind: Kind, fields: Mapping[str, Any]) -> str:
             f'module must be "my_module:My{kind.capitalize()}", got {module!r}', code="PLUGIN_MODULE"
         )
     return str(module)
-
-
-def _loaded(kind: Kind, name: str) -> Any:
-    try:
-        return _PLUGINS[kind].load(name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the {kind} plugin '{name}' cannot be imported: {error}",
-            code="PLUGIN_IMPORT",
-            hint="install its package again, with what it needs",
-        ) from error
 
 
 def _checked(kind: Kind, plugin: Any, name: str) -> Any:

@@ -34,6 +34,8 @@ class NodeSpec:
     place: Place
     places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)
     """Of its fields, by their path: `("telemetry", "labels")`."""
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    """What variables gave in its fields."""
 
     def place_of(self, *path: str | int) -> Place:
         """Where a field stands; that of the nearest field around it, or of the node, when the file does not have it."""
@@ -73,7 +75,7 @@ class PipelineSpec:
     tests: Sequence[TestSpec] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How it runs: `trigger` and `checkpoint`, as far as the file says."""
-    secrets: frozenset[str] = frozenset()
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Values that came from the environment, which no output shows."""
     _inputs: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 

@@ -15,23 +15,27 @@ from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import RowErrors, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
+from penstock.pipeline.secret import hide
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
-from penstock.pipeline.variables import hide
 from penstock.pipeline.yaml_tree import (
     MappingTree,
     Scalar,
     SequenceTree,
     Tree,
     describe,
+    filled_in,
     place_in,
     places,
     plain,
+    value_in,
 )
 
 MOST_NODES = 1_000
 NAME = re.compile(r"[^\W]([\w-]*[\w])?(\.[^\W]([\w-]*[\w])?)*")
 NOTES = "x-"
 """What the names of parts begin with that are for anchors only."""
+_WORD = re.compile(r"\w{4,}")
+_LONG = re.compile(r"(?<=['\"])([^'\"\n]{60})[^'\"\n]{10,}(?=['\"])")
 
 
 ROW_ERRORS = (
@@ -94,7 +98,7 @@ class Validation:
 
     def report(self, place: Place, text: str, hint: str, code: str, *, is_warning: bool = False) -> None:
         """Note a problem, without the secrets in it."""
-        shown = hide(text, self.secrets), hide(hint, self.secrets)
+        shown = _cut(hide(text, self.secrets)), hide(hint, self.secrets)
         self.problems.append(Problem(place, *shown, code, is_warning))
 
     def _parts(self, tree: MappingTree) -> None:
@@ -154,7 +158,7 @@ class Validation:
         if len(self.declared) > MOST_NODES:
             return
         if not NAME.fullmatch(node.name) or len(node.name) > 100:
-            text = f"'{node.name[:50]}' cannot be the name of a node"
+            text = f"'{node.name}' cannot be the name of a node"
             hint = "use up to 100 letters, digits, _ and -, with dots between the parts of a name"
             self.report(node.place, text, hint, "PIPELINE_NAME")
         if other is not None:
@@ -194,7 +198,8 @@ class Validation:
         checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
         if checked is not None:
             found = dict(places(node.tree))
-            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found)
+            secrets = filled_in(node.tree)
+            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found, secrets)
 
     def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
         """Return what a model makes of a tree, or report all that is wrong."""
@@ -238,7 +243,11 @@ class Validation:
             hint = found.hint or (
                 f"{found.name}: {meaning}" if meaning else f"its fields are {', '.join(option_fields(model))}"
             )
-            place = place_in(tree, found.path) if found.path else place
+            value = value_in(tree, found.path)
+            place = value.place if found.path else place
+            # A model may repeat a part of what a variable gave, as the first word of a query.
+            words = frozenset(word for given in filled_in(value) for word in _WORD.findall(given))
+            text, hint = hide(text, words), hide(hint, words)
         self.report(place, text, hint, found.code or "PIPELINE_FIELD")
 
     def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
@@ -292,3 +301,8 @@ class Validation:
             else:
                 result[node.name] = values
         return result
+
+
+def _cut(text: str) -> str:
+    """A text with what it quotes cut where that is long, once nothing in it is secret any more."""
+    return _LONG.sub(r"\1...", text)

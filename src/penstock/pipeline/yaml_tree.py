@@ -89,6 +89,8 @@ class Scalar:
     """Of a block (`|`): how many blanks stand before its lines."""
     raw: str | None = None
     """The text as the file has it, when variables were filled in."""
+    filled: frozenset[str] = frozenset()
+    """What variables gave."""
 
     @property
     def value(self) -> Any:
@@ -169,6 +171,11 @@ def places(tree: Tree, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 def place_in(tree: Tree, path: tuple[str | int, ...]) -> Place:
     """Where the value at a path stands; the nearest value around it when there is none."""
+    return value_in(tree, path).place
+
+
+def value_in(tree: Tree, path: tuple[str | int, ...]) -> Tree:
+    """The value at a path, or the nearest one around it."""
     for part in path:
         inner = tree.get(part) if isinstance(tree, MappingTree) and isinstance(part, str) else None
         if isinstance(tree, SequenceTree) and isinstance(part, int) and part < len(tree.items):
@@ -176,7 +183,18 @@ def place_in(tree: Tree, path: tuple[str | int, ...]) -> Place:
         if inner is None:
             break
         tree = inner
-    return tree.place
+    return tree
+
+
+def filled_in(tree: Tree) -> frozenset[str]:
+    """What variables gave in a tree."""
+    match tree:
+        case MappingTree():
+            parts = (part for entry in tree.entries for part in entry)
+            return frozenset().union(*map(filled_in, parts))
+        case SequenceTree():
+            return frozenset().union(*map(filled_in, tree.items))
+    return tree.filled
 
 
 def describe(tree: Tree) -> str:
@@ -186,7 +204,7 @@ def describe(tree: Tree) -> str:
             return "a mapping"
         case SequenceTree():
             return "a list"
-    return "nothing" if tree.value is None else f"'{tree.written[:40]}'"
+    return "nothing" if tree.value is None else f"'{tree.written}'"
 
 
 def decode(data: bytes, path: str) -> str | Problem:

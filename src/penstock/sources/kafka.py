@@ -15,7 +15,7 @@ from penstock.data.operation import INSERT, OPERATION, UPDATE
 from penstock.errors import ConfigError
 from penstock.options import IgnoringCase, Names, Others, mistake
 from penstock.sources import bad_record, kafka_group, kafka_operation
-from penstock.sources.avro_record import AvroDecoder, with_writers
+from penstock.sources.avro_record import AvroDecoder, with_key_schemas, with_writers
 from penstock.sources.bad_record import (
     BadRecordOptions,
     BadRecords,
@@ -106,7 +106,7 @@ class KafkaOptions(BadRecordOptions):
     )
     primary_key: Names = Field(
         (),
-        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, or the plain value); "
+        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, the plain value, or Avro with a schema registry); "
         "without it, records without a value are left out",
     )
     metadata: bool = Field(
@@ -307,10 +307,12 @@ class KafkaSource(Source):
                 "(PENSTOCK_SCHEMA_REGISTRY_URL)",
             )
         ensure_format(context.spark, "avro", context.settings)
-        subjects = [] if topic.startswith("/") else [f"{name.strip()}-value" for name in topic.split(",")]
-        return with_writers(
-            context.spark, options.columns, registry, [options.subject] if options.subject else subjects
-        )
+        topics = [] if topic.startswith("/") else [name.strip() for name in topic.split(",")]
+        subjects = [options.subject] if options.subject else [f"{name}-value" for name in topics]
+        decoder = with_writers(context.spark, options.columns, registry, subjects)
+        if registry is not None and options.has_headers and options.primary_key:
+            decoder.keys = with_key_schemas(context.spark, registry, [f"{name}-key" for name in topics])
+        return decoder
 
 
 def _decoded(
@@ -342,7 +344,8 @@ def _decoded(
         return frame.withColumn(alias, decoder.parse(small))
 
     columns = {name: kind for name, kind in _types(column(), decoder).items() if has_header and name in keys}
-    from_key = kafka_operation.of_key(F.col("key"), columns)
+    avro_keys = decoder.keys if isinstance(decoder, AvroDecoder) else None
+    from_key = kafka_operation.of_key(F.col("key"), columns, avro_keys)
     carried, is_bad = [], large | decoder.is_bad(small, F.col(alias))
     if has_header:
         operation = kafka_operation.of_header(F.col("headers"), value, without=wanted.without_header)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.data.operation import DELETE, INSERT, UPDATE
 from penstock.errors import ConfigError
-from penstock.sources.avro_record import AvroDecoder
+from penstock.sources.avro_record import AvroDecoder, AvroKeys
 from penstock.sources.decimal_text import narrowed
 from penstock.sources.json_record import DOES_NOT_FIT, JsonDecoder
 
@@ -43,8 +43,8 @@ def of_header(headers: Column, value: Column, *, without: str = INSERT) -> Colum
     return F.when(word.isNull(), without_header).otherwise(_translated(word, OF_HEADERS))
 
 
-def of_key(key: Column, columns: Mapping[str, DataType]) -> dict[str, Column]:
-    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value. NULL cannot be read."""
+def of_key(key: Column, columns: Mapping[str, DataType], avro: AvroKeys | None = None) -> dict[str, Column]:
+    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value, or Avro. NULL cannot be read."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
@@ -61,7 +61,14 @@ def of_key(key: Column, columns: Mapping[str, DataType]) -> dict[str, Column]:
         quoted = F.get_json_object(F.concat(F.lit("["), text, F.lit("]")), "$[0]")
         plain = F.when(text.startswith('"'), quoted).otherwise(text).try_cast(kind)
         values[name] = F.when(text.startswith("{"), values[name]).otherwise(plain)
-    return values
+    if avro is None:
+        return values
+    return {
+        name: F.when(avro.has_form(key), avro.value(key, name, kind, alone=len(columns) == 1)).otherwise(
+            values[name]
+        )
+        for name, kind in columns.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

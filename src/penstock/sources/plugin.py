@@ -47,6 +47,7 @@ class PluginSource(Source):
         self._side = dict(side_outputs or {})
         self._labels = dict(labels or {})
         self._node: str | None = None
+        self._feed: Feed | None = None
         owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
 
@@ -92,7 +93,9 @@ class PluginSource(Source):
         )
         assert host is not None
         server = plugin_feed.server(host)
-        server.add(feed)
+        # A pipeline has its sources as long as it needs them; nobody knows how long the plan of a stream is used.
+        self._feed = feed
+        server.add(feed, keep=self._node is None)
         spark.dataSource.register(data_source())
         reader = spark.readStream.format(FORMAT).options(
             feed=feed.id, host=host, port=str(server.port), token=server.key.hex(), ddl=ddl

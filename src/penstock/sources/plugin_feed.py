@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -33,6 +34,8 @@ Offset = dict[str, Any]
 FIRST: Offset = {"at": None, "rows": 0}
 LONGEST_OUTAGE = 300.0
 """Seconds for which a plugin is asked again that says that another system is away."""
+ACCEPT_PAUSE = 0.05
+"""Seconds to wait when a caller could not be answered."""
 _PAUSES = (0.1, 0.2, 0.5, 1.0)
 
 
@@ -394,7 +397,8 @@ class FeedServer:
     def __init__(self, host: str) -> None:
         self.key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self.key)
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+        self._kept: list[Feed] = []
         threading.Thread(target=self._accept, name="penstock source plugins", daemon=True).start()
 
     @property
@@ -403,9 +407,11 @@ class FeedServer:
         address: Any = self._listener.address
         return int(address[1])
 
-    def add(self, feed: Feed) -> None:
-        """Let Spark's processes read a feed."""
+    def add(self, feed: Feed, *, keep: bool) -> None:
+        """Let Spark's processes read a feed: until the process ends, or as long as somebody else has it."""
         self._feeds[feed.id] = feed
+        if keep:
+            self._kept.append(feed)
 
     def find(self, name: str) -> Feed | None:
         """A feed by its id."""
@@ -413,10 +419,12 @@ class FeedServer:
 
     def _accept(self) -> None:
         while True:
-            # A caller without the key, or one that is gone already, is no reason to stop.
-            with contextlib.suppress(Exception):
+            try:
                 caller = self._listener.accept()
                 threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
+            except Exception:
+                # A caller without the key, or one that is gone already, is no reason to stop. Without files to open every call fails at once.
+                time.sleep(ACCEPT_PAUSE)
 
     def _serve(self, caller: Connection) -> None:
         with caller, contextlib.suppress(EOFError, OSError):

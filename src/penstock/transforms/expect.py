@@ -40,6 +40,7 @@ class ExpectTransform(Transform):
     """
 
     Options = ExpectOptions
+    keeps_columns = True
 
     options: ExpectOptions
 
@@ -73,7 +74,8 @@ class ExpectTransform(Transform):
         reasons = F.concat_ws(
             "; ",
             *[
-                F.when(~met[name], F.lit(f"fails '{name}': {self._text(name)}"))
+                # Not the condition: it may have what a variable gave, and the letters are stored.
+                F.when(~met[name], F.lit(f"fails '{name}'"))
                 for name in self._with("quarantine")
             ],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,3 +101,23 @@ def test_a_job_of_another_file(backend: Backend) -> None:
     assert is_changed(
         _spec(TEXT.replace("orders: {type: rate}", "orders: {type: rate, rows_per_second: 9}")), job
     )
+
+
+WITH_A_PASSWORD = """\
+sources: {a: {type: rate}}
+sinks:
+  plain: {type: print, from: a}
+  out: {type: postgres, from: a, table: t, output_mode: append, url: "postgresql://ann:PASSWORD@db/x"}
+"""
+
+
+def test_a_password_is_part_of_what_is_recorded_and_nobody_finds_it_by_trying() -> None:
+    one, other = (
+        check_text(WITH_A_PASSWORD.replace("PASSWORD", word), "p.yaml", environ={}).spec
+        for word in ("abc", "abd")
+    )
+    assert fingerprints(one) == fingerprints(one)
+    assert fingerprints(one)["plain"] == fingerprints(other)["plain"]
+    assert fingerprints(one)["out"] != fingerprints(other)["out"]
+    quick = hashlib.sha256(one.nodes["out"].model.model_dump_json().encode()).hexdigest()
+    assert not quick.startswith(fingerprints(one)["out"]["hash"])

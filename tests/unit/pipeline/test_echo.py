@@ -52,6 +52,26 @@ def test_a_pipeline_is_normalised_without_secrets() -> None:
     assert '"nr": "007"' in as_json(checked)
 
 
+def test_literal_secrets_are_hidden_by_the_names_of_their_fields() -> None:
+    text = """\
+sources:
+  k:
+    type: kafka
+    topic: t
+    bootstrap_servers: b
+    kafka.ssl.keystore.key: geheim
+    kafka.ssl.key.pem: geheim
+    telemetry: {labels: {apiToken: geheim, auth: geheim, passphrase: geheim, team: shop}}
+transforms:
+  q: {type: sql, sql: "SELECT * FROM k -- https://geheim-geheim-geheim@host/"}
+sinks: {out: {type: print, from: q}}
+"""
+    shown = echo(check_text(text, "p.yaml", environ={}))
+    assert "geheim" not in shown
+    assert "team: shop" in shown
+    assert "https://***@host/" in shown
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_is_printed_is_the_same_pipeline(path: Path) -> None:
     checked = check_text(path.read_text(encoding="utf-8"), path.name, environ=ENVIRON)

@@ -179,6 +179,62 @@ def test_types_of_plugins_are_taken(schema: dict[str, Any]) -> None:
     assert mistakes(schema, GOOD.replace("type: print", "type: of_a_plugin, any: 5")) == []
 
 
+PLUGIN = """\
+sources: {a: {type: python, module: "m:A", rows: 5, batch_size: 7}}
+transforms:
+  b:
+    type: python
+    module: "m:B"
+    from: a
+    options: {x: 1}
+    side_outputs: {late: {type: file, path: late/}, bad: {type: of_a_plugin, any: 5}, odd: {type: python, module: "m:C"}}
+sinks: {c: {type: python, module: "m:C", from: b, on_conflict: nothing}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('module: "m:A", ', ""),
+        ("batch_size: 7", "batch_size: many"),
+        ("options: {x: 1}", "options: 5"),
+        ("path: late/", "pth: late/"),
+        ("{type: file, path: late/}", "late/"),
+        ("from: b, ", ""),
+        ("late: {", "2late: {"),
+    ],
+)
+def test_plugins_by_their_class_and_side_outputs(schema: dict[str, Any], old: str, new: str) -> None:
+    assert mistakes(schema, PLUGIN) == []
+    assert old in PLUGIN
+    assert mistakes(schema, PLUGIN.replace(old, new)) != []
+
+
+HYBRID = """\
+sources:
+  a:
+    type: hybrid
+    cursor: id
+    history: {type: clickhouse, table: orders}
+    live: {type: kafka, topic: orders, schema: {id: bigint}}
+sinks: {c: {type: print, from: a}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("table:", "tabel:"),
+        ("topic: orders, ", ""),
+        ("{type: clickhouse, table: orders}", "orders"),
+        ("type: kafka, ", ""),
+    ],
+)
+def test_the_parts_of_a_hybrid_source(schema: dict[str, Any], old: str, new: str) -> None:
+    assert mistakes(schema, HYBRID) == []
+    assert mistakes(schema, HYBRID.replace(old, new)) != []
+
+
 def test_every_field_has_a_description(schema: dict[str, Any]) -> None:
     without = [
         f"{name}.{field}"
@@ -193,5 +249,5 @@ def test_every_built_in_node_is_there(schema: dict[str, Any]) -> None:
     for section, kind in {"sources": "source", "transforms": "transform", "sinks": "sink"}.items():
         node = schema["properties"][section]["additionalProperties"]
         types = node["properties"]["type"]["anyOf"][0]["enum"]
-        assert types == list(next(names.builtin for key, names in BUILT_IN.items() if key == kind))
+        assert types == [*next(names.builtin for key, names in BUILT_IN.items() if key == kind), "python"]
         assert [case["if"]["properties"]["type"]["const"] for case in node["allOf"]] == types

@@ -311,6 +311,7 @@ sinks: {out: {type: print, from: READ}, all: {type: print, from: orders}}
         ("type: sql, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
         ("type: view, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
         ("type: expect, from: vip, expectations: {a: {condition: a > 1}}", "reads the dynamic table 'vip'", "dynamic_table_check"),
+        ("type: view, sql: \"SELECT * FROM orders WHERE dynamic_table_check('vip', value)\"", "asks the dynamic table 'vip'", "in a sql node that the view reads"),
         ("type: view, sql: SELECT 1", "'node' reads no other node", "orders"),
         ("type: sql, sql: SELECT 1", "'node' reads no other node", "orders"),
         ("type: view, sql: DROP TABLE orders", "sql must be a query, and begins with 'DROP'", "SELECT"),

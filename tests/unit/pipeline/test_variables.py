@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from penstock.pipeline.variables import Filling, hide
+from penstock.pipeline.secret import hide
+from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import parse, plain
 
 ENVIRON = {

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import json
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
 from penstock import config
 from penstock.plugin import TransientValues
 from penstock.sinks.base import Target
 from penstock.sources import plugin_stream
-from penstock.sources.plugin_feed import Feed, FeedRun
+from penstock.sources.plugin_feed import Feed, FeedRun, FeedServer
 from penstock.streaming.source_feeds import SourceFeeds
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -126,6 +131,29 @@ def test_every_source_of_a_query_has_its_own_name_labels_and_state() -> None:
     assert asked == ["copied", "orders", "copied 3"]
     assert [dict(feed._run.labels) for feed in feeds if feed._run] == [{}, {"team": "shop"}, {}]
     together.close()
+
+
+def test_a_feed_goes_with_the_plan_that_has_it() -> None:
+    server = FeedServer("127.0.0.1")
+    planned, loaded = _feed(Side(), node="orders"), _feed(Side())
+    server.add(planned, keep=False)
+    server.add(loaded, keep=True)
+    names = (planned.id, loaded.id)
+    assert [server.find(name) is not None for name in names] == [True, True]
+    del planned, loaded
+    gc.collect()
+    assert [server.find(name) is not None for name in names] == [False, True]
+
+
+def test_a_caller_without_the_key_does_not_stop_the_server() -> None:
+    server = FeedServer("127.0.0.1")
+    for _ in range(3):
+        with pytest.raises((AuthenticationError, OSError, EOFError)):
+            Client(("127.0.0.1", server.port), authkey=b"no key")
+    caller = Client(("127.0.0.1", server.port), authkey=server.key)
+    caller.send_bytes(json.dumps({"feed": "none", "ask": "initial"}).encode())
+    assert caller.recv_bytes().startswith(b"E")
+    caller.close()
 
 
 def test_a_source_of_a_pipeline_has_the_name_of_its_node() -> None:

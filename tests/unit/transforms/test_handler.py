@@ -179,6 +179,13 @@ def test_rows_that_the_service_does_not_take(service: HttpService, answer: Any, 
     assert "failed for a row and 1 more" in _error(service, _ids(1, 2), "id INT").message
 
 
+def test_a_service_that_repeats_its_secret_does_not_bring_it_into_the_reason(service: HttpService) -> None:
+    service.respond = lambda _: (422, b"no access with t0ps3cret")
+    headers = {"Authorization": "Bearer t0ps3cret"}
+    [row] = _run(service, _ids(1), "id INT", keeps_failed=True, headers=headers)
+    assert row["_error"] == "the service answers 422 Unprocessable Entity: no access with ***"
+
+
 def test_a_busy_service_is_asked_again_and_a_wrong_address_is_not(service: HttpService) -> None:
     service.refusals = [503, 429, 408, 0, 500]
     assert _run(service, _ids(1), "id INT") == _ids(1)

@@ -135,6 +135,11 @@ class KafkaNode(SourceNode):
             )
         return self
 
+    @property
+    def leaves_out_deletes(self) -> bool:
+        """Whether records without a value, which delete in a compacted topic, have no key by which they could do that here."""
+        return self.operations == "header" and self.format != "binary" and not self.primary_key
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Without settings of the consumer, which may be passwords."""
         settings = self.model_extra or {}

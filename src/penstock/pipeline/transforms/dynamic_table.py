@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from penstock.errors import ConfigError
 from penstock.pipeline.node import TransformNode
 from penstock.pipeline.transforms.sql import one_query
+from penstock.sources.postgres.address import completed
 from penstock.sql.relation import read_names
 from penstock.transforms.dynamic_table.options import DynamicTableOptions
 
@@ -48,13 +48,8 @@ class DynamicTableNode(DynamicTableOptions, TransformNode):
             return MemoryTable(name, value_type=self.value_type or "string")
         from penstock.transforms.dynamic_table.postgres import PostgresMembers
 
-        url = self.url or settings.postgres_url
-        if url is None:
-            raise ConfigError(
-                f"the dynamic table {name} needs the field 'url'",
-                code="TRANSFORM_OPTION_MISSING",
-                hint="add url: postgresql://user:password@host:5432/database, or set PENSTOCK_POSTGRES_URL",
-            )
+        code = "TRANSFORM_OPTION_MISSING"
+        url = completed(self.url, settings, what=f"the dynamic table {name}", code=code)
         assert self.table is not None
         return PostgresMembers(
             name, url=url, table=self.table, column=self.column, refresh=self.refresh / 1000

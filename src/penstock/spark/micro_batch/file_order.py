@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING
 from penstock.spark.boot import janino
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
-def arrange(batch: DataFrame) -> None:
-    """Let the files of a micro-batch come by their time of modification, then by path and position; none of it may have run."""
-    java = janino.instance(batch.sparkSession, __package__, "FileOrder")
-    java.arrange(batch._jdf.queryExecution().analyzed())
+class FileOrder:
+    """Puts the files of the batches of one query in order."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._java = janino.instance(spark, __package__, "FileOrder")
+
+    def arrange(self, batch: DataFrame) -> None:
+        """Let the files of a micro-batch come by their time of modification, then by path and position; none of it may have run."""
+        self._java.arrange(batch._jdf.queryExecution().analyzed())

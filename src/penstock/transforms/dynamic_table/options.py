@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from penstock.options import Duration, Options, mistake
+from penstock.sources.postgres.address import PostgresUrl
 
 _REFRESH = 1_000
 """The default of `refresh`, in milliseconds."""
@@ -58,7 +59,7 @@ class DynamicTableOptions(Options):
         None,
         description="of Postgres: the column with the values; without it, the first one, or `value` in a table that is made",
     )
-    url: str | None = Field(
+    url: PostgresUrl | None = Field(
         None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
     )
     refresh: Duration = Field(

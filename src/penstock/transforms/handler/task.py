@@ -79,7 +79,7 @@ class HandlerTask:
         try:
             return self._answer(batch, client.post(self._body(batch)))
         except Refused as refused:
-            failed = dict.fromkeys(range(batch.num_rows), str(refused))
+            failed = dict.fromkeys(range(batch.num_rows), self.service.hidden(str(refused)))
             nothing = pa.RecordBatch.from_pylist([], schema=self.columns)
             return _Handled(with_deletes(nothing, batch, pa.array([], pa.int64()), keys=self.keys), failed)
 

@@ -50,6 +50,7 @@ class LookupTransform(Transform):
     """Adds columns to rows by their key."""
 
     Options = LookupOptions
+    keeps_columns = True
 
     options: LookupOptions
 
