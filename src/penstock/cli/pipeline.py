@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.main import hide_from_traces
-from penstock.cli.pipeline_file import PipelineFile as File
-from penstock.cli.pipeline_file import read_right_pipeline
 from penstock.errors import InternalError, PenstockError, StateError
 from penstock.pipeline.secret import forms_of, hide
 
@@ -23,8 +21,9 @@ if TYPE_CHECKING:
     from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
-__all__ = ["File", "Yes", "confirm_losses", "load_spec", "losses", "pipeline_session"]
-
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The pipeline, or - for stdin.", show_default=False)
+]
 Yes = Annotated[
     bool,
     typer.Option(
@@ -38,9 +37,11 @@ CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 
 def load_spec(file: str) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    checked = read_right_pipeline(file)
-    hide_from_traces(partial(hide, secrets=checked.spec.secrets))
-    return checked.spec
+    from penstock.cli.pipeline_file import read_right_pipeline
+
+    spec = read_right_pipeline(file).spec
+    hide_from_traces(partial(hide, secrets=spec.secrets))
+    return spec
 
 
 @contextmanager
