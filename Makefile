@@ -46,7 +46,7 @@ docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
 bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (long)
 	@$(BIN)/python benchmarks/cold_start.py
 	@$(BIN)/python benchmarks/pipeline_start.py
-	@for name in ticks flatness tpch load churn vectors streaming_throughput streaming_micro_batch streaming_window streaming_latency streaming_first_row scripts; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in ticks flatness tpch load churn vectors streaming_throughput streaming_micro_batch streaming_window streaming_latency streaming_first_row pipelines scripts; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 golden: $(DEV_STAMP) ## Check that the recorded answers to the golden cases are still Spark's; RECORD=1 records them again
 	@PYTHONPATH=tests $(BIN)/python -m golden.record $(if $(RECORD),,--check)

@@ -102,8 +102,9 @@ def _run(
         if error.returncode < 0:
             return {"error": f"killed by signal {-error.returncode}"}
         lines = [line for line in (error.stderr or error.stdout or "").splitlines() if line.strip()]
-        messages = [line for line in lines if not line.startswith((" ", "[")) and "Warning" not in line]
-        return {"error": (messages or lines or ["no message"])[-1][:160]}
+        messages = [line for line in lines if not line.startswith((" ", "\t", "[")) and "Warning" not in line]
+        causes = [line.partition(": ")[2] for line in messages if line.startswith("Caused by: ")]
+        return {"error": (causes or messages or lines or ["no message"])[-1][:160]}
 
 
 def machine() -> str:
@@ -136,9 +137,10 @@ def publish(section: str, text: str) -> None:
     readme = HERE / "README.md"
     page = readme.read_text(encoding="utf-8")
     begin, end = f"<!-- {section} -->\n", f"<!-- end of {section} -->\n"
-    if begin in page:
-        before, _, rest = page.partition(begin)
-        readme.write_text(before + begin + text + "\n" + end + rest.partition(end)[2], encoding="utf-8")
+    if begin not in page or end not in page:
+        raise ValueError(f"the README has no section '{section}'")
+    before, _, rest = page.partition(begin)
+    readme.write_text(before + begin + text + "\n" + end + rest.partition(end)[2], encoding="utf-8")
 
 
 def plot(name: str, drawing: dict[str, Any]) -> None:

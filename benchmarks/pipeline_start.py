@@ -3,8 +3,8 @@
     python benchmarks/pipeline_start.py --runs 10
 
 All are started by turns, in fresh processes, on a warm installation. The stock programs read the file as a stream that ends (`availableNow`, as
-pipelines run whose sinks keep something) and as a batch. The first row is the first line on standard output that has its value.
-Prints a Markdown table and the machine it was measured on.
+pipelines run whose sinks keep something) and as a batch; Flink SQL reads it with its file connector. The first row is the first line on standard
+output that has its value.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import machine
+import processor
+from harness import environment, machine, publish, table
 from penstock import config
 from penstock.spark.boot import archive_build
 
 ROWS = 1_000
 MARK = b"name-999"
+STOCK = "stock PySpark, a stream"
 SCHEMA = "id BIGINT, amount DOUBLE, name STRING"
 PIPELINE = """
 name: start
@@ -41,6 +43,13 @@ rows = spark.readStream.schema("{schema}").option("header", True).csv("{folder}"
 large = rows.where("amount > 990").selectExpr("*", "now() AS at")
 large.writeStream.format("console").trigger(availableNow=True).start().awaitTermination()
 """
+FLINK = """
+from pyflink.table import EnvironmentSettings, TableEnvironment
+env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+env.execute_sql('''CREATE TABLE orders (id BIGINT, amount DOUBLE, name STRING) WITH (
+  'connector' = 'filesystem', 'path' = '{folder}/orders.csv', 'format' = 'csv', 'csv.ignore-parse-errors' = 'true')''')
+env.execute_sql("SELECT *, CURRENT_TIMESTAMP AS `at` FROM orders WHERE amount > 990").print()
+"""
 BATCH = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
@@ -51,15 +60,16 @@ spark.sql("SELECT *, now() AS at FROM orders WHERE amount > 990").show()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process: seconds to the first row, and to its end."""
+    """One process: seconds to the first row, and to its end; seconds of the processor."""
 
     first: float
     total: float
+    used: float
 
 
 def measure(command: list[str]) -> Run:
     """Run a command in a fresh process; one that fails or prints no row ends the benchmark."""
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), processor.ended()
     first = None
     with (
         tempfile.TemporaryFile() as errors,
@@ -74,30 +84,35 @@ def measure(command: list[str]) -> Run:
         errors.seek(0)
         if process.returncode or first is None:
             sys.exit(f"{command} failed:\n{errors.read().decode()}")
-    return Run(first, total)
+    return Run(first, total, processor.ended() - used)
 
 
-def table(runs: dict[str, list[Run]]) -> str:
+def report(runs: dict[str, list[Run]], here: str) -> str:
     """The results as Markdown, with the ratio of medians to the stock stream."""
-    stock = statistics.median(run.first for run in runs["stock PySpark, a stream"])
-    lines = [
-        "| | runs | first row, median | minimum | maximum | of stock | whole process, median |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    stock = statistics.median(run.first for run in runs[STOCK])
+    lines = []
     for name, results in runs.items():
         first = [run.first for run in results]
+        total = statistics.median(run.total for run in results)
         lines.append(
-            f"| {name} | {len(results)} | {statistics.median(first):.2f} s | {min(first):.2f} s | {max(first):.2f} s "
-            f"| {statistics.median(first) / stock:.2f} | {statistics.median(run.total for run in results):.2f} s |"
+            [
+                name,
+                str(len(results)),
+                *(f"{seconds:.2f} s" for seconds in (statistics.median(first), min(first), max(first))),
+                f"{statistics.median(first) / stock:.2f}",
+                f"{total:.2f} s",
+                f"{statistics.median(run.used for run in results):.1f} s",
+            ]
         )
-    return "\n".join(lines)
+    head = ["", "runs", "first row, median", "minimum", "maximum", "of stock", "whole process", "processor"]
+    return f"{table(head, lines)}\n\nMeasured on: {here}."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="runs of each (default 10)")
     arguments = parser.parse_args()
-    print(f"Measured on: {machine()}\n")
+    here = machine()
     if not archive_build.make(config.load()):
         sys.exit(f"no class archive; see {config.load().home / 'cds' / 'build.log'}")
     with tempfile.TemporaryDirectory() as folder:
@@ -108,8 +123,9 @@ def main() -> None:
         pipeline = Path(folder) / "start.yaml"
         pipeline.write_text(PIPELINE.format(file=data / "orders.csv"))
         commands = {
-            "stock PySpark, a stream": [sys.executable, "-c", STREAM.format(schema=SCHEMA, folder=data)],
+            STOCK: [sys.executable, "-c", STREAM.format(schema=SCHEMA, folder=data)],
             "stock PySpark, a batch": [sys.executable, "-c", BATCH.format(schema=SCHEMA, folder=data)],
+            "Flink SQL": [str(environment("flink")), "-c", FLINK.format(folder=data)],
             "penstock run": [str(Path(sys.executable).with_name("penstock")), "run", str(pipeline)],
         }
         for command in commands.values():
@@ -120,7 +136,7 @@ def main() -> None:
                 runs[name].append(measure(command))
             shown = ", ".join(f"{name} {results[-1].first:.2f} s" for name, results in runs.items())
             print(f"  {number + 1}/{arguments.runs}: {shown}", file=sys.stderr, flush=True)
-    print(table(runs))
+    publish("pipeline_start", report(runs, here))
 
 
 if __name__ == "__main__":

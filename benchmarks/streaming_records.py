@@ -7,6 +7,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -31,6 +32,7 @@ KINDS = ("click", "order", "visit", "leave", "other")
 FIRST_AT = 1_760_000_000_000
 CHUNK = 50_000
 ACCOUNTS = 100_000
+SEED = 7
 
 
 def topic(servers: str, form: str, partitions: int, rows: int) -> str:
@@ -95,6 +97,24 @@ def held(servers: str, name: str, partitions: int) -> int:
         consumer.close()
 
 
+def kept(rows: int) -> int:
+    """How many of so many records are of another kind than `other`."""
+    random = np.random.default_rng(SEED)
+    other = KINDS.index("other")
+    return sum(
+        int((_drawn(random, min(CHUNK, rows - first))[1] != other).sum()) for first in range(0, rows, CHUNK)
+    )
+
+
+def _drawn(random: np.random.Generator, count: int) -> tuple[Any, Any, Any]:
+    """The accounts, kinds and amounts of so many records."""
+    return (
+        random.integers(0, ACCOUNTS, count),
+        random.integers(0, len(KINDS), count),
+        np.round(random.random(count) * 1000, 2),
+    )
+
+
 def encoder(form: str) -> Callable[[int, str, str, float, int], bytes]:
     """A function from the columns of a record to its bytes."""
     if form == "json":
@@ -122,7 +142,7 @@ def encoder(form: str) -> Callable[[int, str, str, float, int], bytes]:
 
 
 def _fill(servers: str, name: str, form: str, partitions: int, rows: int) -> None:
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(SEED)
     encode = encoder(form)
     producer = Producer(
         {
@@ -134,9 +154,7 @@ def _fill(servers: str, name: str, form: str, partitions: int, rows: int) -> Non
     )
     for first in range(0, rows, CHUNK):
         count = min(CHUNK, rows - first)
-        accounts = random.integers(0, ACCOUNTS, count).tolist()
-        kinds = random.integers(0, len(KINDS), count).tolist()
-        amounts = np.round(random.random(count) * 1000, 2).tolist()
+        accounts, kinds, amounts = (column.tolist() for column in _drawn(random, count))
         records = [
             {
                 "value": encode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ SINK = "CREATE TABLE wanted (id BIGINT, account STRING, amount DOUBLE, `at` BIGI
 
 def sink_options(options: dict[str, Any], table: str) -> str:
     """What Flink's connector is told."""
+    if "clickhouse" in options["case"]:
+        return f"'connector' = 'clickhouse', 'url' = '{options['clickhouse']}'"
     if options["case"] == "kafka-blackhole":
         return "'connector' = 'blackhole'"
     address = urlsplit(options["postgres"])
@@ -33,13 +36,12 @@ def sink_options(options: dict[str, Any], table: str) -> str:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    if "clickhouse" in options["case"]:
-        sys.exit("no connector for ClickHouse")
     settings = EnvironmentSettings.in_streaming_mode()
     environment = TableEnvironment.create(settings)
     configuration = environment.get_config()
     configuration.set("pipeline.jars", ";".join(f"file://{jar}" for jar in options["jars"]))
     configuration.set("execution.checkpointing.interval", "10s")
+    configuration.set("parallelism.default", str(os.cpu_count()))
 
     def run(which: str) -> None:
         table = f"flink_{which}"

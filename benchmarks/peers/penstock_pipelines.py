@@ -39,8 +39,18 @@ def pipeline(options: dict[str, Any], which: str) -> dict[str, Any]:
     )
     out = {
         "blackhole": {"type": "blackhole"},
-        "clickhouse": {"type": "clickhouse", "url": options["clickhouse"], "table": f"out_{which}"},
-        "postgres": {"type": "postgres", "url": options["postgres"], "table": f"penstock_{which}"},
+        "clickhouse": {
+            "type": "clickhouse",
+            "url": options["clickhouse"],
+            "table": f"penstock_{which}",
+            "output_mode": "append",
+        },
+        "postgres": {
+            "type": "postgres",
+            "url": options["postgres"],
+            "table": f"penstock_{which}",
+            "output_mode": "append",
+        },
     }[sink]
     return {
         "name": f"bench-{options['case']}-{which}",

@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import json
+import os
 import sys
 import urllib.parse
 import urllib.request
@@ -26,16 +27,14 @@ RANGES = 4
 COLUMNS = "id BIGINT, account STRING, kind STRING, amount DOUBLE, at BIGINT, note STRING"
 
 
-def ask(url: str, query: str, body: bytes | None = None) -> bytes:
-    """One request to ClickHouse."""
+def ask(url: str, query: str, body: bytes | None = None) -> Any:
+    """The answer to one request to ClickHouse, as a file to read."""
     address = urlsplit(url)
     words = {"query": query, "database": address.path.strip("/")}
     login = base64.b64encode(f"{address.username}:{address.password}".encode()).decode()
     headers = {"Authorization": f"Basic {login}"}
     target = f"http://{address.hostname}:{address.port}/?{urllib.parse.urlencode(words)}"
-    with urllib.request.urlopen(urllib.request.Request(target, body, headers), timeout=600) as answer:
-        content: bytes = answer.read()
-        return content
+    return urllib.request.urlopen(urllib.request.Request(target, body, headers), timeout=600)
 
 
 def insert(url: str, table: str, batch: DataFrame, epoch: int) -> None:
@@ -44,7 +43,7 @@ def insert(url: str, table: str, batch: DataFrame, epoch: int) -> None:
     stream = io.BytesIO()
     with pyarrow.ipc.new_stream(stream, rows.schema) as writer:
         writer.write_table(rows)
-    ask(url, f"INSERT INTO {table} FORMAT ArrowStream", stream.getvalue())
+    ask(url, f"INSERT INTO {table} FORMAT ArrowStream", stream.getvalue()).close()
 
 
 def select(url: str, table: str, rows: int, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -52,12 +51,12 @@ def select(url: str, table: str, rows: int, numbers: Iterable[pa.RecordBatch]) -
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             first, end = rows * number // RANGES, rows * (number + 1) // RANGES
-            answer = ask(
+            with ask(
                 url,
                 f"SELECT id, account, kind, amount, at, note FROM {table} WHERE id >= {first} AND id < {end}"
                 " SETTINGS output_format_arrow_string_as_string = 1 FORMAT ArrowStream",
-            )
-            yield from pyarrow.ipc.open_stream(answer)
+            ) as answer:
+                yield from pyarrow.ipc.open_stream(answer)
 
 
 def run(spark: SparkSession, options: dict[str, Any], which: str) -> None:
@@ -87,7 +86,7 @@ def run(spark: SparkSession, options: dict[str, Any], which: str) -> None:
             options["clickhouse"],
             f"CREATE TABLE {table} (id Int64, account String, amount Float64, at Int64) ENGINE MergeTree ORDER BY tuple()",
             b"",
-        )
+        ).close()
         writer = writer.foreachBatch(functools.partial(insert, options["clickhouse"], table))
     else:
         writer = writer.foreachBatch(functools.partial(append, options["postgres"], f"stock_{which}"))
@@ -107,6 +106,7 @@ def append(url: str, table: str, batch: DataFrame, epoch: int) -> None:
 
 def main() -> None:
     options = json.loads(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.config("spark.jars", ",".join(options["jars"])).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps(measured(lambda which: run(spark, options, which))))

@@ -32,15 +32,31 @@ SEVERAL = "STREAM_OPTIONS"
 """The code of an error with mistakes of several kinds."""
 
 _CUSTOM = "penstock"
+_MOST_MISTAKES = 200
+"""How many mistakes are shown of the options of one owner."""
+_MOST = (1 << 63) - 1
+"""The largest number that Spark can count with."""
 _WORDS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be a dictionary",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
     "greater_than": "must be a whole number above {gt}",
     "int_from_float": "must be a whole number",
     "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number",
     "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be a dictionary",
+    "model_type": "must be a dictionary",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_long": "must have {max_length} characters at most",
+    "string_too_short": "must have {min_length} characters at least",
     "string_type": "must be text",
+    "too_long": "must have {max_length} entries at most",
+    "too_short": "must have {min_length} entries at least",
+    "tuple_type": "must be a list",
 }
 
 
@@ -168,7 +184,7 @@ def check_options(
     try:
         return model.model_validate(values), []
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = error.errors(include_url=False)[:_MOST_MISTAKES]
     mistakes: dict[tuple[str | int, ...], Mistake] = {}
     for detail in details:
         found = _mistake(model, detail, owner, values)
@@ -394,13 +410,16 @@ def _as_count(value: Any) -> int:
             number = int(value)
     if number < 1:
         raise mistake(f"must be a whole number above 0, got {value!r}")
+    if number > _MOST:
+        raise mistake(f"must be {_MOST:,} at most")
     return number
 
 
 def _as_names(value: Any) -> Any:
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
-    return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (str(value),) if is_number else value
 
 
 def _as_expressions(value: Any) -> Any:
@@ -410,11 +429,23 @@ def _as_expressions(value: Any) -> Any:
 def _as_texts(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise mistake(f"must be a dictionary, got {type(value).__name__}")
-    return {str(name): str(item) for name, item in value.items()}
+    for name, item in value.items():
+        if item is None or isinstance(item, Mapping | list | tuple):
+            raise mistake(
+                f"must have texts, got {type(item).__name__} for '{name}'", hint='"" is an empty text'
+            )
+    return {str(name): _text(item) for name, item in value.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _as_path(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(path, str) and "\0" in path:
+        raise mistake("has the character U+0000, which no file has in its name")
+    return path
 
 
 def _as_lower(value: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock.errors import ConfigError, StateError, suggest
 from penstock.options import Options
+from penstock.registry import importing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +209,8 @@ class TransformPlugin(_Plugin, ABC):
         """Return the rows that come out for some that came in; None for none.
 
         An error fails the query. In a pipeline with `on_error: drop` or `dead_letter` it fails the rows to blame: they are found by calling
-        again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again.
+        again with parts of the batch. `ConnectorError(..., retryable=True)` tries the batch again. What a batch that comes again had put into
+        `context.state` and given to side outputs is taken back.
         """
 
 
@@ -238,14 +240,9 @@ def imported(name: str) -> Any:
     'Path'
     """
     module_name, _, attribute = name.partition(":")
-    try:
+    hint = "is it installed, or its folder on PYTHONPATH? Does it work by itself?"
+    with importing(f"cannot import '{module_name}'", hint=hint):
         module = import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"cannot import '{module_name}': {error}",
-            code="PLUGIN_IMPORT",
-            hint="is it installed, or its folder on PYTHONPATH?",
-        ) from error
     if not hasattr(module, attribute):
         names = [other for other in vars(module) if not other.startswith("_")]
         raise ConfigError(

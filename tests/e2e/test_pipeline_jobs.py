@@ -41,6 +41,13 @@ def own(folder: Path) -> dict[str, str]:
     return {"PENSTOCK_HOME": str(home_in(folder)), "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}"}
 
 
+def event_log(folder: Path) -> str:
+    """The settings by which Spark writes down its work, as text that can be searched."""
+    events = folder / "events"
+    events.mkdir()
+    return f"spark.eventLog.enabled=true spark.eventLog.compress=false spark.eventLog.dir=file:{events}"
+
+
 def with_password(postgres: Postgres, url: str) -> str:
     """The address of a database for a user whose password is the secret."""
     scheme, _, rest = url.partition("://")
@@ -63,11 +70,10 @@ def test_a_followed_table_is_paused_reset_and_fails_without_a_secret(
     url = postgres.new_database()
     postgres.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, amount INT)", url)
     postgres.execute("INSERT INTO orders VALUES (1, 10)", url)
-    (tmp_path / "events").mkdir()
     environment = {
         **own(tmp_path),
         "SHOP_URL": with_password(postgres, url),
-        "PENSTOCK_CONF": f"spark.eventLog.enabled=true spark.eventLog.dir=file:{tmp_path / 'events'}",
+        "PENSTOCK_CONF": event_log(tmp_path),
     }
 
     def copied() -> int:
@@ -130,4 +136,32 @@ def test_a_server_that_cannot_be_reached_is_named_without_its_password(tmp_path:
         assert pipeline.wait() == 1
     assert f"pipeline.yaml:{3 if node == 'source' else 5}:3" in pipeline.said()
     assert "Traceback" not in pipeline.said()
+    assert leaks(tmp_path) == []
+
+
+SPOKEN = """
+name: spoken
+sources:
+  a: {type: file, path: rows.json, schema: {id: int64}, mode: {type: bounded}, primary_key: id}
+transforms:
+  q: {type: sql, sql: "SELECT id, '${WORD}' <> concat('', id) AS ok FROM a WHERE concat(id, 'x') <> '${WORD}'"}
+  v: {type: view, primary_key: ok, sql: "SELECT ok, count(*) AS n FROM q WHERE concat(id, 'y') <> '${WORD}' GROUP BY ok"}
+  e: {type: expect, from: q, expectations: {word: {condition: "id < 3 OR raise_error('no ${WORD}') IS NULL", action: fail}}}
+sinks:
+  b: {type: print, from: v}
+  c: {type: print, from: e}
+"""
+
+
+def test_a_word_of_the_environment_is_in_nothing_that_is_written(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"id": 1}\n{"id": 3}\n')
+    environment = {**own(tmp_path), "WORD": SECRET, "PENSTOCK_CONF": event_log(tmp_path)}
+    with PipelineProcess(tmp_path, SPOKEN, environment) as pipeline:
+        pipeline.start()
+        assert pipeline.wait() == 1
+    assert "no ***" in pipeline.said()
+    events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
+    # The plan with the condition, and the error of the task.
+    assert "= ***" in events
+    assert "no ***" in events
     assert leaks(tmp_path) == []

@@ -157,6 +157,31 @@ def test_a_schema_that_comes_while_the_query_runs(
         assert query.exception() is None
 
 
+@pytest.mark.parametrize(
+    ("schema", "key"),
+    [
+        ("long", 7),
+        ({"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}, {"id": 7}),
+    ],
+)
+def test_keys_in_avro_say_which_row_is_deleted(
+    session: ps.Session, kafka: Broker, registry: Registry, schema: Any, key: Any
+) -> None:
+    topic = kafka.new_topic()
+    value = registry.register(f"{topic}-value", V1)
+    of_key = registry.register(f"{topic}-key", {"type": schema} if isinstance(schema, str) else schema)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), key)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for content in (wire(value, V1, {"id": 7, "name": "a"}), None):
+        producer.produce(topic, content, key=b"\0" + of_key.to_bytes(4, "big") + out.getvalue(), partition=0)
+    assert producer.flush(30) == 0
+    stream = read(session, kafka, topic, schema_registry=registry.url, operations="header", primary_key="id")
+    [inserted, deleted] = rows(finished(stream, ps.Trigger.available_now()))
+    assert (inserted["id"], inserted["name"]) == (7, "a")
+    assert (deleted["id"], deleted["name"]) == (7, None)
+
+
 def test_bad_records_of_a_registry(
     session: ps.Session, kafka: Broker, registry: Registry, tmp_path: Path
 ) -> None:

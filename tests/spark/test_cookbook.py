@@ -427,3 +427,25 @@ def test_what_comes_from_the_environment_is_not_in_the_log_nor_in_the_state(
     for text in (said, job, log):
         assert "*** is broken" in text
         assert "t0p-s3cret" not in text
+    assert Path(json.loads(job)["checkpoint"]).is_relative_to(recipe.folder)
+    files = [file for file in recipe.folder.rglob("*") if file.is_file()]
+    queries = [file for file in files if b"raise_error" in file.read_bytes()]
+    assert {file.name for file in queries} >= {"stage.json"}
+    assert [file for file in files if b"t0p-s3cret" in file.read_bytes()] == []
+
+
+def test_a_view_is_made_again_when_a_variable_in_it_has_another_value(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = ("FROM large_orders GROUP BY", "FROM large_orders WHERE store_id < ${BEFORE} GROUP BY")
+    file = recipe.write("large-transactions", JSON_LINES, query)
+    monkeypatch.setenv("BEFORE", "0002")
+    first = by_id(printed(capsys, file), "customer_id")
+    monkeypatch.setenv("BEFORE", "0003")
+    second = printed(capsys, file)
+    assert second
+    now = {**first, **{row["customer_id"]: row for row in second}}
+    large = [row for row in ORDERS if row["amount"] > 150 and row["store_id"] < 3]
+    expected = totals(large, lambda row: row["customer_id"])
+    shown = {key: (row["orders"], Decimal(str(row["total"]))) for key, row in now.items()}
+    assert shown == expected

@@ -15,6 +15,7 @@ from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.transforms.dynamic_table.function import MembershipFunction
 from penstock.transforms.dynamic_table.members import Members
 from penstock.transforms.dynamic_table.table import DynamicTable
+from penstock.transforms.postgres_table import PostgresTable
 from penstock.transforms.task_error import carried
 from servers.postgres import Postgres
 from transform_context import Values, context
@@ -207,6 +208,43 @@ def test_a_table_of_postgres_is_everybodys(spark: SparkSession, postgres: Postgr
     table = again
     wait_for(lambda: follows([]), "the end of all rows", 20)
     again.close()
+
+
+def test_a_table_of_postgres_is_not_read_again_after_changes_of_our_own(
+    spark: SparkSession, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.new_database()
+    node = {"backend": "Postgres", "url": url, "table": "own", "sql": "SELECT id FROM x", "refresh": "0"}
+    table = _open(node, spark, "id BIGINT")
+    reads: list[int] = []
+    read_with = PostgresTable.read_with
+
+    def watched(*values: Any) -> Any:
+        reads.append(1)
+        return read_with(*values)
+
+    monkeypatch.setattr(PostgresTable, "read_with", watched)
+    for epoch in range(10):
+        table.update(epoch, spark.sql(f"SELECT {epoch}L AS id"))
+    table.update(10, spark.sql("SELECT 3L AS id, 'd' AS _op"))
+
+    def counted() -> bool:
+        table.update(11, None)
+        query = "SELECT n_tup_ins + n_tup_del FROM pg_stat_user_tables WHERE relname = 'own'"
+        return postgres.execute(query, url) == [(11,)]
+
+    wait_for(counted, "the counters of PostgreSQL", 20)
+    table.update(12, None)
+    assert (reads, _contents(table)) == ([], [0, 1, 2, 4, 5, 6, 7, 8, 9])
+    postgres.execute("INSERT INTO own VALUES (77)", url)
+
+    def follows() -> bool:
+        table.update(13, None)
+        return 77 in _contents(table)
+
+    wait_for(follows, "the change of another", 20)
+    assert reads
+    table.close()
 
 
 def test_tables_of_postgres_that_do_not_fit_are_refused(spark: SparkSession, postgres: Postgres) -> None:

@@ -61,9 +61,9 @@ def test_quarantine_says_why_and_what(spark: SparkSession, rows: DataFrame) -> N
     assert failed is not None
     reasons = {json.loads(row["_input"])["id"]: row["_error"] for row in failed.collect()}
     assert reasons == {
-        1: "fails 'even': id % 2 = 0",
-        3: "fails 'small': amount < 45; fails 'even': id % 2 = 0",
-        5: "fails 'small': amount < 45; fails 'even': id % 2 = 0",
+        1: "fails 'even'",
+        3: "fails 'small'; fails 'even'",
+        5: "fails 'small'; fails 'even'",
     }
     assert transform.counts() == {"small": 2, "even": 3, "known": 2}
     split.release()
@@ -90,10 +90,29 @@ def test_filters_that_come_later_do_not_hide_a_row_that_fails(spark: SparkSessio
         out.where("amount < 10").collect()
 
 
-def test_deletes_pass(spark: SparkSession) -> None:
-    rows = spark.sql("SELECT * FROM VALUES (1, NULL, 'd'), (2, NULL, 'u'), (3, 1, 'i') AS t(id, amount, _op)")
-    transform = _expect(known="drop: amount IS NOT NULL")
-    assert [row.id for row in transform.apply(rows, context(spark)).collect()] == [1, 3]
+CHANGES = "SELECT * FROM VALUES (1, NULL, 'd'), (2, -1, 'u'), (3, 1, 'i'), (4, 1, 'u'), (5, -1, 'i') AS t(id, amount, _op)"
+
+
+def test_deletes_pass_and_an_update_that_is_dropped_becomes_one(spark: SparkSession) -> None:
+    transform = _expect(known="drop: amount > 0", odd="drop: id <> 7")
+    rows = transform.apply(spark.sql(CHANGES), context(spark)).select("id", "_op").collect()
+    assert [tuple(row) for row in rows] == [(1, "d"), (2, "d"), (3, "i"), (4, "u")]
+    assert transform.counts() == {"known": 2, "odd": 0}
+
+
+@pytest.mark.parametrize("dropped", ["id <> 7", "id <> 2"])
+def test_an_update_that_is_put_in_quarantine_deletes_the_row_that_it_was(
+    spark: SparkSession, dropped: str
+) -> None:
+    transform = _expect(known="quarantine: amount > 0", other=f"drop: {dropped}")
+    split = Split(transform.apply(spark.sql(CHANGES), context(spark, keys=("id",))))
+    good = [tuple(row) for row in split.good.collect()]
+    assert good == [(1, None, "d"), (2, None if "7" in dropped else -1, "d"), (3, 1, "i"), (4, 1, "u")]
+    failed = split.failed()
+    assert failed is not None
+    inputs = [json.loads(row["_input"]) for row in failed.collect()]
+    assert [(one["id"], one["_op"]) for one in inputs] == ([(2, "u")] if "7" in dropped else []) + [(5, "i")]
+    split.release()
 
 
 @pytest.mark.parametrize(

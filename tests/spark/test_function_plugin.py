@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 def joined(left, right):
     return pc.binary_join_element_wise(left, right, "-")
 
-@ps.scalar_function("BIGINT", arguments=["BIGINT"])
+@ps.scalar_function("int64", arguments=["int64"])
 def strict(numbers):
     raise ValueError("never")
 """
@@ -35,8 +35,10 @@ def package(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    points = f"[penstock.functions]\nplugin_joined = {name}:joined\nplugin_strict = {name}:strict\n"
-    (info / "entry_points.txt").write_text(points)
+    broken = f"{name}_broken"
+    (folder / f"{broken}.py").write_text("import sys\nsys.exit('no licence')\n")
+    points = f"plugin_broken = {broken}:f\nplugin_joined = {name}:joined\nplugin_strict = {name}:strict\n"
+    (info / "entry_points.txt").write_text(f"[penstock.functions]\n{points}")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         register_installed(spark)
@@ -56,3 +58,12 @@ def test_errors_name_the_function(session: ps.Session) -> None:
     assert failed.value.code == "FUNCTION_FAILED"
     with pytest.raises(PenstockError, match="plugin_joined takes 2 arguments, got 1"):
         session.submit("SELECT plugin_joined('a') AS a").result(timeout=60)
+
+
+def test_a_function_that_cannot_be_loaded_is_missed_where_it_is_used(session: ps.Session) -> None:
+    why = "no function 'plugin_broken': the function plugin 'plugin_broken' cannot be imported: SystemExit: no licence"
+    with pytest.raises(PenstockError, match=why) as refused:
+        session.sql("SELECT plugin_broken(id) FROM range(3)")
+    assert refused.value.code == "PLUGIN_IMPORT"
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith("install functions_")

@@ -200,7 +200,7 @@ def test_keys_that_are_not_there(spark: SparkSession, customers: str, tmp_path: 
         "file": {"backend": "file", "path": str(tmp_path / "c.csv")},
     }
     rows = spark.createDataFrame(
-        [(1, "i"), (2, "d"), (8, "i"), (9, "d"), (None, "d")], "customer BIGINT, _op STRING"
+        [(1, "i"), (2, "d"), (7, "u"), (8, "i"), (9, "d"), (None, "d")], "customer BIGINT, _op STRING"
     ).coalesce(1)
 
     def lookup(missing: str) -> LookupTransform:
@@ -212,23 +212,26 @@ def test_keys_that_are_not_there(spark: SparkSession, customers: str, tmp_path: 
     assert _rows(dropped.apply(rows, context(spark))) == [
         (1, "i", "c1"),
         (2, "d", "c2"),
+        (7, "d", None),
         (9, "d", None),
         (None, "d", None),
     ]
-    assert dropped.counts() == {"missing": 3}
+    assert dropped.counts() == {"missing": 4}
     strict = lookup("error")
     with pytest.raises(Exception, match="penstock") as raised:
         strict.apply(rows, context(spark)).collect()
     error = strict.failure(raised.value)
     assert isinstance(error, DataError)
     assert error.code == "LOOKUP_ROW"
-    assert "8" in error.message
-    split = Split(lookup("error").apply(rows, context(spark, on_error="dead_letter")), repeatable=False)
-    assert len(_rows(split.good)) == 4
+    assert "7" in error.message
+    where = context(spark, on_error="dead_letter", keys=("customer",))
+    split = Split(lookup("error").apply(rows, where), repeatable=False)
+    assert [row[:2] for row in _rows(split.good)] == [(1, "i"), (2, "d"), (7, "d"), (9, "d"), (None, "d")]
     failed = split.failed()
     assert failed is not None
     assert [(row["_error"], json.loads(row["_input"])) for row in failed.collect()] == [
-        ("cannot be looked up by customer: the key is not there", {"customer": 8, "_op": "i"})
+        ("cannot be looked up by customer: the key is not there", {"customer": 7, "_op": "u"}),
+        ("cannot be looked up by customer: the key is not there", {"customer": 8, "_op": "i"}),
     ]
     split.release()
     for transform in (dropped, strict):

@@ -6,13 +6,14 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 import penstock as ps
 from penstock.backend import open_backend
@@ -24,6 +25,7 @@ from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
 from penstock.pipeline.values import GroupValues
+from penstock.pipeline.views_step import ViewsStep
 from penstock.streaming.queries import Queries
 from waiting import wait_for
 
@@ -385,7 +387,7 @@ def test_chained_views_with_rows_that_fail_between_them(pipeline: Pipeline) -> N
     # A batch of which nothing passes the filter, and one of whose rows fails.
     pipeline.put("Shop.Orders", _order(4, "b", 1), _order(5, "c", 1))
     assert pipeline.run(*parts) is None
-    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 2, 2: 1}
+    assert {n: row["customers"] for n, row in pipeline.table("out", "n").items()} == {1: 2}
     stored = [json.loads(line) for path in letters.glob("*.json") for line in path.read_text().splitlines()]
     assert [(one["node"], json.loads(one["row"])["customer"]) for one in stored] == [("checked", "b")]
     run = pipeline.planned(*parts)
@@ -419,6 +421,178 @@ def test_queries_over_rows_with_operations(pipeline: Pipeline) -> None:
             pipeline.planned(*parts)
         assert refused.value.code == "PIPELINE_SQL_OPERATIONS"
         assert "pipeline.yaml:6" in str(refused.value.where)
+
+
+def test_the_last_row_of_a_key_is_that_of_the_newest_file_also_when_it_is_the_largest(
+    pipeline: Pipeline,
+) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS[:-1] + ", _op: string}", primary_key="id")),
+        _section("transforms", TOTALS),
+        _section("sinks", pipeline.sink("out", "orders"), pipeline.sink("totals_out", "totals")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5, _op="i"), _order(2, "b", 3, _op="i"))
+    late = [_order(number, "c", 1, _op="i") for number in range(10, 200)]
+    pipeline.put("orders", _order(1, "a", 2, _op="u"), {"id": 2, "_op": "d"}, *late)
+    assert pipeline.run(*parts) is None
+    table = pipeline.table("out", "id")
+    assert (table[1]["amount"], 2 in table, len(table)) == (2, False, 191)
+    totals = pipeline.table("totals_out", "customer")
+    assert {customer: row["total"] for customer, row in totals.items()} == {"a": 2, "c": 190}
+
+
+def test_sinks_agree_on_the_time_and_on_random_values_after_a_repair(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "timed: {type: sql, sql: 'SELECT id, now() AS at, current_date() AS day, current_time() AS clock, rand() AS r, uuid() AS u FROM orders'}",
+            "checked: {type: expect, from: timed, expectations: {past: {condition: 'at <= now()', action: drop}}}",
+        ),
+        _section("sinks", pipeline.sink("first", "checked"), pipeline.sink("second", "checked")),
+    ]
+    pipeline.put("orders", *(_order(number, "a", 1) for number in range(5)))
+    mark = pipeline.mark("second", "broken")
+    assert pipeline.run(*parts) is not None
+    before = pipeline.rows("first")
+    assert len(before) == 5
+    assert len({row["u"] for row in before}) == 5
+    mark.unlink()
+    assert pipeline.run(*parts) is None
+    assert pipeline.rows("second") == before
+    assert pipeline.rows("first") == before + before
+    pipeline.put("orders", _order(7, "a", 1))
+    assert pipeline.run(*parts) is None
+    [later] = pipeline.rows("second")[5:]
+    assert later["at"] > before[0]["at"]
+    assert later["r"] not in {row["r"] for row in before}
+    # One that keeps nothing, and does not come again.
+    assert pipeline.run(*parts[:2], _section("sinks", "out: {type: blackhole, from: checked}")) is None
+
+
+CHANGES = ORDERS[:-1] + ", _op: string}"
+KEYED = "out: {type: clickhouse, from: %s, table: t, url: 'http://127.0.0.1:1', primary_key: %s}"
+
+
+@pytest.mark.parametrize(
+    ("transform", "key"),
+    [
+        ("rows: {type: sql, sql: 'SELECT * FROM orders'}", "customer"),
+        ("rows: {type: sql, sql: 'SELECT customer, amount FROM orders'}", "customer"),
+        ("rows: {type: sql, primary_key: customer, sql: 'SELECT * FROM orders'}", "customer"),
+        ("rows: {type: sql, primary_key: id, sql: 'SELECT id + amount AS id FROM orders'}", "id"),
+        ("rows: {type: sql, sql: 'SELECT id + amount AS id FROM orders'}", "id"),
+        (
+            "rows: {type: expect, from: orders, primary_key: customer, expectations: {a: {condition: id > 0, action: warn}}}",
+            "customer",
+        ),
+        ("rows: {type: dynamic_table, sql: 'SELECT customer FROM orders'}", "id"),
+    ],
+)
+def test_another_key_than_that_of_the_operations_is_refused(
+    pipeline: Pipeline, transform: str, key: str
+) -> None:
+    reads = "orders" if "dynamic_table" in transform else "rows"
+    parts = [
+        _section("sources", pipeline.source("orders", CHANGES, primary_key="id")),
+        _section("transforms", transform),
+        _section("sinks", KEYED % (reads, key)),
+    ]
+    with pytest.raises(ps.ConfigError) as refused:
+        pipeline.planned(*parts)
+    assert refused.value.code == "PIPELINE_KEY"
+    assert "customer" in refused.value.message or "id" in refused.value.message
+
+
+def test_a_sink_that_has_enough_ends_all_groups(pipeline: Pipeline) -> None:
+    endless = pipeline.source("orders", ORDERS, mode={"type": "continuous"})
+    parts = [
+        _section("sources", endless, "ticks: {type: rate, rows_per_second: 100}"),
+        _section(
+            "sinks",
+            pipeline.sink("out", "orders"),
+            "shown: {type: print, from: ticks, num_records_before_stop: 1}",
+        ),
+    ]
+    run = pipeline.planned(*parts)
+    run.start()
+    with ThreadPoolExecutor(1) as pool:
+        ends = pool.submit(run.wait)
+        try:
+            assert ends.result(60) is None
+        finally:
+            run.stop()
+
+
+def test_a_version_without_a_sequence_is_none(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "versions: {type: cdc, from: orders, primary_key: customer, sequence_by: amount, scd: 2}",
+        ),
+        _section("sinks", pipeline.sink("out", "versions")),
+    ]
+    pipeline.put(
+        "orders", *({"id": number, "customer": "a", "amount": at} for number, at in enumerate([1, None, 5]))
+    )
+    assert pipeline.run(*parts) is None
+    versions = sorted((row["valid_from"], row["valid_to"]) for row in pipeline.rows("out"))
+    assert versions == [(1, 5), (5, None)]
+
+
+def test_changes_of_views_are_in_the_session_of_their_batch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = set()
+    evaluate = ViewsStep.evaluate
+
+    def watched(self: ViewsStep, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        changes = evaluate(self, epoch, frames)
+        for frame in (*(frames[name] for name in self.inputs), *changes.values()):
+            sessions.add(frame.sparkSession._jsparkSession.sessionUUID())
+        return changes
+
+    monkeypatch.setattr(ViewsStep, "evaluate", watched)
+    pipeline.put("orders", _order(1, "a", 1))
+    sources = _section("sources", pipeline.source("orders", ORDERS))
+    sinks = _section("sinks", pipeline.sink("out", "totals"))
+    assert pipeline.run(sources, _section("transforms", TOTALS), sinks) is None
+    assert len(pipeline.rows("out")) == 1
+    assert len(sessions) == 1
+
+
+def test_a_log_of_a_view_needs_its_key(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section(
+            "transforms",
+            "sizes: {type: view, sql: 'SELECT customer, count(*) AS n FROM orders GROUP BY customer'}",
+            "rows: {type: cdc, primary_key: n, sequence_by: n, from: sizes}",
+        ),
+        _section("sinks", pipeline.sink("out", "rows")),
+    ]
+    with pytest.raises(ps.ConfigError, match="'sizes', which has no primary key") as refused:
+        pipeline.planned(*parts)
+    assert refused.value.code == "PIPELINE_KEY"
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ("SELECT id AS number, customer FROM orders", "number"),
+        ("SELECT CAST(id AS STRING) AS id FROM orders WHERE amount > 1", "id"),
+        ("SELECT customer, id FROM orders", "id"),
+    ],
+)
+def test_a_key_may_have_another_name_or_type(pipeline: Pipeline, query: str, key: str) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", CHANGES, primary_key="id")),
+        _section("transforms", f"rows: {{type: sql, sql: '{query}'}}"),
+        _section("sinks", KEYED % ("rows", key)),
+    ]
+    [group] = pipeline.planned(*parts).plan.groups
+    assert group.relations["rows"].keys == (key,)
 
 
 def test_another_type_of_a_source_is_said(pipeline: Pipeline) -> None:
@@ -563,14 +737,17 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
             _section("sinks", pipeline.sink("out", "chosen")),
             "tests:\n- name: large\n  given: {orders: [{id: 7, customer: a, amount: 10}, {id: 8, customer: b, amount: 1}]}\n"
             "  expect: {chosen: [{id: 7}]}",
+            "- name: of a sink\n  given: {orders: [{id: 7, customer: a, amount: 10}]}\n  expect: {out: [{id: 8}], orders: [{id: 7}]}",
         ]
     )
     pipeline.put("orders", _order(1, "a", 10), _order(2, "a", 1), _order(3, "b", 1), _order(4, "b", 99))
     spec = check_text(text, str(pipeline.folder / "pipeline.yaml")).spec
     with Preview(pipeline.session, spec, "chosen", limit=2).opened() as (_, batches):
         assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [1, 2]
-    [outcome] = run_tests(pipeline.session, spec)
-    assert outcome.passed, outcome
+    passed, failed = run_tests(pipeline.session, spec)
+    assert passed.passed, passed
+    [difference] = failed.differences
+    assert (difference.node, difference.missing, difference.surplus) == ("out", ({"id": 8},), ({"id": 7},))
     settings = pipeline.session.settings
     home = replace(settings, home=pipeline.folder / "home", state=f"sqlite:///{pipeline.folder}/state.db")
     queries = Queries(home, session="looks")

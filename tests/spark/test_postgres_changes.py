@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -26,8 +27,9 @@ Offset = dict[str, Any]
 class Query:
     """What Spark does with a reader: offsets are noted before a batch, and batches when they are done."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, *, ends: bool = False, **options: Any) -> None:
         self.url, self.options = url, options
+        self.ends = ends
         self.noted: list[Offset] = []
         """The end of every batch, as in Spark's log of offsets."""
         self.done = 0
@@ -37,7 +39,8 @@ class Query:
     def start(self) -> None:
         """Start again from the log."""
         source = PostgresCdcSource({"url": self.url, "table": "t", "retry_for": "1 minute", **self.options})
-        self.reader = ChangeReader(*source.plan())
+        reading, following = source.plan()
+        self.reader = ChangeReader(reading, replace(following, ends=self.ends))
         self._start = self.reader.initial_offset()
         if self.noted:
             assert self.reader.partitions(self.noted[-1], self.noted[-1]) == []
@@ -207,10 +210,17 @@ def test_a_kill_of_the_server_loses_and_doubles_nothing() -> None:
 
 
 def test_a_snapshot_that_comes_again_ends_with_the_right_rows(url: str) -> None:
-    """It has the rows of another moment then; the changes between the two bring all keys to what they are."""
-    _execute(url, "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g")
-    query = Query(url)
-    assert query.note()
+    """It has the rows of another moment then, without those that the changes between the two bring."""
+    _execute(
+        url,
+        "INSERT INTO t SELECT g, 'first', g FROM generate_series(0, 399, 2) g",
+        "CREATE PUBLICATION own FOR TABLE t",
+        "SELECT pg_create_logical_replication_slot('own', 'pgoutput')",
+    )
+    query = Query(url, slot="own")
+    with psycopg.connect(url) as open_transaction:
+        open_transaction.execute("INSERT INTO t VALUES (1000)")
+        assert query.note()
     with TableWriter(url, seed=SEED, pause=0.0) as writer:
         while writer.transactions < 100:
             time.sleep(0.01)
@@ -219,6 +229,11 @@ def test_a_snapshot_that_comes_again_ends_with_the_right_rows(url: str) -> None:
         assert len(query.batches) == 1
     expected = content(url)
     query.steps_until(lambda: query.table(strict=False) == expected)
+    alive: set[int] = set()
+    for row in (row for batch in query.batches for row in batch):
+        assert row["_op"] != "i" or row["id"] not in alive
+        (alive.discard if row["_op"] == "d" else alive.add)(row["id"])
+    assert 1000 in alive
     query.crash()
 
 
@@ -231,6 +246,43 @@ def test_a_transaction_is_never_split_and_small_ones_share_a_batch(url: str) -> 
     assert sizes[0] == 5000
     assert max(sizes[1:]) <= 100 < sum(sizes[1:])
     assert len(sizes) < 20
+    query.crash()
+
+
+def test_a_transaction_larger_than_what_is_read_ahead_comes_whole(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.sources.postgres.follow.AHEAD_BYTES", 100_000)
+    monkeypatch.setattr("penstock.sources.postgres.slot.PIECE_BYTES", 20_000)
+    query = _following(url)
+    _execute(
+        url,
+        "INSERT INTO t SELECT g, repeat('x', 50), g FROM generate_series(1, 5000) g",
+        "DELETE FROM t WHERE id = 7",
+    )
+    query.steps_until(lambda: query.table() == content(url))
+    assert [len(batch) for batch in query.batches if batch] == [5001]
+    before = query.batches[-1]
+    query.done -= 1
+    query.crash()
+    query.start()
+    assert query.batches[-1] == before
+    query.crash()
+
+
+def test_a_query_that_ends_reads_all_that_is_there(url: str) -> None:
+    _execute(url, "INSERT INTO t VALUES (1)")
+    query = Query(url, ends=True, max_rows=3)
+    assert _pairs(query.step()) == [("i", 1)]
+    query.crash()
+    _execute(url, *(f"INSERT INTO t VALUES ({number})" for number in range(2, 12)))
+    query.start()
+    assert len(query.step()) == 10
+    assert query.step() == []
+    query.crash()
+    _execute(url, "DELETE FROM t WHERE id = 1")
+    query.start()
+    assert _pairs(query.step()) == [("d", 1)]
     query.crash()
 
 
@@ -356,11 +408,23 @@ def test_truncate_and_changes_of_the_table_are_not_passed_over(url: str) -> None
         "ALTER TABLE t ADD COLUMN extra integer DEFAULT 7",
         "INSERT INTO t VALUES (2, 'b')",
     )
+    assert _pairs(_rows(query, 1), "a") == [("i", 1, "a")]
     with pytest.raises(DataError, match="'extra' was added") as error:
         query.steps_until(lambda: False)
     assert error.value.code == "CDC_TABLE_CHANGED"
-    query.start()  # goes on with the table as it is now; rows from before have the default
-    assert _pairs(_rows(query, 2), "a", "extra") == [("i", 1, "a", 7), ("i", 2, "b", 7)]
+    query.start()  # goes on with the table as it is now
+    assert _pairs(_rows(query, 1), "a", "extra") == [("i", 2, "b", 7)]
+    query.crash()
+    _execute(
+        url,
+        "INSERT INTO t VALUES (5, 'c')",
+        "ALTER TABLE t ADD COLUMN more integer DEFAULT 8",
+        "ALTER TABLE t RENAME COLUMN a TO name",
+        "INSERT INTO t VALUES (6, 'd')",
+    )
+    query.start()  # rows from before have the default of a new column, and what is renamed has its values
+    assert _pairs(_rows(query, 2), "name", "more") == [("i", 5, "c", 8), ("i", 6, "d", 8)]
+    _execute(url, "ALTER TABLE t RENAME COLUMN name TO a")
     _execute(url, "ALTER TABLE t DROP COLUMN extra", "INSERT INTO t VALUES (3)")
     with pytest.raises(DataError, match="'extra' is gone"):
         query.steps_until(lambda: False)

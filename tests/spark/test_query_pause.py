@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 import penstock as ps
 from penstock.backend import JobState
 from penstock.cli.main import main
@@ -36,9 +38,38 @@ def test_a_paused_query_keeps_its_place_and_its_lease(session: ps.Session, tmp_p
         assert query.status.message == "paused"
         assert main(["jobs", "resume", name, "--state", backend.url]) == 0
         wait_for(lambda: rows == [1, 2], "the row of the pause")
+        # One that is not paused answers at once.
+        assert main(["jobs", "resume", name, "--timeout", "30", "--state", backend.url]) == 0
+        assert backend.jobs.get(name).request is None
         assert main(["jobs", "pause", name, "--state", backend.url]) == 0
         (folder / "3.json").write_text('{"id": 3}\n')
     finally:
         query.stop()  # a paused query ends at once
     assert rows == [1, 2]
     assert backend.jobs.get(name).state is JobState.STOPPED
+
+
+def test_what_is_recorded_of_a_pause_is_true(
+    session: ps.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"paused {tmp_path.name}"
+    stream = session.read_stream.format("rate").load()
+    query = (
+        stream.write_stream.format("blackhole").option("checkpoint.location", str(tmp_path / "c")).start(name)
+    )
+    backend = session.queries.backend()
+    runtime = query._runtime
+    resuming = threading.Thread(target=runtime.resume)
+
+    def note(text: str) -> None:
+        if text == "paused":  # somebody else lets it go on at this very moment
+            resuming.start()
+            resuming.join(0.2)
+
+    monkeypatch.setattr(runtime, "note", note)
+    try:
+        runtime.pause()
+        resuming.join()
+        assert (backend.jobs.get(name).state, query.status.message == "paused") == (JobState.RUNNING, False)
+    finally:
+        query.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,25 @@ def test_an_epoch_that_was_cut_short_is_completed(spark: SparkSession, clickhous
     again.write(Epoch(0, rows.orderBy(F.rand()).repartition(7)))
     again.close()
     assert _ids(clickhouse, url) == list(range(3000))
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_an_epoch_that_comes_again_with_other_values_loses_no_row(
+    spark: SparkSession, clickhouse: ClickHouse, keys: tuple[str, ...]
+) -> None:
+    url = clickhouse.new_database()
+    rows = spark.range(3000, numPartitions=4).withColumn("at", F.lit(1))
+    sink = _sink(url, rows, keys=keys, batch_rows=1000)
+    clickhouse.fault("before", 62)
+    with pytest.raises(ps.ConnectorError, match="a fault that the test asked for"):
+        sink.write(Epoch(0, rows))
+    sink.close()
+    again = _sink(url, rows, keys=keys, batch_rows=1000)
+    again.write(Epoch(0, rows.withColumn("at", F.lit(2))))
+    again.close()
+    stored = _ids(clickhouse, url)
+    assert set(stored) == set(range(3000))
+    assert len(stored) == 3000 or not keys  # a key tells which rows are there already
 
 
 @pytest.mark.parametrize("batch_rows", [100, 10_000])
@@ -597,6 +617,28 @@ def test_changes_are_newer_versions_and_deletes(
         "SELECT engine_full FROM system.tables WHERE name = 'out' AND database = currentDatabase()", url
     )
     assert ("_deleted" in made["engine_full"]) is append_only
+
+
+def test_deletes_in_a_table_whose_columns_take_no_null(spark: SparkSession, clickhouse: ClickHouse) -> None:
+    url, schema = (
+        clickhouse.new_database(),
+        "k INT, v STRING, kind STRING, at TIMESTAMP, tags ARRAY<STRING>, _op STRING",
+    )
+    clickhouse.execute(
+        "CREATE TABLE out (k Int32, v String, kind Enum8('a' = 1), at DateTime64(6), tags Array(String), "
+        "version UInt64 DEFAULT now64(9)::UInt64, gone UInt8) ENGINE = ReplacingMergeTree(version, gone) ORDER BY k",
+        url,
+    )
+    moment = datetime(2026, 1, 1)
+    first = spark.createDataFrame([(1, "x", "a", moment, ["t"], "i"), (2, "y", "a", moment, [], "i")], schema)
+    sink = _sink(url, first, "update", ("k",), operation="_op")
+    sink.write(Epoch(0, first))
+    second = spark.createDataFrame([(1, None, None, None, None, "d"), (3, "z", "a", moment, [], "i")], schema)
+    assert sink.write(Epoch(1, second)) == 2
+    assert [row["k"] for row in clickhouse.execute("SELECT k FROM out FINAL ORDER BY k", url)] == [2, 3]
+    with pytest.raises(ps.PenstockError):
+        sink.write(Epoch(2, spark.createDataFrame([(4, None, "a", moment, [], "i")], schema)))
+    sink.close()
 
 
 def test_changes_with_versions_of_their_own(spark: SparkSession, clickhouse: ClickHouse) -> None:

@@ -106,6 +106,27 @@ def test_updates_are_merges_and_the_last_of_a_key_wins(spark: SparkSession, tabl
     assert _marks(spark, table)[-1] == (None, None)
 
 
+@pytest.mark.parametrize("operation", [None, "_op"])
+def test_columns_that_somebody_else_keeps_stay_as_they_are(
+    spark: SparkSession, table: str, operation: str | None
+) -> None:
+    more = "" if operation is None else ", _op STRING"
+
+    def frame(*rows: tuple[Any, ...]) -> DataFrame:
+        return spark.createDataFrame(
+            [(*row, "u") if operation else row for row in rows], f"k STRING, n BIGINT{more}"
+        )
+
+    sink = _sink(table, frame(("a", 1)), "update", ("k",), operation=operation)
+    sink.write(Epoch(0, frame(("a", 1), ("b", 1))))
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING FIRST")
+    spark.sql(f"UPDATE {table} SET note = 'mine'")
+    again = _sink(table, frame(("a", 1)), "update", ("k",), operation=operation)
+    assert again.write(Epoch(1, frame(("a", 2), ("c", 3)))) == 2
+    rows = spark.sql(f"SELECT k, n, note FROM {table} ORDER BY k").collect()
+    assert [tuple(row) for row in rows] == [("a", 2, "mine"), ("b", 1, "mine"), ("c", 3, None)]
+
+
 def test_an_epoch_without_rows_makes_no_snapshot(spark: SparkSession, table: str) -> None:
     frame = spark.createDataFrame([("a", 1)], "k STRING, n BIGINT")
     upserts = _sink(table, frame, "update", ("k",))

@@ -255,6 +255,23 @@ def test_filters_and_the_least_value(session: ps.Session, clickhouse: ClickHouse
     start = "2020-01-01 00:00:50"
     by_key = frame(session, url, start_at=start, filter="id % 2 = 0 -- even ones")
     assert sorted(row["id"] for row in drained_rows(by_key, tmp_path / "a")) == list(range(50, 100, 2))
+    plan = tmp_path / "ranges" / "plan.json"
+    again = [
+        frame(
+            session,
+            url,
+            start_at=50,
+            filter="id % 2 = 0 -- even ones",
+            cursor="id",
+            until=60,
+            folder=plan.parent,
+        )
+        for _ in range(2)
+    ]
+    # The first start has made the ranges; what the options say may be secret, and is read from them each time.
+    assert "even ones" not in plan.read_text()
+    assert "50" not in plan.read_text()
+    assert sorted(row["id"] for row in drained_rows(again[1], tmp_path / "c")) == list(range(50, 61, 2))
     by_cursor = frame(session, url, cursor="id", start_at=90)
     assert sorted(row["id"] for row in drained_rows(by_cursor, tmp_path / "b")) == list(range(90, 100))
 

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in its __all__
+from pyspark.sql import DataFrame
 
 import penstock as ps
 import seed
 from drained import drained_rows
 from penstock.config import load
 from penstock.pipeline.sources.hybrid import HybridNode
-from penstock.sources.base import Context
+from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.hybrid import Boundary, LiveSource
 from penstock.spark import catalogs
 from remembered import Remembered
 from servers.clickhouse import ClickHouse
@@ -251,6 +253,25 @@ def test_files_and_a_cursor_of_each_kind(
     assert [row["n"] for row in pipeline.live()] == [3]
 
 
+class Changes(Source):
+    """Rows with operations, as a live source has them."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        super().__init__({})
+        self._frame = frame
+
+    def read(self, context: Context) -> SourceFrame:
+        return SourceFrame(self._frame)
+
+
+def test_what_changes_rows_of_the_history_is_behind_no_boundary(session: ps.Session) -> None:
+    rows = [(3, "i"), (3, "u"), (2, "d"), (None, "d"), (None, "i"), (6, "i"), (7, "u")]
+    changes = Changes(session.spark.createDataFrame(rows, "id BIGINT, _op STRING").coalesce(1))
+    live = LiveSource(lambda _: changes, Boundary("5", None), cursor="id")
+    later = live.read(Context(session.spark, load())).frame.collect()
+    assert [tuple(row) for row in later] == [(3, "u"), (2, "d"), (None, "d"), (6, "i"), (7, "u")]
+
+
 def test_a_history_without_rows(
     session: ps.Session, clickhouse: ClickHouse, kafka: Broker, tmp_path: Path
 ) -> None:
@@ -278,6 +299,10 @@ def test_what_the_history_lacks_is_said(
     with pytest.raises(ps.DataError, match="the history has no column 'v'") as caught:
         pipeline.history()
     assert caught.value.code == "SOURCE_COLUMN"
+    looked_at = HybridNode.model_validate({"history": history, "live": live, "cursor": "id"}).source(load())
+    looked_at.read(Context(session.spark, load()))
+    with pytest.raises(ps.DataError, match="the history has no column 'v'"):
+        looked_at.check()
 
 
 @pytest.mark.parametrize("key", [{"primary_key": "id"}, {"cursor": "id"}])

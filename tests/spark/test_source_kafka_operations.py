@@ -59,6 +59,15 @@ def test_headers_say_what_records_do(session: ps.Session, kafka: Broker, tmp_pat
     assert plain.columns == ["id", "name"]
 
 
+def test_records_without_a_header_may_be_upserts(session: ps.Session, kafka: Broker, tmp_path: Path) -> None:
+    topic = kafka.new_topic()
+    send(kafka, topic, [("1", {"id": 1, "name": "a"}, None), ("1", {"id": 1, "name": "z"}, None)])
+    send(kafka, topic, [("1", None, None), ("2", {"id": 2, "name": "b"}, "c")])
+    fields = {"schema": COLUMNS, "primary_key": "id", "operations": "upsert"}
+    rows = drained_rows(frame(session, kafka, topic, **fields), tmp_path / "c")
+    assert [(row["_op"], row["id"]) for row in rows] == [("u", 1), ("u", 1), ("d", 1), ("i", 2)]
+
+
 @pytest.mark.parametrize("key", ["7", '{"id": 7}', '{"schema": {}, "payload": {"id": 7}}'])
 def test_a_record_without_a_value_deletes_its_key(
     session: ps.Session, kafka: Broker, tmp_path: Path, key: str
@@ -190,6 +199,19 @@ def test_metadata_filters_and_batches(session: ps.Session, kafka: Broker, tmp_pa
     assert read.columns == ["id", "name", "_key", "_topic", "_partition", "_offset", "_timestamp"]
     epochs = drained(read, tmp_path / "c")
     assert [[row["id"] for row in epoch] for epoch in epochs] == [[2, 3], [4, 5, 6, 7], [8]]
+
+
+def test_a_filter_lets_deletes_pass_and_deletes_what_leaves_it(
+    session: ps.Session, kafka: Broker, tmp_path: Path
+) -> None:
+    topic = kafka.new_topic()
+    rows = [({"id": 1, "name": "a"}, "c"), ({"id": 1, "name": "z"}, "u"), ({"id": 2, "name": "z"}, "c")]
+    send(kafka, topic, [(str(row["id"]), row, word) for row, word in rows])
+    send(kafka, topic, [("3", None, None), ("4", {"id": 4, "name": None}, "u")])
+    read = frame(session, kafka, topic, schema=COLUMNS, primary_key="id", filter="name < 'c'")
+    assert read.columns == ["id", "name", "_op"]
+    changes = [(row["_op"], row["id"]) for row in drained_rows(read, tmp_path / "c")]
+    assert sorted(changes, key=lambda change: change[1]) == [("i", 1), ("d", 1), ("d", 3), ("d", 4)]
 
 
 def test_values_as_they_are(session: ps.Session, kafka: Broker, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -82,6 +83,14 @@ def test_queries_that_see_one_row_at_a_time(tables: SparkSession, query: str) ->
             "an outer join that gives rows of a table without a match",
         ),
         (
+            "WITH RECURSIVE t AS (SELECT id FROM orders WHERE amount IS NULL UNION ALL "
+            "SELECT o.id FROM orders o JOIN t ON o.customer = t.id) SELECT * FROM t",
+            "a recursive query",
+        ),
+        ("SELECT id, monotonically_increasing_id() AS n FROM orders", "monotonically_increasing_id()"),
+        ("SELECT id FROM orders WHERE spark_partition_id() + 1 > 1", "spark_partition_id()"),
+        ("SELECT TRANSFORM(id) USING 'cat' AS (id) FROM orders", "TRANSFORM"),
+        (
             "SELECT id FROM (SELECT customer AS id, max(amount) m FROM orders GROUP BY customer) WHERE m > 1",
             "GROUP BY",
         ),
@@ -130,6 +139,48 @@ def test_what_is_observed_in_a_frame_is_known_when_a_query_over_it_has_run(spark
     assert rows.values() == {"rows": 10}
 
 
+@pytest.mark.parametrize(
+    ("text", "volatile"),
+    [
+        ("SELECT id FROM orders WHERE id > CAST('5' AS INT)", False),
+        ("SELECT id, rand(7) AS r FROM orders", True),
+        ("SELECT id FROM orders WHERE current_date() > DATE'2026-01-01'", True),
+        ("SELECT id, CAST('today' AS DATE) AS day FROM orders", True),
+        ("SELECT id, CASE WHEN id > 1 THEN uuid() END AS u FROM orders", True),
+    ],
+)
+def test_what_would_be_another_answer_when_it_is_planned_again(
+    tables: SparkSession, text: str, volatile: bool
+) -> None:
+    assert stateless.is_volatile(_query(tables, text)(tables.createDataFrame([], ORDERS))) is volatile
+
+
+def test_a_plan_of_a_given_time(spark: SparkSession) -> None:
+    rows = Observed(spark.range(4), {"rows": F.count(F.lit(1))})
+    text = (
+        "unix_millis(now()) AS at", "unix_millis(current_timestamp()) AS same", "current_date() AS day",
+        "CAST('yesterday' AS DATE) AS before", "CAST(current_time() AS STRING) AS clock",
+        "rand() AS r", "rand() AS s", "randn() AS n", "uuid() AS u", "rand(7) AS own",
+    )  # fmt: skip
+
+    def answer(seed: int) -> list[tuple[Any, ...]]:
+        planned = rows.frame.selectExpr(*text)
+        return [tuple(row) for row in stateless.fixed(planned, time_ms=86_400_123, seed=seed).collect()]
+
+    first = answer(1)
+    assert {row[:5] for row in first} == {
+        (86_400_123, 86_400_123, date(1970, 1, 2), date(1970, 1, 1), "00:00:00.123")
+    }
+    assert len({value for row in first for value in row[5:9]}) == 16
+    assert answer(1) == first
+    assert not {row[5:9] for row in answer(2)} & {row[5:9] for row in first}
+    assert [row[9] for row in first] == [row[0] for row in spark.range(4).selectExpr("rand(7)").collect()]
+    report = rows._observation._jo
+    assert report is not None
+    wait_for(report.future().isCompleted, "the report of what was observed", seconds=10)
+    assert rows.values() == {"rows": 4}
+
+
 PLAIN = {
     "all": "SELECT * FROM orders",
     "filter": "SELECT id, amount FROM orders WHERE amount > 4",
@@ -158,8 +209,8 @@ def test_changes_of_the_result_give_the_result(tables: SparkSession, text: str) 
     """Random histories: the changes, applied by key, are what the query says of the rows that are there."""
     chance = random.Random(SEED)
     query = _query(tables, text)
-    there: dict[int, tuple[int, int | None, int | None]] = {}
-    result: dict[int, tuple[Any, ...]] = {}
+    there: dict[int | None, tuple[int | None, int | None, int | None]] = {}
+    result: dict[int | None, tuple[Any, ...]] = {}
     for _ in range(4):
         batch = _batch(chance, there)
         rows = tables.createDataFrame(batch, f"{ORDERS}, _op STRING").coalesce(1)
@@ -178,16 +229,31 @@ def test_a_plain_query_carries_operations_without_looking_at_other_rows(
     tables: SparkSession, text: str
 ) -> None:
     rows = tables.createDataFrame([], f"{ORDERS}, _op STRING")
-    assert operations.is_plain(rows, _query(tables, text))
+    assert operations.origins(rows, _query(tables, text)) is not None
 
 
 @pytest.mark.parametrize("text", BY_KEY.values(), ids=BY_KEY)
 def test_other_queries_need_the_columns_of_the_key_as_they_are(tables: SparkSession, text: str) -> None:
     rows = tables.createDataFrame([], f"{ORDERS}, _op STRING")
-    assert not operations.is_plain(rows, _query(tables, text))
+    assert operations.origins(rows, _query(tables, text)) is None
     assert operations.keeps_keys(rows, _query(tables, text), keys=["id"])
     changed = text.replace("orders.id", "orders.id + 1 AS id").replace("SELECT id", "SELECT id + 1 AS id")
     assert not operations.keeps_keys(rows, _query(tables, changed), keys=["id"])
+
+
+def test_the_columns_that_each_column_of_a_query_is_made_of(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([], f"{ORDERS}, _op STRING")
+    text = (
+        "SELECT id AS number, CAST(twice AS STRING) AS twice, id || customer AS both, 1 AS one, rand() AS any "
+        "FROM (SELECT *, amount * 2 AS twice FROM orders WHERE amount > 1)"
+    )
+    assert operations.origins(rows, _query(spark, text)) == {
+        "number": {"id"},
+        "twice": {"amount"},
+        "both": {"id", "customer"},
+        "one": set(),
+        "any": None,
+    }
 
 
 def test_an_insert_that_replaces_a_row_of_its_batch_is_an_update(spark: SparkSession) -> None:
@@ -198,12 +264,12 @@ def test_an_insert_that_replaces_a_row_of_its_batch_is_an_update(spark: SparkSes
 
 
 def _batch(
-    chance: random.Random, there: dict[int, tuple[int, int | None, int | None]]
-) -> list[tuple[int, int | None, int | None, str]]:
+    chance: random.Random, there: dict[int | None, tuple[int | None, int | None, int | None]]
+) -> list[tuple[int | None, int | None, int | None, str]]:
     """Random changes, applied to what is there; of a deleted row only the key is known."""
-    batch: list[tuple[int, int | None, int | None, str]] = []
+    batch: list[tuple[int | None, int | None, int | None, str]] = []
     for _ in range(chance.randrange(12)):
-        key = chance.randrange(6)
+        key = chance.choice([None, *range(5)])
         if key in there and chance.random() < 0.4:
             del there[key]
             batch.append((key, None, None, "d"))

@@ -172,6 +172,51 @@ def test_a_row_that_fails_is_named(spark: SparkSession, tmp_path: Path, parallel
     transform.close()
 
 
+class Copied(ps.TransformPlugin):
+    """Counts its rows and gives them to a side output, before it sees what it cannot take."""
+
+    parallel = False
+    schema = "number BIGINT, name STRING"
+    outages = 1
+
+    def initialize(self, context: Any) -> None:
+        self.context = context
+
+    def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        first = self.context.state.get("rows", 0)
+        self.context.state.put("rows", first + batch.num_rows)
+        self.context.side_output("copies").write(batch)
+        if "away" in batch["name"].to_pylist() and Copied.outages:
+            Copied.outages -= 1
+            raise ConnectorError("the server is away", retryable=True)
+        if "bad" in batch["name"].to_pylist():
+            raise ValueError("a bad name")
+        numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
+        return pa.record_batch({"number": numbers, "name": batch["name"]})
+
+
+def test_what_a_batch_did_that_comes_again_is_there_once(spark: SparkSession) -> None:
+    sink = MemorySink({})
+    transform = PluginTransform(Copied, {}, name="copied", side_sinks={"copies": sink})
+    context = _context(spark, on_error="drop")
+    assert context.state is not None
+    transform.open(context)
+    rows = _rows(spark, "a", "away", "b", "bad", "c", "d", "e").coalesce(1)
+    for _ in range(2):  # the second time a sink had failed, and the epoch comes again
+        transform.begin(0)
+        taken = [row for row in _dicts(transform.apply(rows, context)) if row["_error"] is None]
+        assert [(row["number"], row["name"]) for row in taken] == list(
+            enumerate(["a", "away", "b", "c", "d", "e"])
+        )
+    assert Copied.outages == 0
+    assert context.state.get("rows") is None
+    transform.commit(0)
+    assert context.state.get("rows") == 6
+    copies = [row["name"] for batch in sink.batches() or () for row in batch.to_pylist()]
+    assert sorted(copies) == ["a", "away", "b", "c", "d", "e"]
+    transform.close()
+
+
 class Wrong(ps.TransformPlugin):
     class Options(ps.Options):
         what: str

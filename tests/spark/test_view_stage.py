@@ -730,3 +730,81 @@ def test_inputs_that_keep_what_views_use(session: ps.Session, tmp_path: Path) ->
         )
         assert stage.metrics()["penstock_flow_ticks_total"] == 2
     assert stage.metrics() == {}
+
+
+# Secrets in queries
+
+
+WORD = "t0p-s3cret's"
+
+
+def _stage_with(session: ps.Session, folder: Path, word: str, least: str = "4711") -> ArrowStage:
+    text = word.replace("'", "\\'")
+    query = f"SELECT k, concat(max(v), '{text}') AS word, '{text}' FROM rows WHERE n > {least} GROUP BY k"
+    inputs = [StageInput("rows", "k BIGINT, v STRING, n INT", ("k",))]
+    return ArrowStage(session, folder, inputs, [StageView("words", query, ("k",))], secrets=(word, least))
+
+
+def _contains(folder: Path, *words: str) -> list[str]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return [str(file) for file in files if any(word.encode() in file.read_bytes() for word in words)]
+
+
+def _epoch(stage: ArrowStage, epoch: int, *keys: int) -> list[Row]:
+    rows = [{"k": key, "v": "a", "n": 10_000} for key in keys]
+    table = pa.Table.from_pylist(rows, pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]))
+    changes: list[Row] = stage.step(epoch, {"rows": table})["words"].to_pylist()
+    return changes
+
+
+def test_secrets_of_queries_are_not_in_the_files_and_views_go_on(session: ps.Session, tmp_path: Path) -> None:
+    stage = _stage_with(session, tmp_path, WORD)
+    stage.open(committed=-1)
+    # No row passes, for what views compute is in the state.
+    assert stage.step(0, {})["words"].num_rows == 0
+    assert _contains(tmp_path, "FROM rows WHERE n > ${sealed text ")
+    assert _contains(tmp_path, "s3cret", "4711") == []
+    stage.finalize(0)
+    assert [row["word"] for row in _epoch(stage, 1, 1)] == [f"a{WORD}"]
+    stage.close()
+    again = _stage_with(session, tmp_path, WORD)
+    assert again.plan().is_unchanged
+    assert again.open(committed=1).is_unchanged
+    assert [row["word"] for row in _epoch(again, 2, 2)] == [f"a{WORD}"]
+    again.finalize(2)
+    again.close()
+    assert _contains(tmp_path / "flow" / "log", "SELECT") == []
+    plans = [*tmp_path.glob("flow/checkpoints/*.json"), tmp_path / "stage.json"]
+    assert len(plans) > 1
+    assert not any("s3cret" in file.read_text() or "4711" in file.read_text() for file in plans)
+
+
+def test_a_view_is_made_again_when_its_secret_is_another_one(session: ps.Session, tmp_path: Path) -> None:
+    stage = _stage_with(session, tmp_path, "first-word")
+    stage.open(committed=-1)
+    _epoch(stage, 0, 1)
+    stage.finalize(0)
+    stage.close()
+    for epoch, word in ((1, "second-word"), (2, "third-word")):
+        changed = _stage_with(session, tmp_path, word, "5000")
+        [plan] = changed.plan().views
+        assert (plan.change, plan.reason) == ("rebuilt", "its query has changed")
+        changed.open(committed=epoch - 1)
+        words = {row["k"]: row["word"] for row in _epoch(changed, epoch, epoch + 1)}
+        assert words == dict.fromkeys(range(1, epoch + 2), f"a{word}")
+        changed.finalize(epoch)
+        changed.close()
+
+
+def test_epochs_that_were_not_final_need_the_secret_of_then(session: ps.Session, tmp_path: Path) -> None:
+    stage = _stage_with(session, tmp_path, "first-word")
+    stage.open(committed=-1)
+    _epoch(stage, 0, 1)
+    stage.close()
+    with pytest.raises(ps.StateError) as refused:
+        _stage_with(session, tmp_path, "second-word").open(committed=-1)
+    assert refused.value.code == "VIEW_VARIABLE"
+    again = _stage_with(session, tmp_path, "first-word")
+    again.open(committed=-1)
+    assert [row["word"] for row in _epoch(again, 0, 1)] == ["afirst-word"]
+    again.close()

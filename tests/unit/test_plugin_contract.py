@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ import pytest
 
 import penstock as ps
 from penstock.functions.plugin import scalar_function
-from penstock.testing import check_function, check_sink, check_source, check_transform, run_transform
+from penstock.testing import (
+    check_function,
+    check_preprocessor,
+    check_sink,
+    check_source,
+    check_transform,
+    run_transform,
+)
 from penstock.testing.rows import EVERY_TYPE, generated_batches
 
 
@@ -153,9 +161,41 @@ class Picky(Same):
         return batch.select([batch.schema.names[0]])
 
 
+class InOrder(Same):
+    """Numbers its rows, and gives them to a side output before it hands them on."""
+
+    parallel = False
+    schema = "n BIGINT"
+
+    def initialize(self, context: Any) -> None:
+        self.context = context
+        self.rows = 0
+
+    def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        first = self.first(batch.num_rows)
+        self.context.side_output("copies").write(batch)
+        return pa.record_batch({"n": pa.array(range(first, first + batch.num_rows), pa.int64())})
+
+    def first(self, rows: int) -> int:
+        first = int(self.context.state.get("rows", 0))
+        self.context.state.put("rows", first + rows)
+        return first
+
+
+class Remembering(InOrder):
+    def first(self, rows: int) -> int:
+        first, self.rows = self.rows, self.rows + rows
+        return first
+
+
+def test_a_transform_that_stores_what_it_counts() -> None:
+    check_transform(InOrder)
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
+        (Remembering, "a batch that fails comes again in halves: 100 rows leave other rows when they have"),
         (Counting, "rows do not depend on how they fall into batches: 100 rows in one batch"),
         (Changing, r"it takes a batch \(one row\): the same epoch gave other rows"),
         (Picky, r"it takes a batch \(nulls\): it raised ValueError: no NULLs"),
@@ -263,3 +303,56 @@ def test_rows_are_of_every_type() -> None:
     assert (extremes[0]["e"], extremes[1]["e"]) == (-(2**63), 2**63 - 1)
     assert str(extremes[1]["h"]) == "99999999.99"
     assert all(column.null_count == 2 for column in batches["nulls"].columns)
+
+
+def _with_label(document: Any) -> Any:
+    sources = document.get("sources")
+    for node in sources.values() if isinstance(sources, dict) else ():
+        if isinstance(node, dict):
+            node.setdefault("telemetry", {"labels": {"team": "shop"}})
+    return document
+
+
+def _strict(document: Any) -> Any:
+    if not document.get("sources"):
+        raise ps.ConfigError("no sources")
+    return _with_label(document)
+
+
+def test_good_preprocessors() -> None:
+    check_preprocessor(_with_label)
+    check_preprocessor(_strict, {"sources": {"a": {"type": "rate"}}, "sinks": {}})
+
+
+def _trusting(document: Any) -> Any:
+    for node in document["sources"].values():
+        node.setdefault("telemetry", {})
+    return document
+
+
+def _lost(document: Any) -> Any:
+    document["labels"] = {}
+
+
+def _dated(document: Any) -> Any:
+    return {**document, "made": date(2026, 1, 1)}
+
+
+def _counting(document: Any, calls: list[int] = [0]) -> Any:  # noqa: B006  # it is to remember
+    calls[0] += 1
+    return {**document, "name": f"run-{calls[0]}"}
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_trusting, r"that nobody has checked \(empty\): it raised KeyError: 'sources'"),
+        (_trusting, r"\(nodes that are no mappings\): it raised AttributeError"),
+        (_lost, "it takes a pipeline: it returned NoneType"),
+        (_dated, "the document, made has date, which YAML does not have"),
+        (_counting, "the same pipeline gave .*run-2"),
+    ],
+)
+def test_a_bad_preprocessor(function: Callable[[Any], Any], why: str) -> None:
+    with pytest.raises(AssertionError, match=why):
+        check_preprocessor(function)

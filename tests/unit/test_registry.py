@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import OrderedDict
 from importlib.metadata import entry_points
@@ -60,6 +61,35 @@ def test_names_of_other_packages_come_behind_the_built_in_ones(plugins: Registry
     assert {point.name for point in entry_points(group=GROUP)} == {"counter", "path"}
     assert plugins.names() == ["path", "ordered", "counter"]
     assert list(plugins) == plugins.names()
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import no_such_module_at_all", "No module named 'no_such_module_at_all'"),
+        ("x = nothing", "NameError: name 'nothing' is not defined"),
+        ("def", "SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+        ("raise SystemExit", "SystemExit"),
+        ("", "module 'penstock_bad_module' has no attribute 'Shape'"),
+    ],
+)
+def test_what_is_wrong_with_the_code_of_another_package(
+    tmp_path: Path, plugins: Registry, code: str, why: str
+) -> None:
+    (tmp_path / "penstock_bad_module.py").write_text(code, encoding="utf-8")
+    (tmp_path / "shapes-1.0.dist-info" / "entry_points.txt").write_text(
+        f"[{GROUP}]\nbad = penstock_bad_module:Shape\n", encoding="utf-8"
+    )
+    try:
+        with pytest.raises(
+            ConfigError, match=re.escape(f"the file format plugin 'bad' cannot be imported: {why}")
+        ) as caught:
+            plugins.load("bad")
+    finally:
+        sys.modules.pop("penstock_bad_module", None)
+    assert caught.value.code == "PLUGIN_IMPORT"
+    assert caught.value.hint == "install shapes again, with what it needs"
 
 
 def test_a_built_in_name_is_not_replaced_by_another_package(plugins: Registry) -> None:

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 FORMS = "sqlite:///state.db, sqlite:////var/lib/penstock/state.db or postgresql://user:password@host/database"
 
 _SECRET_IN_URL = re.compile(r"(?<=://)([^\s:/@?#]*):(\S*)@")
+_PASSWORD = re.compile(r"//[^\s:/@?#]*:(\S*)@")
 _SECRET_IN_WORDS = re.compile(
     r"((?:password|passwd|pwd|secret|token|api[_.-]?key|access[_.-]?key)[\w.-]*\s*[=:]\s*)('[^']*'|[^\s&,;]+)",
     re.I,
 )
+_LONG_USER = re.compile(r"(?<=://)[^\s:/@?#]{16,}(?=@)")
+"""A name of a user so long that it is a token."""
 _SECRET_NAME = re.compile(
-    r"password|passwd|pwd$|secret|(^|[._-])token$|credential|api[_.-]?key|access[_.-]?key|jaas", re.I
+    r"(?i:password|passwd|pwd$|secret(?!_name$)|passphrase|credential|cookie|jaas|(?:api|access|private|keystore)[_.-]?key|[._-]pem$)"
+    r"|(?i:(?:^|[._-])(?:token|auth|authorization|sas|signature)$)"
+    r"|[a-z](?:Token|Auth|Authorization|Signature)$"
 )
 
 
@@ -89,7 +94,27 @@ def hidden(text: str) -> str:
     >>> hidden("cannot reach postgresql://ann:s3cret@db/x?sslpassword=abc")
     'cannot reach postgresql://ann:***@db/x?sslpassword=***'
     """
-    return _SECRET_IN_WORDS.sub(r"\1***", _SECRET_IN_URL.sub(r"\1:***@", text))
+    return _SECRET_IN_WORDS.sub(r"\1***", _LONG_USER.sub("***", _SECRET_IN_URL.sub(r"\1:***@", text)))
+
+
+def passwords_in(text: str) -> list[str]:
+    """The passwords in a text, in addresses and in words like `password=...`; the whole of it may be malformed.
+
+    >>> passwords_in("postgresql//ann:s3cret@db/x?sslpassword=abc")
+    ['s3cret', 'abc']
+    """
+    found = [match[1] for match in _PASSWORD.finditer(text)]
+    found += [match[2].strip("'") for match in _SECRET_IN_WORDS.finditer(text)]
+    return [password for password in found if password]
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the name of an option says that its value is secret.
+
+    >>> [name for name in ("kafka.sasl.password", "apiToken", "topic", "tokens") if is_secret_name(name)]
+    ['kafka.sasl.password', 'apiToken']
+    """
+    return _SECRET_NAME.search(name) is not None
 
 
 def hidden_values(value: Any) -> Any:
@@ -100,7 +125,7 @@ def hidden_values(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            key: "***" if item is not None and _SECRET_NAME.search(str(key)) else hidden_values(item)
+            key: "***" if item is not None and is_secret_name(str(key)) else hidden_values(item)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):

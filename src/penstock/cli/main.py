@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -71,6 +71,7 @@ STARTS_SPARK = ("sql", "shell")
 READS_PIPELINE = ("run", "replay", "dry-run", "plan", "preview", "test")
 CHANGES_START = ("--conf", "--master", "--connector", "-c", "-m", "-h", "--help")
 
+_hide_from_trace: Callable[[str], str] = str
 EXAMPLES = """\
   penstock sql "SELECT count(*) FROM 'data/orders.parquet'"
   penstock shell
@@ -80,6 +81,8 @@ EXAMPLES = """\
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    global _hide_from_trace
+    _hide_from_trace = str
     debug = _take_debug(words)
     if threading.current_thread() is threading.main_thread():
         # As an exception, SIGTERM passes every `finally` on its way out, where sessions are stopped.
@@ -124,7 +127,8 @@ def show(error: Exception, *, debug: bool = False) -> int:
         import traceback
 
         error.__suppress_context__ = False  # what Spark said is left out only as long as nobody asks
-        traceback.print_exception(error)
+        # An error is without secrets; what it came from is as others raised it.
+        print(_hide_from_trace("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     if not isinstance(error, PenstockError):
         text = _text_of(error)
         hint = "" if debug else "\n  hint: this is not expected; --debug shows the trace"
@@ -132,6 +136,12 @@ def show(error: Exception, *, debug: bool = False) -> int:
         return FAILED
     print(f"{_red('error')}: {error}", file=sys.stderr)
     return WRONG_INPUT if isinstance(error, ConfigError | SqlError) else FAILED
+
+
+def hide_from_traces(hide: Callable[[str], str]) -> None:
+    """Take something out of the traces that `--debug` shows from now on."""
+    global _hide_from_trace
+    _hide_from_trace = hide
 
 
 def load(name: str) -> typer.Typer:

@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.backend import Job, JobState
-from penstock.backend.job_name import unknown_job
 from penstock.cli.stop import wait_until
 from penstock.errors import ConfigError, StateError, suggest
+from penstock.pipeline.group_name import NODES, jobs_of
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
 
-NODES = "nodes"
-"""Where the definition of a pipeline's job has its nodes."""
 
-
-def jobs_of(backend: Backend, name: str, node: str | None) -> list[Job]:
-    """The job of a name, or those of the groups of a pipeline; with a node, the one that runs it."""
-    one = backend.jobs.find(name)
-    jobs = (
-        [one] if one is not None else [job for job in backend.jobs.list() if job.name.startswith(f"{name}/")]
-    )
-    if not jobs:
-        raise unknown_job(name, (job.name for job in backend.jobs.list()), location=backend.location)
+def paused_jobs(backend: Backend, name: str, node: str | None) -> list[Job]:
+    """The job of a name, or those of the groups of a pipeline that run; with a node, the one that runs it."""
+    jobs = jobs_of(name, backend)
+    running = [job for job in jobs if not job.state.ended]
     if node is None:
-        return jobs
-    nodes = {own: job for job in jobs for own in job.definition.get(NODES, {})}
+        return running or jobs
+    nodes = {own: job for job in (*jobs, *running) for own in job.definition.get(NODES, {})}
     if node not in nodes:
         raise ConfigError(
             f"'{name}' has no node '{node}'",
@@ -39,13 +32,6 @@ def jobs_of(backend: Backend, name: str, node: str | None) -> list[Job]:
 
 def pause_job(backend: Backend, job: Job, timeout: float) -> Job | None:
     """Ask for a pause and return the job once it has one, or has ended; None when nobody wants to wait."""
-    if not job.state.ended and "trigger" not in job.definition:
-        raise StateError(
-            f"'{job.name}' has no batches between which it could be paused",
-            code="JOB_PAUSE",
-            where=backend.location,
-            hint=f"penstock jobs stop {job.name}",
-        )
     return _ask(backend, job, JobState.PAUSED, timeout)
 
 
@@ -55,6 +41,13 @@ def resume_job(backend: Backend, job: Job, timeout: float) -> Job | None:
 
 
 def _ask(backend: Backend, job: Job, state: JobState, timeout: float) -> Job | None:
+    if not job.state.ended and not job.definition.get("pausable"):
+        raise StateError(
+            f"'{job.name}' has no batches between which it could be paused",
+            code="JOB_PAUSE",
+            where=backend.location,
+            hint=f"penstock jobs stop {job.name}",
+        )
     backend.jobs.request(job.name, "pause" if state is JobState.PAUSED else "resume")
     if timeout == 0:
         return None

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.main import hide_from_traces
 from penstock.errors import InternalError, PenstockError, StateError
-from penstock.pipeline.variables import hide
+from penstock.pipeline.secret import forms_of, hide
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -39,6 +40,8 @@ def load_spec(file: Path) -> PipelineSpec:
     from penstock.pipeline.load import check
 
     checked = check(file)
+    if checked.pipeline is not None:
+        hide_from_traces(partial(hide, secrets=checked.pipeline.secrets))
     for warning in checked.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return checked.spec
@@ -51,6 +54,7 @@ def pipeline_session(
     """A session for a pipeline, with the connectors that its nodes need."""
     import penstock.pipeline.run  # noqa: F401  # while the JVM boots
     from penstock.cli.process import embedded
+    from penstock.spark.redaction import redact
 
     needed = {CONNECTORS[node.type] for node in spec.nodes.values() if node.type in CONNECTORS}
     names = tuple(dict.fromkeys((*connectors, *sorted(needed))))
@@ -58,6 +62,8 @@ def pipeline_session(
         with embedded(conf=conf, master=master, connectors=names) as session:
             if spec.state is not None:
                 session.settings = replace(session.settings, state=spec.state)
+            if spec.secrets:
+                redact(session.spark, {form for secret in spec.secrets for form in forms_of(secret)})
             yield session
     except PenstockError as error:
         error.hide(partial(hide, secrets=spec.secrets))

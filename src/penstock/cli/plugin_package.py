@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from penstock.errors import ConfigError, suggest
 
-Kind = Literal["source", "transform", "sink", "function"]
+Kind = Literal["source", "transform", "sink", "function", "preprocessor"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _PREFIX = "penstock-"
@@ -49,7 +49,11 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
 
 def _values(short: str, kind: str) -> dict[str, str]:
     type_ = short.replace("-", "_")
-    is_function = kind == "function"
+    is_function = kind in ("function", "preprocessor")
+    uses = {
+        "function": f"`{type_}(...)` in SQL",
+        "preprocessor": "every pipeline is given to it, wherever the package is installed",
+    }
     words = short.split("-") if short.endswith(kind) else [*short.split("-"), kind]
     return {
         "__DISTRIBUTION__": f"{_PREFIX}{short}",
@@ -61,7 +65,7 @@ def _values(short: str, kind: str) -> dict[str, str]:
         "__DESCRIPTION__": f"The {kind} {short} for penstock.",
         "__KIND_TITLE__": kind.capitalize(),
         "__KIND__": kind,
-        "__USE__": f"`{type_}(...)` in SQL" if is_function else f"`type: {type_}` in a pipeline",
+        "__USE__": uses.get(kind, f"`type: {type_}` in a pipeline"),
     }
 
 

@@ -1,50 +1,85 @@
-"""Reading a log file that another process writes: its end, and what comes then."""
+"""Reading log files that another process writes: their ends, and what comes then."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 BLOCK = 64 * 1024
 POLL_SECONDS = 0.2
 
 
-def read(path: Path, lines: int | None = None, follow: Callable[[], bool] | None = None) -> Iterator[bytes]:
-    """The last lines of a file, or all, then what is appended for as long as `follow` says so.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log of a job; it is read for as long as `follow` says so, or once."""
+
+    job: str
+    path: Path
+    follow: Callable[[], bool] | None = None
+
+
+def read(logs: Sequence[Log], lines: int | None = None) -> Iterator[bytes]:
+    """The last lines of each file, or all, then what is appended; of several files with the name of the job before each part.
 
     A file that was cut or replaced meanwhile, as log rotation does, is read from its beginning.
     """
-    file = path.open("rb")
+    files = [_File(log, lines) for log in logs]
+    shown = files[0] if len(files) == 1 else None
+    begun = False
     try:
-        if lines is not None:
-            file.seek(_start_of(file.fileno(), lines))
-        while True:
-            # Asked before the read, so that nothing written before the end is missed.
-            more = follow is not None and follow()
-            yield from _rest(file)
-            if not more:
-                return
-            time.sleep(POLL_SECONDS)
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue
-            if status.st_ino != os.fstat(file.fileno()).st_ino:
-                yield from _rest(file)
-                file.close()
-                file = path.open("rb")
-            elif status.st_size < file.tell():
-                file.seek(0)
+        while files:
+            for file in list(files):
+                # Asked before the read, so that nothing written before the end is missed.
+                more = file.log.follow is not None and file.log.follow()
+                for block in file.rest():
+                    if shown is not file:
+                        yield f"{chr(10) if begun else ''}==> {file.log.job} <==\n".encode()
+                        shown, begun = file, True
+                    yield block
+                if not more:
+                    file.close()
+                    files.remove(file)
+            if files:
+                time.sleep(POLL_SECONDS)
     finally:
-        file.close()
+        for file in files:
+            file.close()
 
 
-def _rest(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(BLOCK):
-        yield block
+class _File:
+    """A log that is open, and how far it has been read."""
+
+    def __init__(self, log: Log, lines: int | None) -> None:
+        self.log = log
+        self._file = log.path.open("rb")
+        if lines is not None:
+            self._file.seek(_start_of(self._file.fileno(), lines))
+
+    def rest(self) -> Iterator[bytes]:
+        """What was written since, also into a file that has taken its place."""
+        yield from self._blocks()
+        try:
+            status = self.log.path.stat()
+        except FileNotFoundError:
+            return
+        if status.st_ino != os.fstat(self._file.fileno()).st_ino:
+            yield from self._blocks()
+            self._file.close()
+            self._file = self.log.path.open("rb")
+        elif status.st_size < self._file.tell():
+            self._file.seek(0)
+        yield from self._blocks()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _blocks(self) -> Iterator[bytes]:
+        while block := self._file.read(BLOCK):
+            yield block
 
 
 def _start_of(descriptor: int, lines: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from penstock.circuit.kernel import Kernel
 from penstock.circuit.state_key import StateKey
 from penstock.engine import definition
 from penstock.engine.graph import Graph
+from penstock.engine.seal import Seal
 from penstock.errors import StateError
 from penstock.state.checkpoint import Catalog, CheckpointFolder, Manifest, Staged
 from penstock.state.files import Files
@@ -34,8 +35,15 @@ class FlowCheckpoints:
     """The checkpoints of one flow in one folder."""
 
     def __init__(
-        self, folder: Path, files: Files | None = None, *, catalog: Catalog | None = None, writer: str = ""
+        self,
+        folder: Path,
+        files: Files | None = None,
+        *,
+        catalog: Catalog | None = None,
+        writer: str = "",
+        seal: Seal | None = None,
     ) -> None:
+        self._seal = seal or Seal()
         self._folder = CheckpointFolder(folder, files, catalog=catalog, writer=writer)
 
     @property
@@ -45,7 +53,11 @@ class FlowCheckpoints:
 
     def stage(self, graph: Graph, name: str | None, **more: Any) -> Staged:
         """Note everything that a checkpoint of the flow as it is now needs; called between ticks, and followed by `write`."""
-        flow = {"definition": definition.dumps(graph, name), "state": graph.state.to_dict(), **more}
+        flow = {
+            "definition": self._seal.sealed_text(definition.dumps(graph, name)),
+            "state": graph.state.to_dict(),
+            **more,
+        }
         order = self._folder.order()
         staging = graph.kernel.stage(order)
         return self._folder.stage(flow, _named(staging.images), order=order, parts=staging.parts)
@@ -65,6 +77,9 @@ class FlowCheckpoints:
     def read(self, name: str) -> Saved:
         """A checkpoint; StateError when it is damaged."""
         manifest = self._folder.read(name)
+        if "definition" in manifest.flow:
+            opened = self._seal.opened_text(manifest.flow["definition"])
+            manifest = replace(manifest, flow={**manifest.flow, "definition": opened})
         images = {StateKey.from_json(key): image for key, image in self._folder.images(manifest).items()}
         return Saved(manifest, images)
 

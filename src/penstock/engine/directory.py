@@ -20,9 +20,10 @@ from pathlib import Path
 
 from penstock.engine.budget import FOLDER
 from penstock.engine.checkpoint import FlowCheckpoints
-from penstock.engine.event import Event, decode, encode
+from penstock.engine.event import Event, Header, TickEvent, ViewEvent, decode, encode
 from penstock.engine.graph import Graph
 from penstock.engine.pin import Pins
+from penstock.engine.seal import Seal
 from penstock.engine.shared import SharedOwner
 from penstock.errors import StateError
 from penstock.state.checkpoint import Staged
@@ -49,11 +50,15 @@ class FlowDirectory:
         sync_ms: int | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         read_only: bool = False,
+        seal: Seal | None = None,
     ) -> None:
-        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only` takes no events."""
+        """Without `sync_ms` every event is synced at once. `release` lets others open the directory; `read_only` takes no events, and `seal` has
+        values that plans must not show in storage.
+        """
         self.location = location
         self.checkpoints = checkpoints
         self._log = log
+        self._seal = seal or Seal()
         self._release = release
         self._read_only = read_only
         self._checkpoint_every = checkpoint_every
@@ -69,7 +74,10 @@ class FlowDirectory:
     def events(self, first: int) -> Iterator[Event]:
         """The events from a number of the log on; then the directory takes others."""
         for record in self._log.records(first):
-            yield decode(record.header, record.batches)
+            event = decode(self._opened(record.header), record.batches)
+            if isinstance(event, TickEvent):
+                self._seal.require_all()
+            yield event
 
     # Reading what was before
 
@@ -102,7 +110,12 @@ class FlowDirectory:
                 where=self.location,
             )
         header, batches = encode(event)
+        if isinstance(event, ViewEvent):
+            header = {**header, "view": self._seal.sealed(header["view"])}
         self._log.append(header, batches, sync=self._sync is None)
+
+    def _opened(self, header: Header) -> Header:
+        return {**header, "view": self._seal.opened(header["view"])} if header["event"] == "view" else header
 
     def sync(self) -> None:
         """Return when every event that was appended is on the disk; called from any thread."""
@@ -194,6 +207,7 @@ def local_directory(
     sync_ms: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     files: AppendFiles | None = None,
+    seal: Seal | None = None,
 ) -> FlowDirectory:
     """Open a directory of this machine, which is made when it is not there; FLOW_OPEN when another process has it."""
     disk = files or LocalFiles()
@@ -204,10 +218,11 @@ def local_directory(
         return FlowDirectory(
             str(path),
             log=RecordLog(path / "log", files=disk),
-            checkpoints=FlowCheckpoints(path / "checkpoints", disk),
+            checkpoints=FlowCheckpoints(path / "checkpoints", disk, seal=seal),
             release=lambda: os.close(lock),
             sync_ms=sync_ms,
             checkpoint_every=checkpoint_every,
+            seal=seal,
         )
     except BaseException:
         os.close(lock)
@@ -221,15 +236,19 @@ def shared_directory(
     owner: SharedOwner,
     sync_ms: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    seal: Seal | None = None,
 ) -> FlowDirectory:
     """Open a directory on storage that several machines reach; `owner` says what of it counts, and is released with it."""
     directory = FlowDirectory(
         files.location(path),
         log=ObjectLog(path / "log", files=files, index=owner),
-        checkpoints=FlowCheckpoints(path / "checkpoints", files, catalog=owner, writer=owner.writer),
+        checkpoints=FlowCheckpoints(
+            path / "checkpoints", files, catalog=owner, writer=owner.writer, seal=seal
+        ),
         release=owner.release,
         sync_ms=sync_ms,
         checkpoint_every=checkpoint_every,
+        seal=seal,
     )
     owner.on_stop = directory.close
     return directory

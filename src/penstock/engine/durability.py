@@ -13,6 +13,7 @@ from penstock.config import Settings
 from penstock.data.duration import milliseconds
 from penstock.engine.directory import CHECKPOINT_EVERY, FlowDirectory, local_directory, shared_directory
 from penstock.engine.names import one_of
+from penstock.engine.seal import Seal
 from penstock.engine.shared import SharedOwner
 from penstock.errors import ConfigError
 from penstock.state.location import is_remote, local_folder, open_location
@@ -67,13 +68,15 @@ def own_folder(profile: Profile) -> Path | None:
     return local_folder(profile.path)
 
 
-def open_directory(profile: Profile, name: str | None, settings: Settings) -> FlowDirectory:
+def open_directory(
+    profile: Profile, name: str | None, settings: Settings, *, seal: Seal | None = None
+) -> FlowDirectory:
     """Open the flow directory of a profile; ConfigError when its path or the state backend cannot keep it."""
     assert profile.path is not None
     every, interval = profile.checkpoint_every, sync_ms(profile.sync)
     if profile.durability == "local":
         _, folder = open_location(profile.path, settings)
-        return local_directory(folder, sync_ms=interval, checkpoint_every=every)
+        return local_directory(folder, sync_ms=interval, checkpoint_every=every, seal=seal)
     _require_reachable(profile, settings)
     files, path = open_location(profile.path, settings)
     is_new = not files.names(path / "log") and not files.names(path / "checkpoints")
@@ -84,7 +87,9 @@ def open_directory(profile: Profile, name: str | None, settings: Settings) -> Fl
         backend.close()
         raise
     try:
-        return shared_directory(path, files=files, owner=owner, sync_ms=interval, checkpoint_every=every)
+        return shared_directory(
+            path, files=files, owner=owner, sync_ms=interval, checkpoint_every=every, seal=seal
+        )
     except BaseException:
         owner.release()
         raise

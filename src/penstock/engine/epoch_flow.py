@@ -8,7 +8,7 @@ the epoch does not come again: checkpoints, which let the log go, are taken nowh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import RLock
 
 import numpy as np
@@ -29,6 +29,7 @@ from penstock.engine.partitioned import shard_kernels
 from penstock.engine.registrar import Registrar
 from penstock.engine.registration import Prepared
 from penstock.engine.runner import Runner
+from penstock.engine.seal import Seal, missing
 from penstock.engine.session import Session, settings_of
 from penstock.engine.source import SourceSpec, declare, to_delta
 from penstock.engine.tick import Ticked, run_tick
@@ -55,8 +56,13 @@ class EpochFlow:
         memory: int | str | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         clock: Callable[[], int],
+        secrets: Collection[str] = (),
     ) -> None:
-        """Open the flow, or make one; with shards, Spark's tasks hold its state, otherwise this process."""
+        """Open the flow, or make one; with shards, Spark's tasks hold its state, otherwise this process.
+
+        `secrets` are texts in the queries of views that storage must not show. When they are others than before, the views that had them
+        can only be dropped.
+        """
         durability: Durability = check_durability(None, path)
         settings = settings_of(session)
         profile = Profile(durability, path, checkpoint_every=checkpoint_every)
@@ -73,9 +79,16 @@ class EpochFlow:
         self._runner.checkpoints_when_due = False
         self._registrar = Registrar(self._runner, RLock(), lambda: session)
         self._last: Mapping[str, Delta] | None = None
-        self._directory = open_directory(profile, name, settings)
+        self._seal = Seal(secrets, may_miss=True)
+        self._directory = open_directory(profile, name, settings, seal=self._seal)
         try:
             self._open(self._directory, make_kernel)
+        except Exception as error:
+            self._directory.close()
+            if self._seal.is_missing:
+                # Whatever a plan without its values cannot do.
+                raise missing() from error
+            raise
         except BaseException:
             self._directory.close()
             raise
@@ -200,6 +213,16 @@ class EpochFlow:
         with self._runner.lock:
             self._runner.checkpoint_if_due()
 
+    def forget_unknown(self) -> None:
+        """Note that no view is left that had secrets which are not known any more."""
+        if self._seal.is_missing:
+            self._checkpoint()
+            self._directory.wait()
+
+    def _checkpoint(self) -> None:
+        with self._runner.lock:
+            self._directory.checkpoint(self._graph, self._runner.name)
+
     def wait(self) -> None:
         """Return when the checkpoint that is being written is there, or has failed."""
         self._directory.wait()
@@ -207,6 +230,9 @@ class EpochFlow:
     def close(self) -> None:
         """Let others open the directory."""
         try:
+            if self._seal and self._last is None and self._directory.metrics()["penstock_flow_log_bytes"]:
+                # Without ticks behind a checkpoint it can be opened when secrets have changed.
+                self._checkpoint()
             self._directory.close()
         finally:
             self._graph.kernel.close()

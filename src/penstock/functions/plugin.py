@@ -9,18 +9,21 @@ A package offers it through an entry point in the group `penstock.functions`; th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.schema import to_arrow_type
 from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.registry import load_entry_point
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP = "penstock.functions"
+LOG = logging.getLogger("penstock.functions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +95,29 @@ def scalar_function(
 
 
 def installed_functions() -> Mapping[str, ScalarFunction]:
-    """Return the functions of the packages that are installed, by their names in SQL."""
-    return {point.name: _loaded(point) for point in entry_points(group=GROUP)}
+    """Return the functions of the packages that are installed, by their names in SQL; one that cannot be loaded is left out, and logged."""
+    functions = {}
+    for point in entry_points(group=GROUP):
+        try:
+            functions[point.name] = _loaded(point)
+        except PenstockError as error:
+            LOG.warning("%s; SQL does not know the function", error.message)
+    return functions
 
 
-def _loaded(point: Any) -> ScalarFunction:
-    try:
-        function = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the function plugin '{point.name}' cannot be imported: {error}",
-            code="PLUGIN_IMPORT",
-            hint="install its package again, with what it needs",
-        ) from error
+def refusal(name: str) -> PenstockError | None:
+    """Return why a function that is installed could not be loaded, by its name in SQL; None when it could, or there is none."""
+    for point in entry_points(group=GROUP):
+        if point.name.lower() == name.lower():
+            try:
+                _loaded(point)
+            except PenstockError as error:
+                return error
+    return None
+
+
+def _loaded(point: EntryPoint) -> ScalarFunction:
+    function = load_entry_point(point, "function plugin")
     if not isinstance(function, ScalarFunction):
         raise ConfigError(
             f"'{point.name}' is no function plugin: {function!r}",

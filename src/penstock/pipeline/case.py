@@ -1,4 +1,4 @@
-"""The tests of a pipeline: given rows go through its steps as one epoch, and the rows of nodes are compared with those expected."""
+"""The tests of a pipeline: given rows go through its steps as one epoch, and the rows of nodes are compared with those expected, of sinks those that they take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.relation import Relation
+from penstock.pipeline.secret import hide
 from penstock.sinks.base import Target
 from penstock.spark import json_rows
 
@@ -79,6 +81,7 @@ def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
         try:
             outcomes.append(Outcome(test, tuple(_run(session, spec, test))))
         except PenstockError as error:
+            error.hide(partial(hide, secrets=spec.secrets))
             outcomes.append(Outcome(test, error=error))
     return outcomes
 
@@ -86,21 +89,30 @@ def run_tests(session: Session, spec: PipelineSpec) -> list[Outcome]:
 def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Difference]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     try:
-        groups = Planner(session, spec, folder=folder, read=_names(spec, test), is_trial=True).groups()
+        compared = {name: spec.rows_of(name) for name in test.expect}
+        groups = Planner(session, spec, folder=folder, read=set(compared.values()), is_trial=True).groups()
         differences: list[Difference] = []
         for group in groups:
-            expected = {name: rows for name, rows in test.expect.items() if _node(group, name) is not None}
-            if expected:
-                differences += _run_group(session, group, test, expected)
+            names = {name: node for name, node in compared.items() if node in group.relations}
+            if names:
+                differences += _run_group(session, group, test, names)
+                compared = {name: node for name, node in compared.items() if name not in names}
+        if compared:
+            raise ConfigError(
+                f"'{next(iter(compared))}' gives no rows that could be compared",
+                code="PIPELINE_TEST",
+                where=str(test.place),
+                hint="expect the rows of a node that a source, a transform or a sink takes",
+            )
         return differences
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run_group(
-    session: Session, group: GroupPlan, test: TestSpec, expected: Mapping[str, Sequence[Mapping[str, Any]]]
+    session: Session, group: GroupPlan, test: TestSpec, names: Mapping[str, str]
 ) -> list[Difference]:
-    names = {name: _node(group, name) or name for name in expected}
+    """Compare what the test expects with the rows of a group; `names` say whose rows each expectation is about."""
     evaluator = Evaluator(group.steps, read=list(names.values()))
     target = Target(
         session.spark,
@@ -118,15 +130,8 @@ def _run_group(
         epoch = evaluator.evaluate(0, rows)
         try:
             found = [
-                _compare(
-                    session,
-                    names[name],
-                    epoch.frames[names[name]],
-                    group.relations[names[name]],
-                    wanted,
-                    test,
-                )
-                for name, wanted in expected.items()
+                _compare(session, name, epoch.frames[node], group.relations[node], test.expect[name], test)
+                for name, node in names.items()
             ]
         finally:
             epoch.release()
@@ -202,15 +207,6 @@ def _check_columns(
                     where=str(test.place),
                     hint=suggest(name, columns, what="column"),
                 )
-
-
-def _names(spec: PipelineSpec, test: TestSpec) -> list[str]:
-    """The nodes whose rows a test expects."""
-    return [node.name for name in test.expect if (node := spec.find(name)) is not None]
-
-
-def _node(group: GroupPlan, name: str) -> str | None:
-    return next((one for one in group.relations if one.lower() == name.lower()), None)
 
 
 def _rows(counter: Counter[str]) -> tuple[Mapping[str, Any], ...]:

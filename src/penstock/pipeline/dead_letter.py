@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ConfigError
 from penstock.pipeline.node import DeadLetter
+from penstock.sources.postgres.address import completed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,11 +80,5 @@ class Place:
         return value
 
     def _url(self) -> str:
-        url = self.model.url or self.settings.postgres_url
-        if url is None:
-            raise ConfigError(
-                "dead letters in postgres need the option 'url'",
-                code="STREAM_OPTION_MISSING",
-                hint="add url: postgresql://user:password@host:5432/database, or set PENSTOCK_POSTGRES_URL",
-            )
-        return url
+        what = "a place for dead letters in postgres"
+        return completed(self.model.url, self.settings, what=what, code="STREAM_OPTION_MISSING")

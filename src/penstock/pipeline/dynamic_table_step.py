@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.step import SqlStep, Step, node_values
 from penstock.spark.errors.query import translated
@@ -61,10 +62,25 @@ class DynamicTableStep(Step):
 
     def relations(self) -> Mapping[str, Relation]:
         if self._query is not None:
-            self._columns = self._query.relations()[self._node.name].schema
+            rows = self._query.relations()[self._node.name]
+            self._columns = rows.schema
             with translated(where=str(self._node.place_of("sql"))):
                 self._table.type_of(self._columns)
+                self._refuse_other_key(rows)
         return {}
+
+    def _refuse_other_key(self, rows: Relation) -> None:
+        """Refuse values of rows that may change: of an update nobody knows the value before, and other rows may have that of a deleted one."""
+        value = self._table.value_column(rows.schema)
+        if not rows.is_told_apart_by((value,)):
+            keys = ", ".join(rows.operation_keys)
+            raise ConfigError(
+                f"'{self._node.name}' is filled with '{value}' of rows that are updated and deleted by {keys}: "
+                "values that no row has any more would stay",
+                code="PIPELINE_KEY",
+                where=str(self._node.place_of("sql")),
+                hint=f"fill it from a view: SELECT DISTINCT {value} FROM ..., with type: view and primary_key: {value}",
+            )
 
     def check(self) -> None:
         with translated(where=str(self._node.place)):

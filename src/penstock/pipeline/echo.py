@@ -5,6 +5,7 @@ Variables stay `${VAR}`, also where a setting of the environment completes a nod
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +21,7 @@ from penstock.pipeline.load import Checked
 from penstock.pipeline.node_type import SECTIONS
 from penstock.pipeline.nodes import SOURCE_NODES
 from penstock.pipeline.spec import NodeSpec
-from penstock.pipeline.yaml_tree import MappingTree, plain, resolved
+from penstock.pipeline.yaml_tree import MappingTree, WrittenFloat, WrittenInt, plain, resolved
 
 HIDDEN = "***"
 FIRST = ("type", "from", "primary_key")
@@ -39,6 +40,22 @@ def echo(checked: Checked) -> str:
         width=WIDTH,
         default_flow_style=False,
     )
+
+
+def as_json(checked: Checked) -> str:
+    """Return a pipeline as JSON, which has one way to write a number: others are texts; raises when it has mistakes."""
+    return json.dumps(_in_json(as_mapping(checked)), indent=2, ensure_ascii=False)
+
+
+def _in_json(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _in_json(item) for name, item in value.items()}
+        case list():
+            return [_in_json(item) for item in value]
+        case WrittenInt() | WrittenFloat():
+            return value.text
+    return value
 
 
 def as_mapping(checked: Checked) -> dict[str, Any]:
@@ -162,5 +179,13 @@ def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=is_short)
 
 
+def _number(dumper: yaml.SafeDumper, number: WrittenInt | WrittenFloat) -> yaml.ScalarNode:
+    # As it was written, without a tag where YAML 1.1 would have read it differently.
+    tag: str = dumper.resolve(yaml.ScalarNode, number.text, (True, False))  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar(tag, number.text)
+
+
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(WrittenInt, _number)
+_Dumper.add_representer(WrittenFloat, _number)
 _Dumper.add_representer(list, _list)

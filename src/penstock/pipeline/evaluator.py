@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.errors import PenstockError
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.sinks.base import Target
 
 
@@ -41,10 +42,23 @@ class EpochFrames:
 
 
 class Evaluator:
-    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read."""
+    """Runs steps in their order; `read` are the nodes whose rows somebody else reads, each as often as it is read.
 
-    def __init__(self, steps: Sequence[Step], *, read: Iterable[str]) -> None:
+    `watched` returns the rows of a node that are to be read in the place of those that it is given. With `counts`, the rows that steps give are
+    counted there.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        *,
+        read: Iterable[str],
+        watched: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
+        counts: RowCounts | None = None,
+    ) -> None:
         self.steps = tuple(steps)
+        self._watched = watched
+        self._counts = counts
         self._shared = _read_more_than_once(self.steps, tuple(read))
 
     def open(self, target: Target) -> None:
@@ -53,11 +67,17 @@ class Evaluator:
             step.open(target)
 
     def evaluate(
-        self, epoch: int, rows: Mapping[str, DataFrame], *, replayed: Mapping[str, DataFrame] | None = None
+        self,
+        epoch: int,
+        rows: Mapping[str, DataFrame],
+        *,
+        replayed: Mapping[str, DataFrame] | None = None,
+        fixed: Callable[[str, DataFrame], DataFrame] | None = None,
     ) -> EpochFrames:
         """Return the rows of all nodes; `rows` are those of the sources.
 
-        `replayed` are rows that come into a node beside those of the node that it reads, and into no other.
+        `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed` makes of the rows of a node
+        that depend on the time or on random values those that they were when the epoch came first.
         """
         result = EpochFrames()
         try:
@@ -66,7 +86,9 @@ class Evaluator:
             for step in self.steps:
                 frames = _with_replayed(step, result.frames, replayed or {})
                 for name, frame in step.evaluate(epoch, frames).items():
-                    self._add(result, name, frame)
+                    self._add(result, name, fixed(name, frame) if fixed and step.is_volatile else frame)
+                    if self._counts is not None:
+                        result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:
             result.release()
             raise
@@ -112,9 +134,11 @@ class Evaluator:
     def _add(self, result: EpochFrames, name: str, frame: DataFrame) -> None:
         if ERROR in frame.columns:
             split = result.splits[name] = Split(frame, repeatable=False)
-            frame = split.good
-        elif name in self._shared:
-            frame = result.persist(frame)
+            frame = self._watched(name, split.good)
+        else:
+            frame = self._watched(name, frame)
+            if name in self._shared:
+                frame = result.persist(frame)
         result.frames[name] = frame
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from penstock.backend.job_name import check_job_name
 from penstock.data.duration import milliseconds
@@ -18,10 +18,10 @@ def _as_job_name(value: str) -> str:
     try:
         check_job_name(value)
     except ConfigError as error:
-        raise mistake(f"cannot be {value[:50]!r}", hint=error.hint) from None
+        raise mistake(f"cannot be {value!r}", hint=error.hint) from None
     if "/" in value or not value.strip("."):
         hint = "leave slashes out, which stand before the names of its groups, and use more than dots"
-        raise mistake(f"cannot be {value[:50]!r}", hint=hint)
+        raise mistake(f"cannot be {value!r}", hint=hint)
     return value
 
 
@@ -78,5 +78,12 @@ class TestFields(Options):
         {}, description="by the name of a source: its rows; other sources have none"
     )
     expect: dict[str, Rows] = Field(
-        description="by the name of a node: the rows that it must have, in any order"
+        description="by the name of a node: the rows that it must have, in any order; of a sink, those that it takes"
     )
+
+    @field_validator("expect")
+    @classmethod
+    def _says_something(cls, expect: dict[str, Rows]) -> dict[str, Rows]:
+        if not expect:
+            raise mistake("names no node", hint="expect: {a_node: [{id: 1}]}, or [] for no rows")
+        return expect

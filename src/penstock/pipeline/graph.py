@@ -41,6 +41,11 @@ class Graph:
     groups: tuple[Group, ...]
 
     @property
+    def queries(self) -> tuple[Group, ...]:
+        """The groups that run: those with rows that come. A table that nothing joins has no work to do."""
+        return tuple(group for group in self.groups if group.sources)
+
+    @property
     def nodes(self) -> tuple[NodeSpec, ...]:
         """All nodes, group after group."""
         return tuple(node for group in self.groups for node in group.nodes)

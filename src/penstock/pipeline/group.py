@@ -6,26 +6,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
+from penstock.pipeline.event_time import EventTimes
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
+from penstock.pipeline.node import EventTime, labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
-from penstock.pipeline.step import node_values
+from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
-from penstock.spark.micro_batch import union
+from penstock.spark.micro_batch import stateless, union
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
 
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
     from penstock.pipeline.values import GroupValues
@@ -82,7 +86,7 @@ class SinkPlan:
             schema=self.relation.schema,
             keys=self.keys,
             operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
-            labels=_labels(self.node),
+            labels=labels_of(self.node.model),
             stateful=False,
             state=node_values(query, self.node.name),
         )
@@ -109,6 +113,8 @@ class GroupPlan:
     """What the group remembers; None for one that is only looked at."""
     source_changes: SourceChanges = field(default_factory=SourceChanges)
     """What is different about its sources since its last run."""
+    event_times: Mapping[str, EventTime] = field(default_factory=dict)
+    """When rows happened, of the nodes that say it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -128,6 +134,18 @@ class GroupPlan:
         phase = self.phase.folder
         changed = self.source_changes.changes
         return self.folder.next_checkpoint(phase) if changed else self.folder.checkpoint(phase)
+
+    @property
+    def news(self) -> list[str]:
+        """What people should know when the group has been opened."""
+        texts = [text for step in self.views for text in step.news]
+        if any(sink.mode == "update" for sink in self.sinks):
+            texts += [
+                f"'{source.node.name}' leaves out records without a value, which delete: it has no primary_key"
+                for source in self.read
+                if getattr(source.node.model, "leaves_out_deletes", False)
+            ]
+        return texts
 
     @property
     def left_views(self) -> list[Path]:
@@ -159,6 +177,8 @@ class NodeEpoch:
     """Rows that failed, by the node."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What nodes counted themselves, such as expectations."""
+    lags: Mapping[str, float] = field(default_factory=dict)
+    """By how many seconds the newest row was behind the clock, of the nodes that say when rows happened and had some."""
 
 
 class GroupSink(Sink):
@@ -176,15 +196,23 @@ class GroupSink(Sink):
         *,
         report: Callable[[NodeEpoch], None] | None = None,
         replay: Replay | None = None,
+        counts: RowCounts | None = None,
     ) -> None:
         super().__init__({})
         self._plan = plan
-        self._evaluator = Evaluator(plan.steps, read=[sink.input for sink in plan.sinks])
+        self._event_times = EventTimes(plan.event_times)
+        self._evaluator = Evaluator(
+            plan.steps,
+            read=[sink.input for sink in plan.sinks],
+            watched=self._event_times.watched,
+            counts=counts,
+        )
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
+        self._target: Target | None = None
         self.needs_checkpoint = False
 
     @property
@@ -214,6 +242,7 @@ class GroupSink(Sink):
                     plan.sink.close()
 
     def open(self, target: Target) -> None:
+        self._target = target
         self._idle = {
             source.node.name: target.spark.createDataFrame([], source.relation.schema)
             for source in self._plan.sources
@@ -263,7 +292,9 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(epoch.number, rows, replayed=replayed)
+            frames = self._evaluator.evaluate(
+                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
+            )
             try:
                 return self._write_sinks(epoch.number, frames)
             finally:
@@ -271,6 +302,21 @@ class GroupSink(Sink):
         finally:
             if several:
                 batch.unpersist()
+
+    def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
+        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        target = self._target
+        assert target is not None, "a sink is opened before its first epoch"
+
+        def fixed(node: str, frame: DataFrame) -> DataFrame:
+            time_ms = stateless.first_time_ms(target.spark, target.query)
+            if time_ms is None:
+                return frame
+            name = f"{target.query} {node} {epoch}".encode()
+            seed = int.from_bytes(blake2b(name, digest_size=8).digest(), signed=True)
+            return stateless.fixed(frame, time_ms=time_ms, seed=seed)
+
+        return fixed
 
     @property
     def wants_epoch(self) -> bool:
@@ -301,14 +347,16 @@ class GroupSink(Sink):
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
             with self._placed(str(plan.node.place)):
-                written[plan.node.name] = plan.sink.write(Epoch(number, frames.frames[plan.input]))
+                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
+                written[plan.node.name] = plan.sink.write(Epoch(number, rows))
         failed = {}
         for name, split in frames.splits.items():
             with self._placed(str(self._plan.nodes[name].place)):
                 failed[name] = self._failed[name].write(number, split)
         self._evaluator.commit(number)
         if self._report is not None:
-            self._report(NodeEpoch(number, written, failed, self._evaluator.counts()))
+            counts, lags = self._evaluator.counts(), self._event_times.lags()
+            self._report(NodeEpoch(number, written, failed, counts, lags))
         known_rows = [rows for rows in written.values() if rows is not None]
         return sum(known_rows) if known_rows else None
 
@@ -330,8 +378,5 @@ def refuse_unfit(plan: SinkPlan) -> None:
             where=place,
             hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
         )
-
-
-def _labels(node: NodeSpec) -> Mapping[str, str]:
-    telemetry = node.model.telemetry
-    return {} if telemetry is None else telemetry.labels
+    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)

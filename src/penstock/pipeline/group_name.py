@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from penstock.backend.job_name import unknown_job
 
 if TYPE_CHECKING:
     from penstock.backend import Backend, Job
@@ -28,6 +30,31 @@ def earlier_groups(pipeline: str, backend: Backend) -> dict[str, Job]:
         and GROUP in job.definition
         and job.name == job_name(pipeline, job.definition[GROUP])
     }
+
+
+def jobs_of(name: str, backend: Backend, *, also: Iterable[str] = ()) -> list[Job]:
+    """The jobs that a name selects: those of all groups of a pipeline, or else the one job of that name or id; ConfigError when there is none.
+
+    A group is selected alone by the name of its job, unless that is also the pipeline's, and by its id. `also` are more names that may
+    have been meant.
+    """
+    job = backend.jobs.find(name)
+    if job is not None and (job.kind != "pipeline" or job.name != name or job.definition.get(GROUP)):
+        return [job]
+    if groups := list(earlier_groups(name, backend).values()):
+        return groups
+    if job is not None:
+        return [job]
+    jobs = backend.jobs.list()
+    names = {*also, *(one.name for one in jobs), *filter(None, map(_pipeline_of, jobs))}
+    raise unknown_job(name, sorted(names), location=backend.location)
+
+
+def _pipeline_of(job: Job) -> str | None:
+    """The name of the pipeline of which a job runs a group."""
+    if job.kind != "pipeline" or GROUP not in job.definition:
+        return None
+    return job.name.removesuffix(f"/{job.definition[GROUP]}")
 
 
 def kinds_of(job: Job) -> dict[str, str]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from penstock.errors import PenstockError
-from penstock.options import Options
+from penstock.options import IgnoringCase, Options, aliases_of, literals, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import Node
 from penstock.pipeline.node_type import BUILT_IN, SECTIONS, model_of, type_names
-from penstock.pipeline.plugin import PYTHON
+from penstock.pipeline.plugin import PYTHON, python_model
 from penstock.pipeline.spec import Kind
 from penstock.pipeline.validation import NOTES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMES = r"^[^\s.]([^\s]*[^\s.])?$"
+SIDE_NAMES = r"^[^\W\d_]\w*$"
+HYBRID = "hybrid"
 VARIABLE = {"type": "string", "pattern": r"\$\{", "description": "a variable: `${VAR}` or `${VAR:-default}`"}
 
 _ABOUT: Mapping[Kind, str] = {
@@ -44,18 +46,23 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
             "type",
             *(field for field in definition.get("required", ()) if field != "type"),
         ]
+        _take_any_case(definition, model)
+        _take_aliases(definition, model)
     for definition in definitions.values():
+        _take_numbers_as_text(definition)
         _take_variables(definition)
         for schema in definition.get("properties", {}).values():
             # Pydantic's titles only say the names again.
             schema.pop("title", None)
+    nodes: dict[Kind, dict[str, dict[str, Any]]] = {kind: {} for kind in BUILT_IN}
+    for (kind, name), model in models.items():
+        nodes[kind][name] = references[model, "validation"]
+    _nest_sources(nodes["source"], definitions)
+    _nest_side_outputs(nodes["sink"], definitions)
     whole = _definition(references[PipelineFields, "validation"], definitions)
     properties = dict(whole["properties"])
     for section, kind in SECTIONS.items():
-        properties[section] = _section(
-            kind,
-            {name: references[model, "validation"] for (of, name), model in models.items() if of == kind},
-        )
+        properties[section] = _section(kind, nodes[kind])
     properties["tests"] = {
         "description": "tests of the pipeline, for `penstock test`",
         "type": ["array", "null"],
@@ -74,7 +81,10 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
 
 
 def _models(kind: Kind, plugins: list[str]) -> Iterator[tuple[str, type[Node]]]:
-    for name in [*BUILT_IN[kind].builtin, *plugins]:
+    for name in BUILT_IN[kind].builtin:
+        yield name, model_of(kind, name, {})
+    yield PYTHON, python_model(kind)
+    for name in plugins:
         yield name, model_of(kind, name, {})
 
 
@@ -84,8 +94,49 @@ def _definition(reference: Mapping[str, Any], definitions: Mapping[str, Any]) ->
     return definition
 
 
+def _nest_sources(sources: Mapping[str, Mapping[str, Any]], definitions: dict[str, Any]) -> None:
+    """Let the parts of a hybrid source be sources."""
+    part = _node("source", {name: reference for name, reference in sources.items() if name != HYBRID})
+    fields = _definition(sources[HYBRID], definitions)["properties"]
+    for name in ("history", "live"):
+        fields[name] = {"description": fields[name]["description"], **part}
+
+
+def _nest_side_outputs(sinks: Mapping[str, Mapping[str, Any]], definitions: dict[str, Any]) -> None:
+    """Let the side outputs of plugins be sinks without `from`."""
+    sides = {}
+    for name, reference in sinks.items():
+        of_sink = str(reference["$ref"]).rpartition("/")[2]
+        sink = definitions[of_sink]
+        definitions[f"{of_sink}SideOutput"] = {
+            **sink,
+            "properties": {field: kind for field, kind in sink["properties"].items() if field != "from"},
+            "required": [field for field in sink["required"] if field != "from"],
+        }
+        sides[name] = {"$ref": f"{reference['$ref']}SideOutput"}
+    definitions.pop("SideOutputs", None)
+    for definition in definitions.values():
+        outputs = definition.get("properties", {}).get("side_outputs")
+        if outputs is not None:
+            definition["properties"]["side_outputs"] = {
+                "description": outputs["description"],
+                "type": "object",
+                "propertyNames": {"pattern": SIDE_NAMES},
+                "additionalProperties": _node("sink", sides),
+            }
+
+
 def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    node = {
+    return {
+        "description": _ABOUT[kind],
+        "type": "object" if kind != "transform" else ["object", "null"],
+        "propertyNames": {"pattern": NAMES},
+        "additionalProperties": _node(kind, nodes),
+    }
+
+
+def _node(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
         "type": "object",
         "required": ["type"],
         "properties": {
@@ -99,12 +150,46 @@ def _section(kind: Kind, nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, An
             for name, reference in nodes.items()
         ],
     }
-    return {
-        "description": _ABOUT[kind],
-        "type": "object" if kind != "transform" else ["object", "null"],
-        "propertyNames": {"pattern": NAMES},
-        "additionalProperties": node,
-    }
+
+
+def _take_any_case(definition: dict[str, Any], model: type[Options]) -> None:
+    """Let words be written in any case where the model takes them so; editors offer them in lower case."""
+    for name, field in option_fields(model).items():
+        if IgnoringCase not in field.metadata:
+            continue
+        schema = definition["properties"][name]
+        words = literals(field.annotation)
+        pattern = "|".join("".join(_either_case(letter) for letter in word) for word in words)
+        inside = {key: schema.pop(key) for key in ("anyOf", "enum", "type") if key in schema}
+        alternatives = inside.get("anyOf", [inside])
+        schema["anyOf"] = [*alternatives, {"type": "string", "pattern": f"^({pattern})$"}]
+
+
+def _either_case(letter: str) -> str:
+    return f"[{letter.upper()}{letter.lower()}]" if letter.isalpha() else re.escape(letter)
+
+
+def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
+    """Let a field be written under its other names."""
+    for name, field in option_fields(model).items():
+        _, *others = aliases_of(name, field)
+        if not others:
+            continue
+        schema = definition["properties"][name]
+        for other in others:
+            definition["properties"][other] = {**schema, "description": f"another name for `{name}`"}
+        if name in definition["required"]:
+            definition["required"].remove(name)
+            choices = [{"required": [each]} for each in (name, *others)]
+            definition.setdefault("allOf", []).append({"anyOf": choices})
+
+
+def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
+    """Let a number stand where a single text is wanted: a password may be one."""
+    for schema in definition.get("properties", {}).values():
+        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+        if len(parts) == 1 and parts[0].get("type") == "string" and not {"enum", "const"} & parts[0].keys():
+            parts[0]["type"] = ["string", "number"]
 
 
 def _take_variables(definition: dict[str, Any]) -> None:
@@ -141,8 +226,8 @@ def installed_plugins() -> dict[Kind, list[str]]:
 
 def _loads(kind: Kind, name: str) -> bool:
     try:
-        model_of(kind, name, {})
-    except PenstockError:
+        model_of(kind, name, {}).model_json_schema()
+    except Exception:
         # Whoever uses it hears why; the schema of everything else is not to suffer.
         return False
     return True

@@ -19,9 +19,10 @@ from penstock.errors import ConfigError, suggest
 from penstock.pipeline.preprocess import rewritten
 from penstock.pipeline.problem import PipelineError, Problem, in_file_order
 from penstock.pipeline.references import check_references
+from penstock.pipeline.secret import credential, hide, model_secrets, secrets_in
 from penstock.pipeline.spec import PipelineSpec
 from penstock.pipeline.validation import Validation
-from penstock.pipeline.variables import Filling, hide, secrets_in
+from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import LARGEST_FILE, Tree, decode, parse
 
 SUFFIXES = (".yaml", ".yml")
@@ -100,7 +101,9 @@ def check_text(
     tree = filling.tree(tree)
     problems += filling.problems
     if not problems:
+        before = tree
         tree, refused = rewritten(tree, path)
+        tree = filling.marked(tree, before)
         if refused is not None:
             text, hint = (hide(words, filling.secrets) for words in (refused.text, refused.hint))
             return Checked((replace(refused, text=text, hint=hint),))
@@ -108,10 +111,22 @@ def check_text(
     validation = Validation(path, settings, frozenset(filling.secrets | _passwords(settings)))
     validation.problems += problems
     spec = validation.spec(tree)
+    spec = replace(spec, secrets=spec.secrets | _literal_secrets(spec, environ))
     check_references(spec, validation)
     ordered = tuple(in_file_order(validation.problems))
     is_right = all(problem.is_warning for problem in ordered)
     return Checked(ordered, spec if is_right else None, tree)
+
+
+def _literal_secrets(spec: PipelineSpec, environ: Mapping[str, str] | None) -> set[str]:
+    """What is secret without being a variable, and what a node reads from the environment itself."""
+    found: set[str] = set()
+    for node in spec.nodes.values():
+        found |= model_secrets(node.model)
+        name = getattr(node.model, "secret_name", None)
+        value = None if name is None else config.secret(name) if environ is None else environ.get(name)
+        found |= credential(value) if value else set()
+    return found
 
 
 def _passwords(settings: Settings) -> set[str]:

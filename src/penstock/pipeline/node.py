@@ -10,9 +10,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from penstock.options import Names, Options, Texts, mistake
+from penstock.sources.postgres.address import PostgresUrl
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -24,7 +25,7 @@ MOST_LABELS = 20
 
 
 class EventTime(Options):
-    """The column that says when a row happened, for the lag that is shown."""
+    """The column that says when a row happened: how far the newest row of an epoch is behind the clock is the lag in metrics and in `run --live`."""
 
     column: str = Field(description="a column of the node's rows")
     unit: Literal["timestamp", "s", "ms", "us", "ns"] = Field(
@@ -53,7 +54,7 @@ class DeadLetter(Options):
     )
     topic: str | None = Field(None, description="of kafka")
     table: str | None = Field(None, description="of postgres and iceberg: `table` or `schema.table`")
-    url: str | None = Field(None, repr=False, description="of postgres")
+    url: PostgresUrl | None = Field(None, repr=False, description="of postgres")
     bootstrap_servers: str | None = Field(None, description="of kafka")
 
     @model_validator(mode="after")
@@ -80,6 +81,30 @@ class Node(Options):
 
     type: str = Field(description="what the node is")
     telemetry: Telemetry | None = Field(None, description="how the node shows itself in metrics and logs")
+
+
+class RowErrors(Options):
+    """What becomes of single rows that a node cannot take; of nodes that take rows one by one, and so can tell them apart."""
+
+    on_error: OnError = Field(
+        "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
+    )
+    dead_letter: DeadLetter | None = Field(
+        None, description="where rows go that fail, with `on_error: dead_letter`"
+    )
+
+    @field_validator("dead_letter")
+    @classmethod
+    def _takes_rows(cls, letters: DeadLetter | None, others: ValidationInfo) -> DeadLetter | None:
+        on_error = others.data.get("on_error", "dead_letter")
+        if letters is not None and on_error != "dead_letter":
+            raise mistake(f"gets no rows with `on_error: {on_error}`", hint="add on_error: dead_letter")
+        return letters
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    """The labels of a node's metrics."""
+    return {} if node.telemetry is None else node.telemetry.labels
 
 
 class SourceNode(Node):
@@ -119,19 +144,18 @@ class TransformNode(Node):
     """What happens to rows on their way."""
 
     primary_key: Names = Field((), description="the columns that tell its rows apart")
-    on_error: OnError = Field(
-        "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
-    )
-    dead_letter: DeadLetter | None = Field(
-        None, description="where rows go that fail, with `on_error: dead_letter`"
-    )
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table beside the rows of others, which only `sql` nodes join or ask: no rows come out of it."""
+        return False
 
     @abstractmethod
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the nodes that it reads, of all the nodes that there are (a name in lower case to the name as declared)."""
 
 
-class RowTransformNode(TransformNode):
+class RowTransformNode(RowErrors, TransformNode):
     """A transform of the rows of one node, by a `Transform`."""
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")

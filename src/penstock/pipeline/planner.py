@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline import dead_letter
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
+from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names, job_name
 from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
-from penstock.pipeline.node import DeadLetter, RowTransformNode, SinkNode, SourceNode, TransformNode
+from penstock.pipeline.node import (
+    DeadLetter,
+    RowErrors,
+    RowTransformNode,
+    SinkNode,
+    SourceNode,
+    TransformNode,
+    labels_of,
+)
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
 from penstock.pipeline.source_change import READS, SourceChanges, fingerprint, note_reads, source_changes
@@ -73,22 +83,22 @@ class Planner:
         self._runs = runs
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
-        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.groups]
+        kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)
 
     def groups(self) -> list[GroupPlan]:
         """Return the plan of every group, in the order of the file; raises the first thing that cannot work, with its place."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return [self._group(group, name) for group, name in groups]
 
     def following(self, name: str) -> GroupPlan:
         """Return the plan of a group whose histories have been read to their ends."""
-        return self._group(self._graph.groups[self._names.index(name)], name, history_done=True)
+        return self._group(self._graph.queries[self._names.index(name)], name, history_done=True)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
-        groups = zip(self._graph.groups, self._names, strict=True)
+        groups = zip(self._graph.queries, self._names, strict=True)
         return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
     def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
@@ -112,6 +122,12 @@ class Planner:
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
+        rows = {**relations, **{sink.node.name: sink.relation for sink in sinks}}
+        event_times = {
+            node: event_time
+            for node, relation in rows.items()
+            if (event_time := event_time_of(nodes[node], relation.schema)) is not None
+        }
         return GroupPlan(
             name,
             folder,
@@ -125,6 +141,7 @@ class Planner:
             letters,
             values if self._runs else None,
             replace(changes, obstacle=obstacle or changes.obstacle),
+            event_times,
         )
 
     def _phase(self, group: Group, values: PlannedValues) -> Phase:
@@ -182,6 +199,8 @@ class Planner:
                 values.within(node.name) if self._runs else None,
                 str(folder.source(node.name)) if self._runs else None,
                 goes_on and _is_bounded(node),
+                self._spec.settings.get("trigger") in ENDING_TRIGGERS,
+                self._session.queries.temporary_folder,
             )
             with translated(where=str(node.place)):
                 source = self._source(model, context, phase).named(self._spec.name, node.name)
@@ -306,15 +325,15 @@ class Planner:
             self._spec.name,
             node.name,
             self._session.settings,
-            model.on_error,
+            model.on_error if isinstance(model, RowErrors) else "fail",
             tuple(model.primary_key) or keys,
-            {} if model.telemetry is None else model.telemetry.labels,
+            labels_of(model),
         )
 
     def _failed(self, node: NodeSpec) -> FailedRows:
         """What happens to the rows that a node cannot take."""
         model = node.model
-        assert isinstance(model, TransformNode)
+        assert isinstance(model, RowErrors)
         stored = model.on_error == "dead_letter" and not self._is_trial
         place = self.dead_letters(node) if stored else None
         return FailedRows(node, self._spec.name, None if place is None else place.letters())
@@ -322,7 +341,7 @@ class Planner:
     def dead_letters(self, node: NodeSpec) -> dead_letter.Place:
         """Where the dead letters of a node are."""
         model = node.model
-        assert isinstance(model, TransformNode)
+        assert isinstance(model, RowErrors)
         folder = self._folder / "dead-letters" / node.name
         return dead_letter.Place(
             model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings
@@ -344,11 +363,8 @@ class Planner:
 
 
 def has_letters(node: NodeSpec) -> bool:
-    """Whether a node keeps rows that it cannot take as dead letters; only those that take rows one by one tell them apart."""
-    model = node.model
-    if not isinstance(model, RowTransformNode | LookupNode) or model.on_error != "dead_letter":
-        return False
-    return not (isinstance(model, LookupNode) and model.is_table)
+    """Whether a node keeps rows that it cannot take as dead letters."""
+    return isinstance(node.model, RowErrors) and node.model.on_error == "dead_letter"
 
 
 def _shape(source: SourcePlan) -> list[str]:
@@ -358,7 +374,7 @@ def _shape(source: SourcePlan) -> list[str]:
 
 
 def _may_fail(node: NodeSpec) -> bool:
-    return isinstance(node.model, TransformNode) and node.model.on_error != "fail"
+    return isinstance(node.model, RowErrors) and node.model.on_error != "fail"
 
 
 def _is_bounded(node: NodeSpec) -> bool:

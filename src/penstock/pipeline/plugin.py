@@ -1,7 +1,7 @@
 """Plugins as nodes of pipelines: `type:` names an entry point of an installed package, or is `python` with the class in `module:`.
 
 The options of a plugin stand beside the fields of the node, or all of them under `options:`. An option with the name of a field of the node
-(`type`, `from`, `primary_key` ...) stands under `options:`, and the others with it.
+(`type`, `from`, `primary_key` ...) or of what it says of itself (`mode`, `source`, `sink` ...) stands under `options:`, and the others with it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from penstock.errors import ConfigError, suggest
-from penstock.options import option_fields
+from penstock.options import Options, option_fields
 from penstock.pipeline.node import Node
 from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES, TRANSFORM_NODES
 from penstock.pipeline.plugin_options import PluginNode, SideOutputs
@@ -39,6 +39,12 @@ _MODELS: dict[Kind, type[PluginNode]] = {
     "transform": PluginTransformNode,
     "sink": PluginSinkNode,
 }
+
+
+class _AnyOptions(Options):
+    model_config = ConfigDict(extra="allow")
+
+
 _MODULE = "the class of the plugin, as `my_module:MyClass`"
 
 
@@ -57,7 +63,7 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
         plugin = imported(name)
         name = name.partition(":")[2]
     elif type in _PLUGINS[kind]:
-        plugin, name = _loaded(kind, type), type
+        plugin, name = _PLUGINS[kind].load(type), type
     else:
         raise ConfigError(
             f"unknown {kind} '{type}'",
@@ -69,6 +75,19 @@ def node_model(kind: Kind, type: str, fields: Mapping[str, Any]) -> type[Node]:
     )
     sides = fields.get("side_outputs")
     return _with_side_outputs(model, sides) if isinstance(sides, Mapping) and sides else model
+
+
+def python_model(kind: Kind) -> type[Node]:
+    """Return the model of plugins without an entry point, for any class: what options there are, nobody knows."""
+    bases: tuple[type[Any], ...] = (_MODELS[kind], _AnyOptions)
+    model: type[Node] = create_model(
+        f"Python{kind.capitalize()}Node",
+        __base__=bases,
+        __doc__="A plugin by its class.",
+        module=(str, Field(description=_MODULE)),
+        options=(dict[str, Any], Field({}, description="the options of the plugin, or beside the fields")),
+    )
+    return model
 
 
 def _module_of(kind: Kind, fields: Mapping[str, Any]) -> str:
@@ -85,17 +104,6 @@ def _module_of(kind: Kind, fields: Mapping[str, Any]) -> str:
             f'module must be "my_module:My{kind.capitalize()}", got {module!r}', code="PLUGIN_MODULE"
         )
     return str(module)
-
-
-def _loaded(kind: Kind, name: str) -> Any:
-    try:
-        return _PLUGINS[kind].load(name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the {kind} plugin '{name}' cannot be imported: {error}",
-            code="PLUGIN_IMPORT",
-            hint="install its package again, with what it needs",
-        ) from error
 
 
 def _checked(kind: Kind, plugin: Any, name: str) -> Any:
@@ -149,7 +157,9 @@ def _side_sink(name: str, fields: Any) -> type[Node]:
 def _model(kind: Kind, plugin: Any, name: str, *, python: bool, nested: bool) -> type[PluginNode]:
     base = _MODELS[kind]
     own: dict[str, Any] = {"module": (str, Field(description=_MODULE))} if python else {}
-    taken = option_fields(base).keys() | base.model_fields.keys() | own.keys() | {"options"}
+    # An option with the name of a field would be that field, and one with the name of a property never be read.
+    properties = {name for part in base.__mro__ if issubclass(part, Node) for name in vars(part)}
+    taken = option_fields(base).keys() | base.model_fields.keys() | own.keys() | properties | {"options"}
     options = plugin.Options
     bases: tuple[type[Any], ...] = (base,)
     if nested or not taken.isdisjoint(option_fields(options).keys() | options.model_fields.keys()):

@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.problem import Problem
 from penstock.pipeline.spec import Place
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree, plain
+from penstock.registry import load_entry_point
 
 GROUP = "penstock.preprocessors"
 
@@ -30,7 +31,7 @@ def preprocessed(document: Document, *, path: str) -> Document:
         except PenstockError as error:
             error.where = error.where or path
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConfigError(
                 f"the preprocessor '{name}' failed: {said}",
@@ -96,7 +97,7 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
 
 def _same(before: Any, value: Any) -> bool:
     """Whether a value is what it was; 1 and true are not the same."""
-    return type(before) is type(value) and repr(before) == repr(value)
+    return isinstance(before, type(value)) and repr(before) == repr(value)
 
 
 def names() -> list[str]:
@@ -110,14 +111,7 @@ def _in_order() -> list[tuple[str, Callable[[Document], Any]]]:
 
 
 def _loaded(point: EntryPoint) -> Callable[[Document], Any]:
-    try:
-        function: Any = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the preprocessor '{point.name}' cannot be imported: {error}",
-            code="PLUGIN_IMPORT",
-            hint="install its package again, with what it needs",
-        ) from error
+    function = load_entry_point(point, "preprocessor")
     if not callable(function):
         raise ConfigError(
             f"'{point.name}' is no preprocessor: {function!r}",

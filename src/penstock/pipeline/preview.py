@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.graph import graph
 from penstock.pipeline.group import GroupPlan, GroupSink, SinkPlan
+from penstock.pipeline.node import TransformNode
 from penstock.pipeline.planner import Planner
 from penstock.sinks.base import Epoch, Guarantee, Sink
 from penstock.spark.arrow import to_arrow
@@ -114,7 +115,7 @@ class Preview:
 
 
 def shown_node(spec: PipelineSpec, name: str) -> str:
-    """The node whose rows are shown: of a sink, the one that it reads."""
+    """The node whose rows are shown: of a sink, the one that it reads. Tables beside the rows of others show none."""
     node = spec.find(name)
     if node is None:
         raise ConfigError(
@@ -123,4 +124,20 @@ def shown_node(spec: PipelineSpec, name: str) -> str:
             where=spec.path,
             hint=suggest(name, list(spec.nodes), what="node"),
         )
-    return spec.inputs(node.name)[0] if node.kind == "sink" else node.name
+    if isinstance(node.model, TransformNode) and node.model.is_table:
+        raise ConfigError(
+            f"'{node.name}' is a table for sql nodes, and gives no rows of its own",
+            code="PIPELINE_NODE",
+            where=str(node.place),
+            hint="preview a node that joins or asks it",
+        )
+    return spec.rows_of(node.name)
+
+
+def last_node(spec: PipelineSpec) -> str:
+    """The node that is shown when nobody says which: the last one that gives rows."""
+    return [
+        node.name
+        for node in spec.nodes.values()
+        if node.kind != "sink" and not (isinstance(node.model, TransformNode) and node.model.is_table)
+    ][-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import suggest
@@ -11,8 +11,12 @@ from penstock.pipeline.graph import cycles, readers_of
 from penstock.pipeline.node import RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.problem import MOST_PROBLEMS
 from penstock.pipeline.spec import NodeSpec, PipelineSpec, Place
-from penstock.pipeline.transforms.sql import MEMBERSHIP
-from penstock.pipeline.validation import Validation
+from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
+from penstock.pipeline.transforms.lookup import LookupNode
+from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
+from penstock.pipeline.transforms.view import ViewNode
+from penstock.pipeline.validation import Declared, Validation
+from penstock.pipeline.view_node import ViewTransformNode
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
 from penstock.sql.lexer import Kind as Token
 from penstock.sql.lexer import significant
@@ -20,6 +24,11 @@ from penstock.sql.relation import Relation, relations, texts_of_call
 
 UNKNOWN = "PIPELINE_UNKNOWN_NODE"
 """The code of a name that no node has."""
+TABLE = "PIPELINE_TABLE"
+"""The code of a table whose rows a node takes as if they came."""
+NO_INPUT = "PIPELINE_SQL_INPUT"
+_JOINING = (SqlNode, DynamicTableNode)
+"""The nodes whose queries run for each batch, and join it with tables."""
 NEAR = 0.85
 FORMATS = {"parquet", "csv", "json", "orc", "avro", "text", "delta", "iceberg", "binaryfile", "spark_catalog"}
 """First parts of relations that Spark reads itself."""
@@ -42,6 +51,8 @@ def check_references(spec: PipelineSpec, validation: Validation) -> None:
         validation.report(_place_of_input(spec.nodes[cycle[0]], cycle[1]), text, hint, "PIPELINE_CYCLE")
     if len(spec.nodes) < len(validation.declared):
         return
+    for node in spec.nodes.values():
+        _check_inputs(node, inputs[node.name], spec, validation)
     _check_keys(spec, validation)
     if not any(problem.code == UNKNOWN for problem in validation.problems):
         _check_use(spec, inputs, validation)
@@ -58,12 +69,17 @@ def _check_names(node: NodeSpec, validation: Validation) -> None:
         name = getattr(model, "from_", None)
         if written is not None and isinstance(name, str):
             _check_name(node, name, written.place, validation)
+    if isinstance(model, ViewTransformNode):
+        for field in ("sql", "delete_where"):
+            _check_asks_no_table(node, field, validation)
     sql = getattr(model, "sql", None)
     if isinstance(model, TransformNode) and isinstance(sql, str):
         _check_query(node, sql, validation)
 
 
-def _check_name(node: NodeSpec, name: str, place: Place, validation: Validation) -> None:
+def _check_name(
+    node: NodeSpec, name: str, place: Place, validation: Validation, *, in_query: bool = False
+) -> None:
     other = validation.declared.get(name.lower())
     if other is None:
         text = f"the {node.kind} '{node.name}' reads '{name}', and there is no such node"
@@ -72,6 +88,25 @@ def _check_name(node: NodeSpec, name: str, place: Place, validation: Validation)
         text = f"the {node.kind} '{node.name}' reads '{other.name}', which is a sink"
         hint = f"read what the sink reads; nodes that can be read: {', '.join(_readable(validation))}"
         validation.report(place, text, hint, UNKNOWN)
+    elif (table := validation.nodes.get(other.name)) is not None:
+        _check_table(node, table, place, validation, joins=in_query and isinstance(node.model, _JOINING))
+
+
+def _check_table(
+    node: NodeSpec, table: NodeSpec, place: Place, validation: Validation, *, joins: bool
+) -> None:
+    """Tables beside the rows of others have all of their rows in every batch, or none to read: only queries about a batch may read them."""
+    reader = f"the {node.kind} '{node.name}'"
+    if isinstance(table.model, DynamicTableNode):
+        text = f"{reader} reads the dynamic table '{table.name}', which gives no rows"
+        hint = f"ask it in a sql node: WHERE {MEMBERSHIP}('{table.name}', a_column)"
+        validation.report(place, text, hint, TABLE)
+    elif isinstance(table.model, TransformNode) and table.model.is_table and not joins:
+        text = f"{reader} reads '{table.name}', a table that only sql nodes join: each batch would have all of its rows again"
+        hint = f"read a sql node that joins it: SELECT ... FROM a_node JOIN {table.name} USING (...)"
+        if isinstance(table.model, LookupNode):
+            hint += f", or give '{table.name}' a `from:`"
+        validation.report(place, text, hint, TABLE)
 
 
 def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
@@ -81,24 +116,61 @@ def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
         place = written.place_at(relation.start) if written is not None else node.place_of("sql")
         other = validation.declared.get(relation.name.lower())
         if other is not None or len(relation.parts) == 1:
-            _check_name(node, relation.name, place, validation)
+            _check_name(node, relation.name, place, validation, in_query=True)
         elif relation.parts[0].lower() not in FORMATS | catalogs:
             near = _near(relation, _readable(validation))
             if near is not None:
                 text = f"the {node.kind} '{node.name}' reads '{relation.name}', and there is no such node"
                 hint = suggest(near, _readable(validation), what="node")
                 validation.report(place, text, hint, UNKNOWN)
-    tables = [
-        other.name
-        for other in validation.declared.values()
-        if isinstance(other.tree, MappingTree)
-        and getattr(other.tree.get("type"), "text", None) == "dynamic_table"
-    ]
     for name in texts_of_call(sql, MEMBERSHIP):
-        if name.lower() not in map(str.lower, tables):
+        place = written.place_at(max(sql.find(name), 0)) if written is not None else node.place_of("sql")
+        other = validation.declared.get(name.lower())
+        if other is None or not _is_dynamic_table(other):
+            tables = [table.name for table in validation.declared.values() if _is_dynamic_table(table)]
             text = f"the {node.kind} '{node.name}' asks the dynamic table '{name}', and there is none of that name"
-            place = written.place_at(max(sql.find(name), 0)) if written is not None else node.place_of("sql")
             validation.report(place, text, suggest(name, tables, what="dynamic table"), UNKNOWN)
+        elif not isinstance(node.model, SqlNode | ViewTransformNode):
+            text = f"the {node.kind} '{node.name}' ({node.type}) asks the dynamic table '{name}', and only sql nodes can"
+            hint = "ask in a sql node before it: what a table has is looked at once for each row, when the row comes"
+            validation.report(place, text, hint, TABLE)
+
+
+def _is_dynamic_table(node: Declared) -> bool:
+    tree = node.tree
+    return isinstance(tree, MappingTree) and getattr(tree.get("type"), "text", None) == "dynamic_table"
+
+
+def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, validation: Validation) -> None:
+    """A query must have rows that come: it would never run, or have the same rows in every batch."""
+    model = node.model
+    if not isinstance(model, SqlNode | ViewNode):
+        return
+    models = [spec.nodes[name].model for name in inputs if name in spec.nodes]
+    if any(not (isinstance(other, TransformNode) and other.is_table) for other in models):
+        return
+    written = _field(node, "sql", validation)
+    place = node.place_of("sql") if written is None else written.place
+    if not inputs:
+        names = _readable(validation)
+        text = f"the {node.kind} '{node.name}' reads no other node"
+        validation.report(place, text, f"the nodes are {', '.join(names[:12])}", NO_INPUT)
+    elif models and isinstance(model, SqlNode):
+        text = f"the {node.kind} '{node.name}' reads only tables, which have the same rows in every batch"
+        validation.report(place, text, "join them with a node whose rows come", NO_INPUT)
+
+
+def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> None:
+    """A view keeps what it said of a row, and a dynamic table changes without a row of the view's."""
+    text = getattr(node.model, field, None)
+    names = texts_of_call(text, MEMBERSHIP) if isinstance(text, str) else ()
+    if names and isinstance(text, str):
+        written = _field(node, field, validation)
+        at = text.lower().find(MEMBERSHIP)
+        place = node.place_of(field) if written is None else written.place_at(max(at, 0))
+        message = f"the {node.type} '{node.name}' asks the dynamic table '{names[0]}', and what a view said of a row stays when the table changes"
+        hint = f"ask it in a sql node that the {node.type} reads: SELECT *, {MEMBERSHIP}('{names[0]}', ...) AS is_member FROM ..."
+        validation.report(place, message, hint, "PIPELINE_VIEW")
 
 
 def _near(relation: Relation, names: Iterable[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ class Relation:
     """The columns that tell rows apart; empty when nobody said."""
     static: bool = False
     """Whether all rows are there in every batch, as those of a look-up."""
+    lost_keys: tuple[str, ...] = ()
+    """The columns by which operations tell rows apart, when they are not among its own: a delete may have NULL in all of these."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -31,6 +34,15 @@ class Relation:
     def operations(self) -> bool:
         """Whether each row says what happened to the row with its key."""
         return OPERATION in self.schema.names
+
+    @property
+    def operation_keys(self) -> tuple[str, ...]:
+        """The columns by which its operations tell rows apart; empty without operations, or when nobody said."""
+        return (self.lost_keys or self.keys) if self.operations else ()
+
+    def is_told_apart_by(self, keys: Collection[str]) -> bool:
+        """Whether its operations are by this key, as far as somebody said: they do not say what becomes of the rows of another one."""
+        return not self.operation_keys or (not self.lost_keys and set(keys) == set(self.keys))
 
     @property
     def weights(self) -> bool:

@@ -33,7 +33,7 @@ def remove_outside(file: Path, outside: Mapping[str, str], settings: Settings) -
     The file says how to reach those systems, because passwords are recorded nowhere.
     """
     from penstock.pipeline.load import check
-    from penstock.pipeline.variables import hide
+    from penstock.pipeline.secret import hide
 
     if not outside:
         return

@@ -17,17 +17,18 @@ from penstock.pipeline import record
 from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
-from penstock.pipeline.node import SinkNode, SourceNode
+from penstock.pipeline.node import SinkNode, SourceNode, labels_of
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
+from penstock.pipeline.secret import hide
 from penstock.pipeline.values import SOURCES
-from penstock.pipeline.variables import hide
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
 from penstock.state.location import is_remote
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
+from penstock.streaming.metrics import NodeReport
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.engine.session import Session
+    from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
     from penstock.pipeline.values import Stored
     from penstock.spark.micro_batch.checkpoint import Shape
@@ -134,7 +136,7 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way."""
+    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way, `counts` the rows of transforms."""
 
     def __init__(
         self,
@@ -143,6 +145,7 @@ class PipelineRun:
         *,
         report: Report | None = None,
         say: Callable[[str], None] = lambda text: None,
+        counts: RowCounts | None = None,
     ) -> None:
         self._session = session
         self.plan = plan
@@ -152,6 +155,7 @@ class PipelineRun:
         """The running query of each group, by its name."""
         self._report = report
         self._say = say
+        self._counts = counts
         self._lock = threading.Lock()
         self._stopping = False
         self._reader = _Reader(self._follows)
@@ -222,6 +226,8 @@ class PipelineRun:
                 if self.groups[name].phase is Phase.LIVE or query.was_stopped or self._stopping:
                     break
                 self._follow_history(name)
+            if any(plan.sink.is_done for plan in self.groups[name].sinks):
+                self.stop()  # a sink that wants no more rows ends the pipeline, not its group alone
         except PenstockError as error:
             ended(error)
         except BaseException as error:
@@ -249,11 +255,12 @@ class PipelineRun:
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
+        self._reader.names.add(plan.name)
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
             self.queries[name] = query
             is_late = self._stopping
-        for text in (text for step in self.groups[name].views for text in step.news):
+        for text in self.groups[name].news:
             query.note(text)
             self._say(text)
         if is_late:  # a stop that came meanwhile knew only the queries before
@@ -273,9 +280,13 @@ class PipelineRun:
         replay = None
         if replays and self.plan.is_lasting and group.letters:
             replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
-        sink = GroupSink(
-            group, report=None if report is None else lambda epoch: report(group.name, epoch), replay=replay
-        )
+
+        def take(epoch: NodeEpoch) -> None:
+            self._session.queries.metrics.nodes(plan.name, _node_reports(group, epoch))
+            if report is not None:
+                report(group.name, epoch)
+
+        sink = GroupSink(group, report=take, replay=replay, counts=self._counts)
         plan = self._writer(group).plan_for(
             sink,
             name if self.plan.is_lasting else None,
@@ -348,12 +359,16 @@ class _Reader(StreamingQueryListener):
 
     def __init__(self, follows: Callable[[str, int], None]) -> None:
         self.rows = 0
+        self.names: set[str] = set()
+        """The queries of the pipeline; others of the session are heard too."""
         self._follows = follows
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
         """Count rows, and say when the snapshot of a source is done."""
+        if event.name not in self.names:
+            return
         self.rows += event.progress.input_rows
         for place, source in enumerate(event.progress.sources):
             if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:
@@ -370,6 +385,21 @@ class _Reader(StreamingQueryListener):
         wanted = set(queries)
         with self._changed:
             self._changed.wait_for(lambda: wanted <= self._ended, seconds)
+
+
+def _node_reports(group: GroupPlan, epoch: NodeEpoch) -> dict[str, NodeReport]:
+    """What an epoch did at the nodes of a group, for the metrics."""
+    return {
+        name: NodeReport(
+            node.type,
+            labels_of(node.model),
+            rows=epoch.written.get(name) or 0,
+            failed=epoch.failed.get(name, 0),
+            counts=epoch.counts.get(name, {}),
+            lag_seconds=epoch.lags.get(name),
+        )
+        for name, node in group.nodes.items()
+    }
 
 
 def _poll(node: NodeSpec) -> int | None:

@@ -34,6 +34,8 @@ class NodeSpec:
     place: Place
     places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)
     """Of its fields, by their path: `("telemetry", "labels")`."""
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    """What variables gave in its fields."""
 
     def place_of(self, *path: str | int) -> Place:
         """Where a field stands; that of the nearest field around it, or of the node, when the file does not have it."""
@@ -73,7 +75,7 @@ class PipelineSpec:
     tests: Sequence[TestSpec] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How it runs: `trigger` and `checkpoint`, as far as the file says."""
-    secrets: frozenset[str] = frozenset()
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Values that came from the environment, which no output shows."""
 
     def of_kind(self, kind: Kind) -> Iterator[NodeSpec]:
@@ -85,6 +87,11 @@ class PipelineSpec:
         return self.nodes.get(name) or next(
             (node for node in self.nodes.values() if node.name.lower() == name.lower()), None
         )
+
+    def rows_of(self, name: str) -> str:
+        """The node whose rows are meant by the name of a node: of a sink, the one that it reads."""
+        node = self.nodes[name]
+        return self.inputs(name)[0] if node.kind == "sink" else name
 
     def may_have_key(self, name: str) -> bool:
         """Whether the rows of a node have a key, or may get one when types are resolved: from a table, or through a query that keeps its columns."""

@@ -9,7 +9,7 @@ settling/<view>.arrow   rows that sinks may have of a view that was rebuilt, unt
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data.delta import Delta
+from penstock.engine.seal import Seal
 from penstock.errors import StateError
 from penstock.pipeline.stage_plan import SavedInput, SavedStage, SavedView
 from penstock.state.files import Files
@@ -55,9 +56,11 @@ class Settling:
 class StageStore:
     """The files of one stage; those that are written last when a call returns."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
+    def __init__(self, files: Files, folder: Path, secrets: Collection[str] = ()) -> None:
+        """`secrets` are texts in the queries of views that the files must not show."""
         self._files = files
         self._folder = folder
+        self._seal = Seal(secrets, may_miss=True)
 
     # What the stage was made of
 
@@ -93,10 +96,11 @@ class StageStore:
         views = [
             SavedView(
                 one["name"],
-                one["sql"],
+                # A query with a value that is not known any more is another one.
+                self._seal.opened(one["sql"]),
                 tuple(one["keys"]),
                 one["wanted"],
-                tuple((name, kind, nullable) for name, kind, nullable in one["fields"]),
+                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(one["fields"])),
             )
             for one in saved["views"]
         ]
@@ -107,7 +111,11 @@ class StageStore:
         saved = {
             "version": VERSION,
             "inputs": [asdict(one) for one in stage.inputs.values()],
-            "views": [asdict(one) for one in stage.views.values()],
+            "views": [
+                # A column without a name of its own has that of its expression.
+                {**asdict(one), "sql": self._seal.sealed(one.sql), "fields": self._seal.sealed(one.fields)}
+                for one in stage.views.values()
+            ],
         }
         self._files.make_folder(self._folder)
         self._files.put(self._folder / _STAGE, [json.dumps(saved, indent=1).encode()])
@@ -160,7 +168,7 @@ class StageStore:
         sink = pa.BufferOutputStream()
         for part in parts:
             columns = [*part.delta.columns, pa.array(part.delta.weights)]
-            text = json.dumps({**meta, "columns": part.columns})
+            text = json.dumps({**meta, "columns": self._seal.sealed(part.columns)})
             schema = pa.schema(
                 [(str(at), column.type) for at, column in enumerate(columns)], metadata={_META: text}
             )
@@ -184,7 +192,7 @@ class StageStore:
                     *columns, weights = reader.read_all().combine_chunks().columns
                 arrays = tuple(_whole(column) for column in columns)
                 delta = Delta(arrays, np.array(weights.to_numpy(), np.int64))
-                parts.append(Rows(_pairs(meta["columns"]), delta))
+                parts.append(Rows(_pairs(self._seal.opened(meta["columns"])), delta))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"a file of the views is damaged: {error}",

@@ -42,6 +42,8 @@ class Step(ABC):
     """Of views, the number of their flow, which counts from 1; 0 for all other steps."""
     reads_now: bool = False
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
+    is_volatile: bool = False
+    """Whether its rows depend on the time or on random values; known after `relations`."""
 
     @abstractmethod
     def relations(self) -> Mapping[str, Relation]:
@@ -76,7 +78,7 @@ class Step(ABC):
 
 
 class SqlStep(Step):
-    """One query without memory over rows of earlier nodes, planned anew for every epoch: `now()` is the time of the batch."""
+    """One query without memory over rows of earlier nodes, planned anew for every epoch."""
 
     def __init__(self, node: NodeSpec, spark: SparkSession, relations: Mapping[str, Relation]) -> None:
         assert isinstance(node.model, SqlNode | DynamicTableNode)
@@ -122,19 +124,23 @@ class SqlStep(Step):
                 where=str(self._node.place_of("sql")),
                 hint="make it a view, which is kept right by what changed: type: view",
             )
-        schema = planned.schema
-        if self._changing is not None:
-            with in_query_of(self._node, self._sql):
-                empty = {
-                    name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()
-                }
-                self._refuse_lost_keys(empty)
-                schema = self._plan(self._spark, empty).schema
-        return {self._node.name: Relation(schema, self._checked_keys(schema.names))}
+        self.is_volatile = planned.is_volatile
+        if self._changing is None:
+            return {self._node.name: Relation(planned.schema, self._checked_keys(planned.schema.names))}
+        with in_query_of(self._node, self._sql):
+            empty = {name: self._spark.createDataFrame([], one.schema) for name, one in self._inputs.items()}
+            keys, lost = self._keys_of_changes(self._changing, empty)
+            schema = self._plan(self._spark, empty).schema
+        require_columns(self._node, keys, schema.names)
+        return {self._node.name: Relation(schema, keys, lost_keys=lost)}
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         with in_query_of(self._node, self._sql):
-            inputs = {name: frames[name] for name in self.inputs}
+            # Any other join than one with a broadcast would take rows of one key out of their order.
+            inputs = {
+                name: frames[name].hint("broadcast") if self._inputs[name].static else frames[name]
+                for name in self.inputs
+            }
             spark = next(
                 (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
                 self._spark,
@@ -162,20 +168,23 @@ class SqlStep(Step):
         inherited = rows[0].keys if len(rows) == 1 and set(rows[0].keys) <= set(columns) else ()
         return self._keys or inherited
 
-    def _refuse_lost_keys(self, frames: Mapping[str, DataFrame]) -> None:
-        """Refuse a query over rows with operations after which nobody could say which rows are gone."""
-        changing = self._changing
-        if changing is None:
-            return
-        keys = self._inputs[changing].keys
+    def _keys_of_changes(
+        self, changing: str, frames: Mapping[str, DataFrame]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The key of the result of a query over rows with operations, and the key of those rows where the result has lost it.
+
+        Refuses a query after which nobody could say which rows are gone.
+        """
+        keys, rows = self._inputs[changing].keys, frames[changing]
+
+        def query(rows: DataFrame) -> DataFrame:
+            return self._query(self._spark, {**frames, changing: rows})
+
+        origins = operations.origins(rows, query)
+        if origins is not None:
+            return self._keys_of_columns(changing, origins)
         kept = keys and set(self._keys or keys) == set(keys)
-        if operations.is_plain(
-            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows})
-        ):
-            return
-        if not kept or not operations.keeps_keys(
-            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows}), keys=keys
-        ):
+        if not kept or not operations.keeps_keys(rows, query, keys=keys):
             shown = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
             raise ConfigError(
                 f"rows of '{changing}' carry operations {shown}, and '{self._node.name}' does more than project and filter them "
@@ -184,6 +193,29 @@ class SqlStep(Step):
                 where=str(self._node.place_of("sql")),
                 hint="select the columns of the key as they are, or make it a view: type: view",
             )
+        return self._keys or keys, ()
+
+    def _keys_of_columns(
+        self, changing: str, origins: Mapping[str, frozenset[str] | None]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The key of a query that projects and filters: columns that are made of the key of its rows, and of nothing else."""
+        relation = self._inputs[changing]
+        keys = relation.operation_keys
+        require_columns(self._node, self._keys, list(origins))
+        if not keys:
+            return self._keys, ()
+        named = self._keys or (keys if origins.keys() >= set(keys) else ())
+        parts = [part for name in named if (part := origins[name]) is not None]
+        if len(parts) == len(named) and relation.is_told_apart_by(frozenset[str]().union(*parts)):
+            return named, ()
+        if self._keys:
+            raise other_key(self._node, self._keys, relation, reads=changing)
+        renamed_keys = [
+            [name for name, part in origins.items() if part == frozenset({key})] for key in relation.keys
+        ]
+        if not relation.lost_keys and all(len(names) == 1 for names in renamed_keys):
+            return tuple(name for [name] in renamed_keys), ()
+        return (), keys
 
 
 class TransformStep(Step):
@@ -212,9 +244,13 @@ class TransformStep(Step):
             rows = self._transform.apply(
                 self._spark.createDataFrame([], self._input.schema), self._context
             ).drop(ERROR, INPUT)
+        self.is_volatile = stateless.is_volatile(rows)
         require_columns(self._node, self._keys, rows.columns)
+        if self._keys and self._transform.keeps_columns and not self._input.is_told_apart_by(self._keys):
+            raise other_key(self._node, self._keys, self._input, reads=self.inputs[0])
         inherited = self._input.keys if set(self._input.keys) <= set(rows.columns) else ()
-        return {self._node.name: Relation(rows.schema, self._keys or inherited)}
+        keys = self._keys or inherited
+        return {self._node.name: Relation(rows.schema, keys, lost_keys=self._input.lost_keys)}
 
     def check(self) -> None:
         with translated(where=str(self._node.place)):
@@ -295,6 +331,20 @@ def require_columns(node: NodeSpec, keys: Sequence[str], columns: Sequence[str])
                 where=str(node.place_of("primary_key")),
                 hint=suggest(key, [name for name in columns if name != OPERATION], what="column"),
             )
+
+
+def other_key(node: NodeSpec, keys: Sequence[str], rows: Relation, *, reads: str) -> ConfigError:
+    """The error of a node with another key than that by which the rows that it reads say what is updated and deleted."""
+    own = ", ".join(rows.operation_keys)
+    return ConfigError(
+        f"'{node.name}' tells rows apart by {', '.join(keys)}, and the operations of '{reads}' are by {own}: "
+        "a delete may have only that, and an update of a row does not say what it was before",
+        code="PIPELINE_KEY",
+        where=str(node.place_of("primary_key")),
+        hint=f"name what {own} has become as the primary_key of '{reads}', or read a view with the other key: type: view"
+        if rows.lost_keys
+        else f"use primary_key: {own}, or read a view with the other key: type: view",
+    )
 
 
 def node_values(target: Target, node: str) -> Namespace | None:

@@ -12,25 +12,37 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
+from penstock.pipeline.secret import hide
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
-from penstock.pipeline.variables import hide
 from penstock.pipeline.yaml_tree import (
     MappingTree,
     Scalar,
     SequenceTree,
     Tree,
     describe,
+    filled_in,
     place_in,
     places,
     plain,
+    value_in,
 )
 
 MOST_NODES = 1_000
 NAME = re.compile(r"[^\W]([\w-]*[\w])?(\.[^\W]([\w-]*[\w])?)*")
 NOTES = "x-"
 """What the names of parts begin with that are for anchors only."""
+_WORD = re.compile(r"\w{4,}")
+_LONG = re.compile(r"(?<=['\"])([^'\"\n]{60})[^'\"\n]{10,}(?=['\"])")
+
+
+ROW_ERRORS = (
+    "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
+    "row that fails anywhere else ends the pipeline: put an expect before it"
+)
+"""The hint for a node that cannot tell which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +96,14 @@ class Validation:
 
     def report(self, place: Place, text: str, hint: str, code: str, *, is_warning: bool = False) -> None:
         """Note a problem, without the secrets in it."""
-        shown = hide(text, self.secrets), hide(hint, self.secrets)
+        shown = _cut(hide(text, self.secrets)), hide(hint, self.secrets)
         self.problems.append(Problem(place, *shown, code, is_warning))
 
     def _parts(self, tree: MappingTree) -> None:
         known = [*option_fields(PipelineFields), *SECTIONS, "tests"]
         for key, _ in tree.entries:
+            if len(self.problems) > MOST_PROBLEMS:
+                return
             if key.text not in known and not key.text.startswith(NOTES):
                 hint = (
                     suggest(key.text, known, what="part") + f"; names that begin with {NOTES} are for anchors"
@@ -133,7 +147,7 @@ class Validation:
         if len(self.declared) > MOST_NODES:
             return
         if not NAME.fullmatch(node.name) or len(node.name) > 100:
-            text = f"'{node.name[:50]}' cannot be the name of a node"
+            text = f"'{node.name}' cannot be the name of a node"
             hint = "use up to 100 letters, digits, _ and -, with dots between the parts of a name"
             self.report(node.place, text, hint, "PIPELINE_NAME")
         if other is not None:
@@ -173,7 +187,8 @@ class Validation:
         checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
         if checked is not None:
             found = dict(places(node.tree))
-            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found)
+            secrets = filled_in(node.tree)
+            self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, found, secrets)
 
     def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
         """Return what a model makes of a tree, or report all that is wrong."""
@@ -188,20 +203,24 @@ class Validation:
             text = f"{owner.name} cannot be checked: {type(error).__name__}: {error}"
             self.report(place, text, "its own check of its fields fails", "PIPELINE_FIELD")
             return None
-        for found in mistakes:
-            self._report_mistake(found, model, tree, owner, place)
+        if mistakes:
+            of_fields = dict(places(tree))
+            for found in mistakes:
+                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
         return read
 
     def _report_mistake(
         self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
     ) -> None:
+        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
         dotted = ".".join(map(str, found.path))
         if found.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
             hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
             if " " in str(found.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
-            place = dict(places(tree)).get(found.path, place)
+            elif found.path[-1] in option_fields(RowErrors):
+                hint = ROW_ERRORS
         elif found.kind == "MISSING":
             text = f"{owner.name} needs '{dotted}'"
             hint = found.hint or f"add {found.path[-1]}: ..."
@@ -211,7 +230,11 @@ class Validation:
             described = option_fields(model).get(found.name)
             meaning = described.description if described is not None else None
             hint = found.hint or (f"{found.name}: {meaning}" if meaning else "see the reference of the node")
-            place = place_in(tree, found.path) if found.path else place
+            value = value_in(tree, found.path)
+            place = value.place if found.path else place
+            # A model may repeat a part of what a variable gave, as the first word of a query.
+            words = frozenset(word for given in filled_in(value) for word in _WORD.findall(given))
+            text, hint = hide(text, words), hide(hint, words)
         self.report(place, text, hint, found.code or "PIPELINE_FIELD")
 
     def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
@@ -245,11 +268,22 @@ class Validation:
         names = [node.name for node in self.declared.values() if node.kind in kinds]
         found = dict(places(test))
         for name, values in rows.items():
+            if len(self.problems) > MOST_PROBLEMS:
+                break
             node = self.declared.get(name.lower())
             if node is None or node.kind not in kinds:
                 what = "source" if tuple(kinds) == ("source",) else "node"
                 text = f"{owner.name}: there is no {what} '{name}'"
                 self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
+            elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":
+                text = f"{owner.name}: the dynamic table '{node.name}' gives no rows that could be compared"
+                hint = "expect the rows of a sql node that asks it"
+                self.report(found[part, name], text, hint, "PIPELINE_TEST")
             else:
                 result[node.name] = values
         return result
+
+
+def _cut(text: str) -> str:
+    """A text with what it quotes cut where that is long, once nothing in it is secret any more."""
+    return _LONG.sub(r"\1...", text)

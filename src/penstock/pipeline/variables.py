@@ -6,12 +6,12 @@ What a variable gave is a secret: it is shown nowhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import unquote, urlsplit
 
 from penstock.errors import nearest
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
+from penstock.pipeline.secret import SHORT, hide, secrets_in
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
 
 SCRIPT_FIELD = "script"
@@ -21,8 +21,6 @@ DEEPEST = 8
 """How many variables may stand in the defaults of each other."""
 MOST_SUGGESTED = 20
 """How many missing variables get a suggestion: the search takes time."""
-SHORT = 4
-"""Texts with fewer characters are hidden only where they stand alone."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IN_SCRIPT = re.compile(r"\$\{[A-Z_][A-Z0-9_]*(?::-|\})")
@@ -36,6 +34,7 @@ class Filling:
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
+    _given: list[str] = field(default_factory=list)
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
         """Return a tree with its variables filled in."""
@@ -44,11 +43,12 @@ class Filling:
             return known
         match tree:
             case MappingTree():
-                entries = (
+                entries = tuple(
                     (self.scalar(key), self.tree(value, in_script=key.text == SCRIPT_FIELD))
                     for key, value in tree.entries
                 )
-                filled: Tree = MappingTree(tuple(entries), tree.place)
+                self._refuse_twice(entries)
+                filled: Tree = MappingTree(entries, tree.place)
             case SequenceTree():
                 filled = SequenceTree(tuple(self.tree(item) for item in tree.items), tree.place)
             case Scalar():
@@ -60,8 +60,16 @@ class Filling:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
+        self._given.clear()
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text)
+        given = frozenset(self._given)
+        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=given)
+
+    def marked(self, tree: Tree, before: Tree) -> Tree:
+        """Return a tree that was made from another one, with what variables gave in its new texts noted."""
+        return (
+            tree if tree is before else _marked(tree, self.secrets, {id(part) for part in _scalars(before)})
+        )
 
     def _text(self, text: str, scalar: Scalar, shift: int, depth: int, *, in_script: bool) -> str:
         parts = []
@@ -100,6 +108,7 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
+            self._given.append(value)
             return value
         if colon and depth < DEEPEST:
             return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
@@ -114,22 +123,46 @@ class Filling:
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
 
+    def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
+        """Names that variables have made the same; without them the file was refused."""
+        first: dict[str, Scalar] = {}
+        for key, _ in entries:
+            other = first.setdefault(key.text, key)
+            if other is not key:
+                text = f"'{key.written}' is the same name as '{other.written}' in line {other.place.line}"
+                hint = "remove one of them, or give its variable another value"
+                self._refuse(key, 0, text, hint)
+
     def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
 
 
-def hide(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with `***` in the place of secrets.
+def _marked(tree: Tree, secrets: Iterable[str], known: Collection[int]) -> Tree:
+    match tree:
+        case MappingTree():
+            entries = ((key, _marked(value, secrets, known)) for key, value in tree.entries)
+            return replace(tree, entries=tuple(entries))
+        case SequenceTree():
+            return replace(tree, items=tuple(_marked(item, secrets, known) for item in tree.items))
+    given = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
+    if id(tree) in known or not given:
+        return tree
+    # Where the new text came from is not known, so it is shown without what variables gave.
+    return replace(tree, filled=given, raw=hide(tree.text, given))
 
-    >>> hide("cannot reach db.internal as ann: a banana", {"db.internal", "a"})
-    'cannot reach *** as ann: *** banana'
-    """
-    for secret in sorted(secrets, key=len, reverse=True):
-        if secret and secret in text:
-            pattern = re.escape(secret)
-            text = re.sub(rf"(?<!\w){pattern}(?!\w)" if len(secret) < SHORT else pattern, "***", text)
-    return text
+
+def _scalars(tree: Tree) -> Iterator[Scalar]:
+    match tree:
+        case MappingTree():
+            for key, value in tree.entries:
+                yield key
+                yield from _scalars(value)
+        case SequenceTree():
+            for item in tree.items:
+                yield from _scalars(item)
+        case Scalar():
+            yield tree
 
 
 def _end(text: str, start: int) -> int | None:
@@ -140,18 +173,3 @@ def _end(text: str, start: int) -> int | None:
         if depth == 0:
             return index
     return None
-
-
-def secrets_in(value: str) -> set[str]:
-    """A secret, and the password in it when it is a URL: drivers show it on its own."""
-    if not value.strip():
-        return set()
-    parts = {value, value.strip()}
-    if "://" in value and "@" in value:
-        try:
-            password = urlsplit(value).password
-        except ValueError:
-            password = None
-        if password:
-            parts |= {password, unquote(password)}
-    return parts

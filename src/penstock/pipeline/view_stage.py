@@ -36,6 +36,7 @@ from penstock.engine.names import registered
 from penstock.engine.registration import Prepared
 from penstock.engine.session import Session
 from penstock.errors import ConfigError, DataError, StateError, suggest
+from penstock.pipeline.secret import forms_of
 from penstock.pipeline.stage_plan import (
     WEIGHT,
     SavedInput,
@@ -86,11 +87,13 @@ class ViewStage:
         memory: int | str | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        secrets: Collection[str] = (),
     ) -> None:
         """Describe a stage; nothing is opened. Views come behind those that they read.
 
         `directory` is a folder of this machine, or a place in an object store, where `name` says who owns it in the state backend. With `shards` the
         tasks of Spark hold the state, otherwise this process; state beyond `memory` lies in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
+        `secrets` are texts in the SQL of views that the files must not show.
         """
         self._session = session
         self._directory = directory
@@ -98,6 +101,7 @@ class ViewStage:
         self._views = {one.name: one for one in views}
         self._name, self._shards, self._memory = name, shards, memory
         self._checkpoint_every, self._clock = checkpoint_every, clock
+        self._secrets = frozenset(form for secret in secrets for form in forms_of(secret))
         self._prepared: dict[str, Prepared] | None = None
         self._flow: EpochFlow | None = None
         self._settling: dict[str, Settling] = {}
@@ -152,6 +156,7 @@ class ViewStage:
             memory=self._memory,
             checkpoint_every=self._checkpoint_every,
             clock=self._clock,
+            secrets=self._secrets,
         )
         try:
             _require_together(flow.epoch, committed, os.fspath(self._directory))
@@ -331,6 +336,7 @@ class ViewStage:
         self._replace_inputs(flow, store, plan)
         for name in made:
             flow.add_view(prepared[name])
+        flow.forget_unknown()
         now = _saved(flow, inputs, views)
         if now != saved:
             store.write(now)
@@ -431,7 +437,7 @@ class ViewStage:
 
     def _store(self) -> StageStore:
         files, folder = open_location(self._directory, self._session.settings)
-        return StageStore(files, folder)
+        return StageStore(files, folder, self._secrets)
 
     def _opened(self) -> EpochFlow:
         assert self._flow is not None, "a stage is opened before its first epoch"

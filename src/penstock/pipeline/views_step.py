@@ -17,6 +17,7 @@ from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import stateless
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,6 +70,9 @@ class ViewsStep(Step):
             for read in reads[name]
             if read.node not in self._views
         }
+        for name in self._views:
+            for read in reads[name]:
+                _refuse_weights(self._views[name], read, relations)
         inputs = {
             read.relation: _input(read, relations[read.node], (origins or {}).get(read.node, ()))
             for read in outside.values()
@@ -99,6 +103,7 @@ class ViewsStep(Step):
                 views,
                 shards=_one("shards", shards, nodes),
                 memory=_one("memory", sizes, nodes),
+                secrets=frozenset().union(*(node.secrets for node in nodes)),
             )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
@@ -181,7 +186,14 @@ class ViewsStep(Step):
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         rows = {relation: frames[node] for relation, node in self._sources.items()}
         with self._in_file():
-            return self._stage.step(epoch, rows)
+            changes = self._stage.step(epoch, rows)
+        # In the session of the batch, as all other rows: queries of the pipeline that run beside each other have their own functions and settings.
+        spark = next((frame.sparkSession for frame in rows.values()), None)
+        return (
+            changes
+            if spark is None
+            else {name: stateless.of_session(spark, frame) for name, frame in changes.items()}
+        )
 
     def finalize(self, epoch: int) -> None:
         self._stage.finalize(epoch)
@@ -214,6 +226,17 @@ def _input(read: Read, relation: Relation, origin: tuple[tuple[str, str], ...]) 
         log=read.log,
         origin=origin,
     )
+
+
+def _refuse_weights(node: NodeSpec, read: Read, relations: Mapping[str, Relation]) -> None:
+    """Refuse a log of rows that come and go without a key: nothing says which of them a row takes the place of."""
+    if read.log and read.node in relations and relations[read.node].weights:
+        raise ConfigError(
+            f"'{node.name}' ({node.type}) reads the changes of the view '{read.node}', which has no primary key",
+            code="PIPELINE_KEY",
+            where=str(node.place_of("from")),
+            hint=f"give '{read.node}' a primary_key",
+        )
 
 
 def _one(field: str, values: Collection[T], nodes: Sequence[NodeSpec]) -> T | None:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -31,6 +31,49 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,400}|[0-9]{1,300}(?:\.[0-9]{0,400})?)(?:
 _SPECIAL = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 _TAGS = {"str": "!!str", "int": "!!int", "float": "!!float", "bool": "!!bool", "null": "!!null", "map": "!!map", "seq": "!!seq"}  # fmt: skip
 _PREFIX = "tag:yaml.org,2002:"
+_INVISIBLE_AS = {
+    "\ufeff": "nothing",
+    "\u2028": "the end of a line",
+    "\u2029": "the end of a line",
+    "\x85": "the end of a line",
+}
+_INVISIBLE = re.compile(f"[{''.join(_INVISIBLE_AS)}]")
+"""Characters that nobody sees: a name with one is another name, and editors count lines differently than YAML."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class WrittenInt(int):
+    """A whole number that is written in another way than it is shown, as `007`: in a text it is what the user wrote."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        self = super().__new__(cls, number)
+        self.text = text
+        return self
+
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # what copies are made of
+        return int(self), self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class WrittenFloat(float):
+    """A number that is written in another way than it is shown, as `1.10`."""
+
+    text: str
+
+    def __new__(cls, number: float, text: str) -> Self:
+        self = super().__new__(cls, number)
+        self.text = text
+        return self
+
+    def __getnewargs__(self) -> tuple[float, str]:  # type: ignore[override]
+        return float(self), self.text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +89,8 @@ class Scalar:
     """Of a block (`|`): how many blanks stand before its lines."""
     raw: str | None = None
     """The text as the file has it, when variables were filled in."""
+    filled: frozenset[str] = frozenset()
+    """What variables gave."""
 
     @property
     def value(self) -> Any:
@@ -126,6 +171,11 @@ def places(tree: Tree, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 def place_in(tree: Tree, path: tuple[str | int, ...]) -> Place:
     """Where the value at a path stands; the nearest value around it when there is none."""
+    return value_in(tree, path).place
+
+
+def value_in(tree: Tree, path: tuple[str | int, ...]) -> Tree:
+    """The value at a path, or the nearest one around it."""
     for part in path:
         inner = tree.get(part) if isinstance(tree, MappingTree) and isinstance(part, str) else None
         if isinstance(tree, SequenceTree) and isinstance(part, int) and part < len(tree.items):
@@ -133,7 +183,18 @@ def place_in(tree: Tree, path: tuple[str | int, ...]) -> Place:
         if inner is None:
             break
         tree = inner
-    return tree.place
+    return tree
+
+
+def filled_in(tree: Tree) -> frozenset[str]:
+    """What variables gave in a tree."""
+    match tree:
+        case MappingTree():
+            parts = (part for entry in tree.entries for part in entry)
+            return frozenset().union(*map(filled_in, parts))
+        case SequenceTree():
+            return frozenset().union(*map(filled_in, tree.items))
+    return tree.filled
 
 
 def describe(tree: Tree) -> str:
@@ -143,14 +204,14 @@ def describe(tree: Tree) -> str:
             return "a mapping"
         case SequenceTree():
             return "a list"
-    return "nothing" if tree.value is None else f"'{tree.written[:40]}'"
+    return "nothing" if tree.value is None else f"'{tree.written}'"
 
 
 def decode(data: bytes, path: str) -> str | Problem:
     """Return the text of a file, or what is wrong with its bytes."""
     start = Place(path, 1, 1)
     if len(data) > LARGEST_FILE:
-        text = f"the file has {len(data):,} bytes, and a pipeline may have {LARGEST_FILE:,}"
+        text = f"the file has more than {LARGEST_FILE:,} bytes"
         return Problem(
             start, text, "put rows of tests and long scripts into files of their own", "PIPELINE_FILE"
         )
@@ -185,16 +246,26 @@ class _Composer:
 
     def __init__(self, text: str, path: str) -> None:
         self.path = path
+        self.text = text
         self.lines = text.splitlines()
         self.events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
         self.problems: list[Problem] = []
         self.anchors: dict[str, Tree] = {}
         self.open: list[str] = []
-        self.sizes: dict[int, int] = {}
+        self.sizes: dict[str, int] = {}
+        """How many values stand behind each anchor."""
+        self.values = 0
         self.last = Place(path, 1, 1)
 
     def document(self) -> Tree | None:
         """The tree of the only document."""
+        strange = _INVISIBLE.search(self.text, self.text.startswith("\ufeff"))
+        if strange is not None:
+            place = self._place_of_character(strange.start())
+            text = f"the character {_character(strange.group())} is not allowed: it looks like {_INVISIBLE_AS[strange.group()]}"
+            hint = f'remove it; in a text in double quotes, "\\u{ord(strange.group()):04X}" is it'
+            self.problems.append(_syntax(place, text, hint))
+            return None
         try:
             return self._document()
         except _Stop:
@@ -236,7 +307,8 @@ class _Composer:
         if depth > DEEPEST:
             text = f"more than {DEEPEST} mappings and lists in each other"
             raise self._stop(_syntax(place, text, "a pipeline needs no more than a handful"))
-        anchor = event.anchor
+        anchor, before = event.anchor, self.values
+        self._count(1, place)
         if anchor is not None:
             self.open.append(anchor)
         if isinstance(event, yaml.ScalarEvent):
@@ -250,7 +322,7 @@ class _Composer:
         if anchor is not None:
             self.open.remove(anchor)
             self.anchors[anchor] = tree
-        self._count(tree, place)
+            self.sizes[anchor] = self.values - before
         return tree
 
     def _items(self, depth: int) -> Iterator[Tree]:
@@ -295,22 +367,13 @@ class _Composer:
             raise self._stop(
                 _syntax(place, f"there is no anchor &{anchor}", f"anchors before this line: {names}")
             )
-        tree = self.anchors[anchor]
-        self._count(tree, place)
-        return tree
+        self._count(self.sizes[anchor], place)
+        return self.anchors[anchor]
 
-    def _count(self, tree: Tree, place: Place) -> None:
-        size = self.sizes.get(id(tree))
-        if size is None:
-            match tree:
-                case MappingTree():
-                    size = 1 + sum(1 + self.sizes[id(value)] for _, value in tree.entries)
-                case SequenceTree():
-                    size = 1 + sum(self.sizes[id(item)] for item in tree.items)
-                case Scalar():
-                    size = 1
-            self.sizes[id(tree)] = size
-        if size > MOST_VALUES:
+    def _count(self, values: int, place: Place) -> None:
+        """Count values before anything is made of them."""
+        self.values += values
+        if self.values > MOST_VALUES:
             text = f"more than {MOST_VALUES:,} values, counting what anchors repeat"
             raise self._stop(
                 _syntax(place, text, "put rows of tests into fewer tests, and use fewer anchors")
@@ -327,6 +390,9 @@ class _Composer:
                 is_plain = True
             else:
                 self._refuse_tag(event, place)
+        if surrogate := _SURROGATE.search(event.value):
+            text = f"the text has {_character(surrogate.group())}, which is half of a character"
+            self.problems.append(_syntax(place, text, "write the whole character, or remove it"))
         indent = 0
         if style == "|":
             indent = self._indent(event)
@@ -359,8 +425,8 @@ class _Composer:
         return Place(self.path, mark.line + 1, mark.column + 1)
 
     def _place_of_character(self, position: int) -> Place:
-        before = "\n".join(self.lines)[:position]
-        return Place(self.path, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        before = self.text[:position].replace("\r\n", "\n").replace("\r", "\n")
+        return Place(self.path, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
     def _of_parser(self, error: yaml.MarkedYAMLError) -> Problem:
         mark = error.problem_mark or error.context_mark
@@ -410,17 +476,21 @@ def _character(character: Any) -> str:
 
 
 def resolved(text: str) -> Any:
-    """Return what a text without quotes stands for.
+    """Return what a text without quotes stands for; a number remembers how it is written.
 
     >>> resolved("5"), resolved("true"), resolved("yes"), resolved("~")
     (5, True, 'yes', None)
+    >>> resolved("007"), str(resolved("007"))
+    (7, '007')
     """
     if text in _NULLS:
         return None
     if text in _TRUTHS:
         return _TRUTHS[text]
     if _INTEGER.fullmatch(text):
-        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return _SPECIAL.get(text.lower(), text)
+        whole = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        return whole if str(whole) == text else WrittenInt(whole, text)
+    if _FLOAT.fullmatch(text) or text.lower() in _SPECIAL:
+        number = _SPECIAL[text.lower()] if text.lower() in _SPECIAL else float(text)
+        return number if str(number) == text else WrittenFloat(number, text)
+    return text

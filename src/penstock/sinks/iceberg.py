@@ -170,7 +170,9 @@ class IcebergSink(ServerSink):
     def _merge(self, frame: DataFrame, properties: Mapping[str, str]) -> int:
         """Merge the last row of each key; Spark caches the rows, because a merge may read them twice."""
         spark, keys = frame.sparkSession, self.target.keys
-        last = _opaque(last_of_each_key(frame, keys)).persist()
+        others = self._others(frame)
+        own = frame.drop(*[column(name) for name in others])
+        last = _opaque(last_of_each_key(own, keys)).persist()
         view = f"penstock_epoch_{uuid.uuid4().hex[:12]}"
         same = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
         try:
@@ -179,13 +181,17 @@ class IcebergSink(ServerSink):
                 return 0
             last.createOrReplaceTempView(view)
             with session_properties(spark, properties):
-                spark.sql(
-                    f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} {_changes(last.columns)}"
-                )
+                changes = _changes(last.columns, others)
+                spark.sql(f"MERGE INTO {self.options.table} AS t USING {view} AS s ON {same} {changes}")
         finally:
             spark.catalog.dropTempView(view)
             last.unpersist()
         return rows
+
+    def _others(self, frame: DataFrame) -> list[str]:
+        """The columns of the table that the query does not have: rows that are there keep what they have in them."""
+        own = {name.lower() for name in stored_schema(self.target).names}
+        return [name for name in frame.columns if name != OPERATION and name.lower() not in own]
 
     def _read_mark(self, spark: SparkSession) -> int:
         """The last epoch of this query among the snapshots that the table's current state is made of."""
@@ -252,17 +258,20 @@ def session_properties(spark: SparkSession, properties: Mapping[str, str]) -> It
             spark.conf.unset(f"{IN_SESSION}{name}")
 
 
-def _changes(names: Sequence[str]) -> str:
-    """What a merge does with the rows of a source with these columns."""
+def _changes(names: Sequence[str], others: Sequence[str]) -> str:
+    """What a merge does with the rows of a source with these columns; the table has others, too."""
+    own = [quoted(name) for name in names if name != OPERATION]
+    update = f"UPDATE SET {', '.join(f't.{name} = s.{name}' for name in own)}"
+    listed = ", ".join([*own, *map(quoted, others)])
+    insert = (
+        f"INSERT ({listed}) VALUES ({', '.join([*(f's.{name}' for name in own), *('NULL' for _ in others)])})"
+    )
     if OPERATION not in names:
-        return "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    columns = [quoted(name) for name in names if name != OPERATION]
+        return f"WHEN MATCHED THEN {update} WHEN NOT MATCHED THEN {insert}"
     is_delete = f"s.{OPERATION} <=> '{DELETE}'"
     return (
-        f"WHEN MATCHED AND {is_delete} THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
-        f"WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({', '.join(columns)}) "
-        f"VALUES ({', '.join(f's.{name}' for name in columns)})"
+        f"WHEN MATCHED AND {is_delete} THEN DELETE WHEN MATCHED THEN {update} "
+        f"WHEN NOT MATCHED AND NOT ({is_delete}) THEN {insert}"
     )
 
 

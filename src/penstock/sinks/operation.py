@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-REFUSED = "penstock takes inserts alone here, and a row has the operation "
+REFUSED = "penstock takes inserts alone here, and a row has the operation <"
+END = ">"
 
 
 def require_rows_by_key(target: Target) -> None:
@@ -43,7 +44,7 @@ def inserts_of(frame: DataFrame, operation: str | None) -> DataFrame:
     if operation is None:
         return frame
     value = column(operation)
-    refusal = F.raise_error(F.concat(F.lit(REFUSED), value)).cast("boolean")
+    refusal = F.raise_error(F.concat(F.lit(REFUSED), value, F.lit(END))).cast("boolean")
     is_insert = F.when(value.isNull() | (value == INSERT), F.lit(True)).otherwise(refusal)
     return frame.where(is_insert).drop(column(operation))
 
@@ -58,8 +59,9 @@ def inserts_alone(where: str) -> Iterator[None]:
         at = text.find(REFUSED)
         if at < 0:
             raise
+        operation = text[at + len(REFUSED) :].partition(END)[0]
         raise DataError(
-            f"a row has the operation '{text[at + len(REFUSED)]}', and rows are only added here",
+            f"a row has the operation '{operation}', and rows are only added here",
             code="SINK_OPERATION",
             where=where,
             hint="give the sink a primary_key and let it update, or filter the rows; nothing of the batch was stored",

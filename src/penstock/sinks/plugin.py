@@ -105,7 +105,7 @@ class PluginSink(Sink):
                 key.removeprefix(SIDE): _side_sink(key, value, settings) for key, value in sides.items()
             }
         self.modes = frozenset(kind.modes)  # type: ignore[misc]  # fixed for all sinks but plugins
-        self._side = {key: SideSink(sink) for key, sink in (side_sinks or {}).items()}
+        self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: SinkPlugin | None = None
         self._context: Context | None = None
         self._target: Target | None = None
@@ -155,6 +155,8 @@ class PluginSink(Sink):
 
     def finalize(self, epoch: int) -> None:
         self._opened().process_checkpoint_finalizer(epoch)
+        for side in self._side.values():
+            side.finalize(epoch)
 
     def close(self) -> None:
         plugin, self._plugin = self._plugin, None

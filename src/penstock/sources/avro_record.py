@@ -21,6 +21,7 @@ from penstock.sources.schema_registry import Registered, SchemaRegistry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType
 
     from penstock.spark.errors.cause import Fault
 
@@ -85,6 +86,8 @@ class AvroDecoder:
     writers: dict[int, str] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     """Why records of an id cannot be read."""
+    keys: AvroKeys | None = None
+    """What decodes the keys of records, when they are Avro, too."""
     alias: str = field(default_factory=lambda: f"{PARSED}_{uuid.uuid4().hex[:12]}")
 
     def parse(self, value: Column) -> Column:
@@ -155,6 +158,46 @@ class AvroDecoder:
         if str(result.getCompatibility().toString()) == "COMPATIBLE":
             return None
         return "; ".join(_described(problem) for problem in result.getIncompatibilities())
+
+
+@dataclass(frozen=True, slots=True)
+class AvroKeys:
+    """Keys of records in a registry's format; `schemas` are those of the subject of the keys, by id."""
+
+    schemas: Mapping[int, str]
+
+    def has_form(self, key: Column) -> Column:
+        """Return whether a key has the format, which neither JSON nor a plain value has."""
+        from pyspark.sql import functions as F
+
+        return F.substring(key, 1, 1) == F.lit(b"\0")
+
+    def value(self, key: Column, name: str, kind: DataType, *, alone: bool) -> Column:
+        """Return a column out of a key: a field, or the key itself when it is the only one. NULL cannot be read."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.avro.functions import from_avro
+
+        head, body = F.substring(key, 1, HEAD), F.substring(key, HEAD + 1, (1 << 31) - 1)
+        nothing = F.lit(None).cast(kind)
+        value = F.when(key.isNull(), nothing)
+        for number, text in self.schemas.items():
+            schema = json.loads(text)
+            is_record = isinstance(schema, dict) and schema.get("type") == "record"
+            if not alone and not is_record:
+                continue
+            if is_record and name not in [field["name"] for field in schema["fields"]]:
+                continue
+            decoded = from_avro(body, text, {"mode": "PERMISSIVE"})
+            part = decoded.getField(name) if is_record else decoded
+            value = value.when(head == F.lit(_head(number)), part.try_cast(kind))
+        return value.otherwise(nothing)
+
+
+def with_key_schemas(spark: SparkSession, registry: SchemaRegistry, subjects: list[str]) -> AvroKeys | None:
+    """Return what decodes keys; None when the registry has no Avro schema of the subjects."""
+    registered = [schema for name in subjects for schema in registry.all(name) if schema.kind == "AVRO"]
+    schemas = {schema.id: str(parsed(spark, schema.texts).toString()) for schema in registered}
+    return AvroKeys(schemas) if schemas else None
 
 
 @dataclass(frozen=True, slots=True)

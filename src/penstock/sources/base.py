@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from penstock.options import Options, Owner, read_options
@@ -30,6 +31,10 @@ class Context:
     """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""
     goes_on: bool = False
     """Whether the source comes to an end and the query goes on after it, because other sources have none."""
+    ends: bool = False
+    """Whether the query reads what is there when it starts, and ends."""
+    temporary_folder: Callable[[], str] = mkdtemp
+    """Makes a folder for a source without one of its own; that of a session ends with it."""
 
 
 @dataclass(frozen=True, slots=True)

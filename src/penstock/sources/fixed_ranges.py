@@ -7,7 +7,6 @@ rows of a range are read by the tasks that get its file.
 from __future__ import annotations
 
 import json
-import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ def folder_of(context: Context) -> Folder:
     Its name is among what the source remembers: of two processes that plan a first start, each has its own, and that of the one which runs counts.
     """
     if context.folder is None or context.state is None:
-        return Folder(context.spark, context.folder or tempfile.mkdtemp(prefix="penstock-ranges-"))
+        return Folder(context.spark, context.folder or context.temporary_folder())
     name = context.state.get(FOLDER)
     if name is None:
         name = uuid.uuid4().hex

@@ -7,13 +7,14 @@ read, and rows that come twice replace each other.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from penstock.data.operation import INSERT, OPERATION
 from penstock.errors import DataError, suggest
@@ -77,7 +78,10 @@ def end_offsets(live: Source, context: Context) -> str:
     [reading] = plan.readings(live.read(context).frame)
     jvm: Any = context.spark._jvm
     everything = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-    with plan.opened(context.spark, reading.relation, tempfile.mkdtemp(prefix="penstock-offsets-")) as stream:
+    with (
+        TemporaryDirectory(prefix="penstock-offsets-") as notes,
+        plan.opened(context.spark, reading.relation, notes) as stream,
+    ):
         return str(stream.latestOffset(stream.initialOffset(), everything).json())
 
 
@@ -94,12 +98,66 @@ def with_new_partitions(noted: str, now: str) -> str:
     return json.dumps(offsets)
 
 
-class HistorySource(Source):
+class _OfLive(Source):
+    """What all parts have in common: the live source says what it makes elsewhere, and by which columns rows are told apart."""
+
+    def __init__(self, live: Source) -> None:
+        super().__init__({})
+        self._live = live
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self._live.keys
+
+    def named(self, pipeline: str, node: str) -> Self:
+        named = copy.copy(self)
+        named._live = self._live.named(pipeline, node)
+        return named
+
+    @property
+    def made_outside(self) -> str | None:
+        return self._live.made_outside
+
+    def reset(self) -> bool:
+        return self._live.reset()
+
+    def check(self) -> None:
+        self._live.check()
+
+
+class BothParts(_OfLive):
+    """Both parts for a pipeline that is only looked at: the rows are those of the live source, and `check` tries the history, too."""
+
+    def __init__(self, history: Source, live: Source, *, cursor: str | None) -> None:
+        super().__init__(live)
+        self._history, self._cursor = history, cursor
+        self._context: Context | None = None
+
+    def read(self, context: Context) -> SourceFrame:
+        self._context = context
+        return self._live.read(_part(context, LIVE))
+
+    def check(self) -> None:
+        super().check()
+        self._history.check()
+        if self._context is None:
+            return
+        parts = HistorySource(self._history, self._live, cursor=self._cursor, until=None)
+        frame = parts.read(self._context).frame
+        if self._cursor is not None:
+            _type(frame, self._cursor)
+
+
+class HistorySource(_OfLive):
     """The first part: the rows up to the boundary, in the columns and types of the live source."""
 
     def __init__(self, history: Source, live: Source, *, cursor: str | None, until: str | None) -> None:
-        super().__init__({})
-        self._history, self._live, self._cursor, self._until = history, live, cursor, until
+        super().__init__(live)
+        self._history, self._cursor, self._until = history, cursor, until
+
+    def check(self) -> None:
+        super().check()
+        self._history.check()
 
     def read(self, context: Context) -> SourceFrame:
         wanted = self._live.read(_part(context, LIVE)).frame.schema
@@ -110,23 +168,31 @@ class HistorySource(Source):
         return SourceFrame(_as_live(rows, wanted), history.bad_records)
 
 
-class LiveSource(Source):
-    """The second part: the rows beyond the boundary; `begin` makes the source that begins at offsets, or where its options say."""
+class LiveSource(_OfLive):
+    """The second part: the rows beyond the boundary, and updates and deletes of all; `begin` makes the source that begins at offsets, or where its options say."""
 
     def __init__(self, begin: Callable[[str | None], Source], at: Boundary, *, cursor: str | None) -> None:
-        super().__init__({})
+        super().__init__(begin(None))
         self._begin, self._at, self._cursor = begin, at, cursor
+
+    def named(self, pipeline: str, node: str) -> Self:
+        named, begin = super().named(pipeline, node), self._begin
+        named._begin = lambda offsets: begin(offsets).named(pipeline, node)
+        return named
 
     def read(self, context: Context) -> SourceFrame:
         context, offsets = _part(context, LIVE), self._at.offsets
         if offsets is not None:
             # Spark wants all partitions that there are when it begins.
-            offsets = with_new_partitions(offsets, end_offsets(self._begin(None), context))
-        live = self._begin(offsets).read(context)
+            offsets = with_new_partitions(offsets, end_offsets(self._live, context))
+        live = (self._live if offsets is None else self._begin(offsets)).read(context)
         if self._cursor is None or self._at.cursor is None:
             return live
         kind = _type(live.frame, self._cursor)
         later = _column(self._cursor) > _literal(self._at.cursor, kind)
+        if OPERATION in live.frame.columns:
+            # What happened later to rows of the history: read again from an earlier time, it ends with the same rows.
+            later = later | (_column(OPERATION) != INSERT)
         return SourceFrame(live.frame.where(later), live.bad_records)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from penstock.data.operation import OPERATION
+from penstock.data.operation import INSERT, OPERATION, UPDATE
 from penstock.errors import ConfigError
 from penstock.options import IgnoringCase, Names, Others, mistake
 from penstock.sources import bad_record, kafka_group, kafka_operation
-from penstock.sources.avro_record import AvroDecoder, with_writers
+from penstock.sources.avro_record import AvroDecoder, with_key_schemas, with_writers
 from penstock.sources.bad_record import (
     BadRecordOptions,
     BadRecords,
@@ -35,6 +35,8 @@ from penstock.spark.errors.query import translate_query_error
 from penstock.spark.kafka_access import SERVERS, BootstrapServers, for_java, prefixed, unprefixed
 from penstock.spark.micro_batch import plan
 from penstock.spark.micro_batch.frames import as_struct
+from penstock.spark.operation import passing
+from penstock.sql.lexer import significant
 
 if TYPE_CHECKING:
     from typing import Self
@@ -99,11 +101,12 @@ class KafkaOptions(BadRecordOptions):
     operations: Annotated[Operations, IgnoringCase] = Field(
         "none",
         description="how a record says what it does to the row with its key, which becomes the column `_op` (`i`, `u`, `d`): `header` (the header "
-        "`dbz.op`; without it an insert, and without a value a delete), `debezium` (values are Debezium's change events), or `none`",
+        "`dbz.op`; without it an insert, and without a value a delete), `upsert` (the same, but without the header the record takes the place of the "
+        "row with its key), `debezium` (values are Debezium's change events), or `none`",
     )
     primary_key: Names = Field(
         (),
-        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, or the plain value); "
+        description="with `operations`: the columns that a record without a value, which deletes, gets from its key (JSON, the plain value, or Avro with a schema registry); "
         "without it, records without a value are left out",
     )
     metadata: bool = Field(
@@ -111,7 +114,9 @@ class KafkaOptions(BadRecordOptions):
         description="with a schema: Kafka's own columns too, `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`",
     )
     filter: str | None = Field(
-        None, description="a condition in SQL; only records for which it is true are read"
+        None,
+        description="a condition in SQL; only records for which it is true are read. With `operations`, deletes pass, and an update that does not "
+        "becomes a delete",
     )
 
     @model_validator(mode="before")
@@ -136,6 +141,10 @@ class KafkaOptions(BadRecordOptions):
             raise mistake(
                 'operations="debezium" needs the columns of the rows', hint='for example schema="id BIGINT"'
             )
+        if self.operations == "upsert" and not self.primary_key:
+            raise mistake(
+                'operations="upsert" needs the key of the rows', hint='for example primary_key="id"'
+            )
         has_good_ones = self.format or self.columns is not None or self.max_record_bytes is not None
         if self.on_bad_record != "fail" and not has_good_ones:
             raise mistake(
@@ -143,6 +152,16 @@ class KafkaOptions(BadRecordOptions):
                 hint='give a schema="id BIGINT, ...", or max_record_bytes=...',
             )
         return self
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether headers say what records do."""
+        return self.operations in ("header", "upsert")
+
+    @property
+    def without_header(self) -> str:
+        """What a record with a value does when no header says it."""
+        return UPDATE if self.operations == "upsert" else INSERT
 
     @property
     def topics(self) -> dict[str, str]:
@@ -191,17 +210,19 @@ class KafkaSource(Source):
         decoder = self._decoder(context)
         tap: BadRecordTap | None = None
         if decoder is not None:
-            frame, tap = _decoded(
-                frame, decoder, rule, options, operations=wanted.operations, keys=wanted.primary_key
-            )
+            frame, tap = _decoded(frame, decoder, rule, options, wanted=wanted)
         else:
-            if wanted.operations == "header":
-                operation = kafka_operation.of_header(F.col("headers"), F.col("value"))
+            if wanted.has_headers:
+                operation = kafka_operation.of_header(
+                    F.col("headers"), F.col("value"), without=wanted.without_header
+                )
                 frame = frame.withColumn(OPERATION, operation).drop("headers")
             if rule.max_bytes is not None:
                 frame, tap = _limited(frame, rule, options)
         if wanted.filter is not None:
-            frame = frame.where(wanted.filter)
+            condition = F.expr(wanted.filter)
+            names_operation = OPERATION in {word.text for word in significant(wanted.filter)}
+            frame = frame.where(condition) if names_operation else passing(frame, condition)
         if not wanted.metadata:
             hidden = [f"_{name}" for name in OWN] if decoder is not None else [*OWN[1:], "timestampType"]
             frame = frame.drop(*hidden)
@@ -254,7 +275,7 @@ class KafkaSource(Source):
             "minPartitions": spark.sparkContext.defaultParallelism,
             SERVERS: self.options.bootstrap_servers,
             **self.options.topics,
-            **({"includeHeaders": "true"} if self.options.operations == "header" else {}),
+            **({"includeHeaders": "true"} if self.options.has_headers else {}),
             "startingOffsets": self.options.starting_offsets,
             **{name: value for name, value in own.items() if not name.startswith("kafka.")},
             **prefixed(for_java(unprefixed(own))),
@@ -286,10 +307,12 @@ class KafkaSource(Source):
                 "(PENSTOCK_SCHEMA_REGISTRY_URL)",
             )
         ensure_format(context.spark, "avro", context.settings)
-        subjects = [] if topic.startswith("/") else [f"{name.strip()}-value" for name in topic.split(",")]
-        return with_writers(
-            context.spark, options.columns, registry, [options.subject] if options.subject else subjects
-        )
+        topics = [] if topic.startswith("/") else [name.strip() for name in topic.split(",")]
+        subjects = [options.subject] if options.subject else [f"{name}-value" for name in topics]
+        decoder = with_writers(context.spark, options.columns, registry, subjects)
+        if registry is not None and options.has_headers and options.primary_key:
+            decoder.keys = with_key_schemas(context.spark, registry, [f"{name}-key" for name in topics])
+        return decoder
 
 
 def _decoded(
@@ -298,8 +321,7 @@ def _decoded(
     rule: BadRecords,
     options: Mapping[str, Any],
     *,
-    operations: Operations,
-    keys: tuple[str, ...],
+    wanted: KafkaOptions,
 ) -> tuple[DataFrame, BadRecordTap]:
     """Return the columns of values, `_op` if it is wanted, then Kafka's key, topic, partition, offset and timestamp with an underscore.
 
@@ -308,8 +330,8 @@ def _decoded(
     """
     from pyspark.sql import functions as F
 
-    has_header = operations == "header"
-    if operations == "debezium" or (has_header and not keys):
+    has_header, keys = wanted.has_headers, wanted.primary_key
+    if wanted.operations == "debezium" or (has_header and not keys):
         frame = frame.where(F.col("value").isNotNull())  # nothing says which row such a record is about
     value = small = F.col("value")
     large = F.lit(False)
@@ -322,10 +344,11 @@ def _decoded(
         return frame.withColumn(alias, decoder.parse(small))
 
     columns = {name: kind for name, kind in _types(column(), decoder).items() if has_header and name in keys}
-    from_key = kafka_operation.of_key(F.col("key"), columns)
+    avro_keys = decoder.keys if isinstance(decoder, AvroDecoder) else None
+    from_key = kafka_operation.of_key(F.col("key"), columns, avro_keys)
     carried, is_bad = [], large | decoder.is_bad(small, F.col(alias))
     if has_header:
-        operation = kafka_operation.of_header(F.col("headers"), value)
+        operation = kafka_operation.of_header(F.col("headers"), value, without=wanted.without_header)
         is_bad = F.coalesce(is_bad, F.lit(False)) | operation.isNull()
         carried.append(operation.alias(OPERATION))
     if from_key:

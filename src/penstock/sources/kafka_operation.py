@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.data.operation import DELETE, INSERT, UPDATE
 from penstock.errors import ConfigError
-from penstock.sources.avro_record import AvroDecoder
+from penstock.sources.avro_record import AvroDecoder, AvroKeys
 from penstock.sources.decimal_text import narrowed
 from penstock.sources.json_record import DOES_NOT_FIT, JsonDecoder
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.sources.bad_record import Why
 
-Operations = Literal["none", "header", "debezium"]
+Operations = Literal["none", "header", "upsert", "debezium"]
 
 HEADER = "dbz.op"
 OF_DEBEZIUM = {"c": INSERT, "r": INSERT, "u": UPDATE, "d": DELETE}
@@ -30,18 +30,21 @@ OF_HEADERS = {**OF_DEBEZIUM, INSERT: INSERT}
 PAYLOAD = "payload"
 
 
-def of_header(headers: Column, value: Column) -> Column:
-    """Return the operation that a header says; without the header a record without a value is a delete, others are inserts. NULL is unknown."""
+def of_header(headers: Column, value: Column, *, without: str = INSERT) -> Column:
+    """Return the operation that a header says. NULL is unknown.
+
+    Without the header a record without a value is a delete; `without` is what others are.
+    """
     from pyspark.sql import functions as F
 
     named = F.filter(headers, lambda header: header.getField("key") == HEADER)
     word = F.try_element_at(named, F.lit(-1)).getField("value").cast("string")
-    without_header = F.when(value.isNull(), F.lit(DELETE)).otherwise(F.lit(INSERT))
+    without_header = F.when(value.isNull(), F.lit(DELETE)).otherwise(F.lit(without))
     return F.when(word.isNull(), without_header).otherwise(_translated(word, OF_HEADERS))
 
 
-def of_key(key: Column, columns: Mapping[str, DataType]) -> dict[str, Column]:
-    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value. NULL cannot be read."""
+def of_key(key: Column, columns: Mapping[str, DataType], avro: AvroKeys | None = None) -> dict[str, Column]:
+    """Return the columns of a primary key out of the key of a record: JSON, of one column also the plain value, or Avro. NULL cannot be read."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
@@ -58,7 +61,14 @@ def of_key(key: Column, columns: Mapping[str, DataType]) -> dict[str, Column]:
         quoted = F.get_json_object(F.concat(F.lit("["), text, F.lit("]")), "$[0]")
         plain = F.when(text.startswith('"'), quoted).otherwise(text).try_cast(kind)
         values[name] = F.when(text.startswith("{"), values[name]).otherwise(plain)
-    return values
+    if avro is None:
+        return values
+    return {
+        name: F.when(avro.has_form(key), avro.value(key, name, kind, alone=len(columns) == 1)).otherwise(
+            values[name]
+        )
+        for name, kind in columns.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError
@@ -35,6 +36,7 @@ class PluginSource(Source):
         batch_size: int | None = None,
         poll_interval_ms: int = POLL_INTERVAL_MS,
         side_outputs: Mapping[str, SideStore] | None = None,
+        labels: Mapping[str, str] | None = None,
         settings: Settings | None = None,
     ) -> None:
         """Check the options, unless they are checked already; `side_outputs` are there by their names."""
@@ -43,12 +45,21 @@ class PluginSource(Source):
         self._batch_size = batch_size
         self._poll_interval_ms = poll_interval_ms
         self._side = dict(side_outputs or {})
+        self._labels = dict(labels or {})
+        self._node: str | None = None
+        self._feed: Feed | None = None
         owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
 
     @property
     def kind(self) -> str:
         return self._name
+
+    def named(self, pipeline: str, node: str) -> Self:
+        """Return the source as a node of a pipeline, under whose name it keeps its state."""
+        named = copy.copy(self)
+        named._node = node
+        return named
 
     def read(self, context: Context) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
@@ -72,6 +83,8 @@ class PluginSource(Source):
             batch_size=self._batch_size,
             poll_interval_ms=self._poll_interval_ms,
             side=self._side,
+            node=self._node,
+            labels=self._labels,
         )
         host = (
             _LOOPBACK
@@ -80,7 +93,9 @@ class PluginSource(Source):
         )
         assert host is not None
         server = plugin_feed.server(host)
-        server.add(feed)
+        # A pipeline has its sources as long as it needs them; nobody knows how long the plan of a stream is used.
+        self._feed = feed
+        server.add(feed, keep=self._node is None)
         spark.dataSource.register(data_source())
         reader = spark.readStream.format(FORMAT).options(
             feed=feed.id, host=host, port=str(server.port), token=server.key.hex(), ddl=ddl

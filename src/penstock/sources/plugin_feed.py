@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -33,6 +34,8 @@ Offset = dict[str, Any]
 FIRST: Offset = {"at": None, "rows": 0}
 LONGEST_OUTAGE = 300.0
 """Seconds for which a plugin is asked again that says that another system is away."""
+ACCEPT_PAUSE = 0.05
+"""Seconds to wait when a caller could not be answered."""
 _PAUSES = (0.1, 0.2, 0.5, 1.0)
 
 
@@ -42,8 +45,14 @@ class SideStore(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
 
+    def discard(self) -> None:
+        """Forget the rows of an epoch that was cut short."""
+
     def store(self, target: Any, number: int) -> None:
         """Write the rows of an epoch."""
+
+    def finalize(self, number: int) -> None:
+        """The epoch does not come again."""
 
     def close(self) -> None:
         """Forget what is buffered, and close."""
@@ -78,9 +87,14 @@ class Feed:
         batch_size: int | None,
         poll_interval_ms: int,
         side: Mapping[str, SideStore],
+        node: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
+        """`name` is that of the plugin; `node` and `labels` are those of the node that it is in a pipeline."""
         self.id = secrets.token_hex(8)
         self.name = name
+        self.node = node
+        self.labels = dict(labels or {})
         self._kind = kind
         self._options = options
         self._schema = schema
@@ -111,6 +125,8 @@ class Feed:
                 )
             self._run = run
             self.failure = None
+            for side in self._side.values():
+                side.close()
 
     def marker(self, epoch: int) -> None:
         """Called when the rows of an epoch are written, before it is committed."""
@@ -130,6 +146,8 @@ class Feed:
         with self._lock:
             if self._plugin is not None:
                 self._plugin.process_checkpoint_finalizer(epoch)
+            for side in self._side.values():
+                side.finalize(epoch)
 
     def close(self) -> None:
         """Called after the last epoch, also after an error; `open` may come again."""
@@ -145,6 +163,9 @@ class Feed:
         """A process of Spark's begins to read: the plugin begins its life."""
         with self._lock:
             self._end()
+            # The epoch that was cut short is read again, with its rows for side outputs.
+            for side in self._side.values():
+                side.discard()
             run = self._run or FeedRun("none", self.name, {}, ends=self._kind.bounded)
             context = Context(
                 query=run.query,
@@ -376,7 +397,8 @@ class FeedServer:
     def __init__(self, host: str) -> None:
         self.key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self.key)
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+        self._kept: list[Feed] = []
         threading.Thread(target=self._accept, name="penstock source plugins", daemon=True).start()
 
     @property
@@ -385,9 +407,11 @@ class FeedServer:
         address: Any = self._listener.address
         return int(address[1])
 
-    def add(self, feed: Feed) -> None:
-        """Let Spark's processes read a feed."""
+    def add(self, feed: Feed, *, keep: bool) -> None:
+        """Let Spark's processes read a feed: until the process ends, or as long as somebody else has it."""
         self._feeds[feed.id] = feed
+        if keep:
+            self._kept.append(feed)
 
     def find(self, name: str) -> Feed | None:
         """A feed by its id."""
@@ -395,10 +419,12 @@ class FeedServer:
 
     def _accept(self) -> None:
         while True:
-            # A caller without the key, or one that is gone already, is no reason to stop.
-            with contextlib.suppress(Exception):
+            try:
                 caller = self._listener.accept()
                 threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
+            except Exception:
+                # A caller without the key, or one that is gone already, is no reason to stop. Without files to open every call fails at once.
+                time.sleep(ACCEPT_PAUSE)
 
     def _serve(self, caller: Connection) -> None:
         with caller, contextlib.suppress(EOFError, OSError):

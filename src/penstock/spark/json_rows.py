@@ -11,7 +11,7 @@ from penstock.errors import DataError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _TEXT, _ROW = "penstock_text", "penstock_row"
 
@@ -21,7 +21,11 @@ def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: Str
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    texts = [(json.dumps(dict(row), default=_as_text),) for row in rows]
+    kinds = {field.name: field.dataType for field in schema.fields}
+    texts = [
+        (json.dumps({name: _exact(value, kinds.get(name)) for name, value in row.items()}, default=_as_text),)
+        for row in rows
+    ]
     frame = spark.createDataFrame(texts, f"{_TEXT} string")
     if not rows:
         return spark.createDataFrame([], schema)
@@ -56,6 +60,16 @@ def _misfit(frame: DataFrame, rows: Sequence[Mapping[str, Any]], schema: StructT
             if value is None or value[0] is None:
                 return f"row {number}: {row[field.name]!r} is no {field.dataType.simpleString().upper()} for column '{field.name}'"
     return "a row does not fit the columns"
+
+
+def _exact(value: Any, kind: DataType | None) -> Any:
+    """A value as JSON says it best: a number as it is written where the column is a text, or has more digits than a float."""
+    from pyspark.sql.types import DecimalType, StringType
+
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    is_text = isinstance(kind, StringType) or (isinstance(kind, DecimalType) and isinstance(value, float))
+    return str(value) if is_text else value
 
 
 def _as_text(value: Any) -> str:

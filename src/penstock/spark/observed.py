@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 2.0
 """How long to wait for the report: Spark sends it from a thread of its own, after the action has returned."""
+ROWS = "rows"
 _COMPLETE = "org$apache$spark$sql$classic$ObservationManager$$tryComplete"
 
 
@@ -30,20 +31,32 @@ class Observed:
         self._values: Mapping[str, Any] | None = None
         self.frame = frame.observe(self._observation, *self._columns)
 
-    def values(self) -> Mapping[str, Any]:
-        """The aggregates, after something has read all rows; when nobody has, Spark reads them once more for this alone."""
+    def reported(self, seconds: float = 0.0) -> Mapping[str, Any] | None:
+        """The aggregates, after something has read all rows; None when Spark has not reported them in so many seconds. Nothing is read again."""
         if self._values is None:
             observation: Any = self._observation._jo
             future = observation.future()
-            deadline = time.monotonic() + WAIT_SECONDS
+            deadline = time.monotonic() + seconds
             while not future.isCompleted() and time.monotonic() < deadline:
                 time.sleep(0.002)
             if future.isCompleted():
                 self._values = self._observation.get
-            else:
-                [row] = self._source.agg(*self._columns).collect()
-                self._values = row.asDict()
         return self._values
+
+    def values(self) -> Mapping[str, Any]:
+        """The aggregates; when nobody has read the rows, Spark reads them once more for this alone."""
+        values = self.reported(WAIT_SECONDS)
+        if values is None:
+            [row] = self._source.agg(*self._columns).collect()
+            values = self._values = row.asDict()
+        return values
+
+
+def counted(frame: DataFrame) -> Observed:
+    """Return a frame whose rows are counted, as `ROWS`."""
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    return Observed(frame, {ROWS: F.count(F.lit(1))})
 
 
 def complete(frame: DataFrame) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.errors import PenstockError
-from penstock.functions.plugin import ScalarFunction, installed_functions
+from penstock.functions.plugin import LOG, ScalarFunction, installed_functions
 from penstock.spark.errors.flow_table import encoded
 
 if TYPE_CHECKING:
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 
 def register_installed(spark: SparkSession) -> None:
     """Make the functions of installed packages known to SQL."""
+    from pyspark.errors import PySparkException
+
     for name, function in installed_functions().items():
-        register(spark, name, function)
+        try:
+            register(spark, name, function)
+        except PySparkException as error:
+            LOG.warning("Spark does not take the function '%s' of a plugin: %s", name, error)
 
 
 def register(spark: SparkSession, name: str, function: ScalarFunction) -> None:
@@ -24,7 +30,8 @@ def register(spark: SparkSession, name: str, function: ScalarFunction) -> None:
     from pyspark.sql import functions as F  # as PySpark's users have it
 
     arrow_udf: Any = vars(F)["arrow_udf"]
-    udf = arrow_udf(_called(name, function), function.returns)
+    [returned] = to_arrow_schema(f"value {function.returns}")
+    udf = arrow_udf(_called(name, function), declared_type(returned))
     spark.udf.register(name, udf if function.deterministic else udf.asNondeterministic())
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -202,13 +203,12 @@ class EpochWriter:
         return self._sink.live(frame)
 
     def close(self) -> None:
-        """Close everything after the last epoch; raises what the sink raises."""
-        self._groups.close()
-        self._side_outputs.close()
-        try:
-            self._close_sink()
-        finally:
-            self._feeds.close()
+        """Close everything after the last epoch, also when some of it cannot be closed; raises what was raised last."""
+        with ExitStack() as closing:
+            closing.callback(self._feeds.close)
+            closing.callback(self._close_sink)
+            closing.callback(self._side_outputs.close)
+            closing.callback(self._groups.close)
 
     def _write(self, batch: DataFrame, number: int, plan: Callable[[], EpochPlan]) -> None:
         if self._job is not None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
+from penstock.backend.address import hidden
 from penstock.backend.job_values import JobValues
 from penstock.backend.lease import TTL_MS
 from penstock.errors import PenstockError, StateError
@@ -92,11 +93,15 @@ class QueryJob:
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),
-                start=Start(tuple(sys.orig_argv), os.getcwd(), record.call_site, again="request"),
+                start=Start(self._command(), os.getcwd(), record.call_site, again="request"),
                 id=record.query,
             ),
             self._lease,
         )
+
+    def _command(self) -> tuple[str, ...]:
+        """The command line, for people: what is written to the state has no secrets."""
+        return tuple(self._hide(hidden(word)) for word in sys.orig_argv)
 
     def running(self) -> None:
         """Record that the query runs; refused when the lease is lost."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,38 @@ class Failures(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What an epoch did at a node of a pipeline."""
+
+    type: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that the user gave the node."""
+    rows: int = 0
+    """Rows that it took, if it is a sink."""
+    failed: int = 0
+    """Rows that it could not take."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What it counted itself, by names."""
+    lag_seconds: float | None = None
+    """How far the newest row was behind the clock; None when nobody knows."""
+
+    def behind(self, before: NodeReport) -> NodeReport:
+        """What this epoch and those before it did together."""
+        counts = {
+            name: before.counts.get(name, 0) + self.counts.get(name, 0)
+            for name in {**before.counts, **self.counts}
+        }
+        lag = before.lag_seconds if self.lag_seconds is None else self.lag_seconds
+        return replace(
+            self,
+            rows=before.rows + self.rows,
+            failed=before.failed + self.failed,
+            counts=counts,
+            lag_seconds=lag,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Zero:
     retries: int = 0
     failures: int = 0
@@ -68,6 +101,8 @@ class _Numbers:
     recent_ms: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     status: Retries = _ZERO
     groups: Failures = _ZERO
+    nodes: Mapping[str, NodeReport] = field(default_factory=dict)
+    """Of a pipeline: what all epochs together did at its nodes."""
 
     def add(self, progress: Progress) -> None:
         self.batches += 1
@@ -162,6 +197,17 @@ class Metrics:
             if name in self._queries:
                 self._queries[name].add(progress)
 
+    def nodes(self, name: str, epoch: Mapping[str, NodeReport]) -> None:
+        """A query of a pipeline has written an epoch."""
+        with self._lock:
+            if name in self._queries:
+                numbers = self._queries[name]
+                before = numbers.nodes
+                numbers.nodes = {
+                    node: report.behind(before[node]) if node in before else report
+                    for node, report in epoch.items()
+                }
+
     def ended(self, name: str) -> None:
         """A query has ended; of those that have, only the newest stay."""
         with self._lock:
@@ -173,7 +219,8 @@ class Metrics:
         """Return all numbers, as Prometheus wants them."""
         with self._lock:
             queries = {name: numbers.now() for name, numbers in self._queries.items()}
-        return iter([*_counters(queries), *_gauges(queries), _partition_lags(queries), _durations(queries)])
+        families = [_partition_lags(queries), _durations(queries), *_nodes(queries)]
+        return iter([*_counters(queries), *_gauges(queries), *families])
 
     def serve(self, port: int, host: str) -> int:
         """Answer on a port until the session ends; 0 takes a free one. Returns the port."""
@@ -261,6 +308,44 @@ def _durations(queries: Snapshot) -> Metric:
         for quantile, milliseconds in _percentiles(sorted(numbers.recent_ms)):
             family.add_sample(name, {"query": query, "quantile": str(quantile)}, milliseconds / 1000)
     return family
+
+
+def _nodes(queries: Snapshot) -> Iterator[Metric]:
+    """The nodes of pipelines, with the labels that the user gave them."""
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    info = GaugeMetricFamily("penstock_node_info", "1, with what a node is")
+    rows = CounterMetricFamily("penstock_node_rows", "Rows that a sink took")
+    failed = CounterMetricFamily("penstock_node_failed_rows", "Rows that a node could not take")
+    counted = CounterMetricFamily(
+        "penstock_node_counted_rows", "Rows that a node counted, such as those that fail an expectation"
+    )
+    lag = GaugeMetricFamily(
+        "penstock_node_event_time_lag_seconds",
+        "How far the newest row was behind the clock when it was written",
+    )
+    for query, numbers in queries.items():
+        for node, report in numbers.nodes.items():
+            own = {_label(name): value for name, value in report.labels.items()}
+            labels = {**own, "query": query, "node": node}
+            info.add_sample(info.name, {**labels, "type": report.type}, 1)
+            rows.add_sample(f"{rows.name}_total", labels, report.rows)
+            failed.add_sample(f"{failed.name}_total", labels, report.failed)
+            for name, count in report.counts.items():
+                counted.add_sample(f"{counted.name}_total", {**labels, "what": name}, count)
+            if report.lag_seconds is not None:
+                lag.add_sample(lag.name, labels, report.lag_seconds)
+    return iter([info, rows, failed, counted, lag])
+
+
+def _label(name: str) -> str:
+    """A name as that of a label of Prometheus, which has letters, digits and `_`.
+
+    >>> _label("cost-center"), _label("2nd")
+    ('cost_center', '_2nd')
+    """
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
 def _percentiles(durations: list[int]) -> Iterable[tuple[float, int]]:

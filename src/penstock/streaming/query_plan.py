@@ -74,6 +74,11 @@ class QueryPlan:
         return self.trigger.kind is TriggerKind.CONTINUOUS and self.obstacle is None
 
     @property
+    def is_pausable(self) -> bool:
+        """Whether it has batches between which it could be held."""
+        return not self.is_batch and not self.is_live
+
+    @property
     def note(self) -> str | None:
         """How `Trigger.continuous` runs, and why."""
         if self.trigger.kind is not TriggerKind.CONTINUOUS:
@@ -102,6 +107,7 @@ class QueryPlan:
             "sink": self.hide(self.sink.describe()),
             "guarantee": self.sink.guarantee.value,
             "trigger": str(self.trigger),
+            "pausable": self.is_pausable,
             "output_mode": self.mode.value,
             "columns": self.target.schema.simpleString(),
             "durability": durability_of(self.location),

@@ -178,7 +178,9 @@ class StreamReader:
 
     def of(self, source: Source, context: Context | None = None) -> Stream:
         """The stream of a source that is made already, as a pipeline makes it of a node; `context` says where it keeps what it remembers."""
-        place = context or Context(self._spark, self._queries.settings)
+        place = context or Context(
+            self._spark, self._queries.settings, temporary_folder=self._queries.temporary_folder
+        )
         read = self._attempt(lambda: source.read(place))
         if read.bad_records is None:
             return Stream(self._queries, read.frame)

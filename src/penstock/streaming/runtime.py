@@ -65,6 +65,8 @@ class QueryRuntime:
         self._run: Run | None = None
         self._restarting = False
         self._gate = Gate()
+        self._pausing = threading.Lock()
+        """Held while it is recorded whether the query is paused, and while the gate opens: so that what is recorded last is true."""
         self._was_stopped = False
         self._started = threading.Event()
         """Set when the first run has started, or will not."""
@@ -268,24 +270,28 @@ class QueryRuntime:
 
     def pause(self) -> None:
         """Hold the query between two batches, once the one that runs is done; it keeps its lease and its place."""
-        if self.plan.is_batch or self.plan.is_live:
+        if not self.plan.is_pausable:
             self.note("it has no batches between which it could be paused")
             return
         self._gate.close()
-        if self._goes_on() and self._gate.is_closed:
-            self.note("paused")
-            if self._job is not None:
-                self._job.state(JobState.PAUSED)
+        with self._pausing:
+            if self._goes_on() and self._gate.is_closed:
+                self.note("paused")
+                self._record_running()
 
     def resume(self) -> None:
-        """Go on after a pause."""
-        if not self._gate.is_closed:
-            return
-        self._gate.open()
-        if self._goes_on():
-            self.note("resumed")
-            if self._job is not None:
-                self._job.state(JobState.RUNNING)
+        """Go on after a pause; a query that is not paused says that it runs."""
+        with self._pausing:
+            if self._gate.is_closed:
+                self.note("resumed")
+            self._gate.open()
+            if self._goes_on():
+                self._record_running()
+
+    def _record_running(self) -> None:
+        """Record that the query runs, or that it is paused."""
+        if self._job is not None:
+            self._job.state(JobState.PAUSED if self._gate.is_closed else JobState.RUNNING)
 
     def _follow(self, run: Run) -> None:
         """Follow the runs of the query, one after the other, to its end."""
@@ -317,8 +323,9 @@ class QueryRuntime:
             self._run = run
         if not self._goes_on():  # a stop in between knew only the run before
             run.abort()
-        elif again and self._job is not None:
-            self._job.state(JobState.PAUSED if self._gate.is_closed else JobState.RUNNING)
+        elif again:
+            with self._pausing:
+                self._record_running()
         return run
 
     def _recover(self, error: BaseException) -> None:

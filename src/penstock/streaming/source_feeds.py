@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -33,15 +34,23 @@ class SourceFeeds:
         named: Counter[str] = Counter()
         for feed in self._feeds:
             named[feed.name] += 1
-            name = feed.name if named[feed.name] == 1 else f"{feed.name} {named[feed.name]}"
+            numbered = feed.name if named[feed.name] == 1 else f"{feed.name} {named[feed.name]}"
+            name = feed.node or numbered
+            labels = {**target.labels, **feed.labels}
             feed.open(
                 FeedRun(
                     target.query,
                     target.name,
-                    target.labels,
+                    labels,
                     ends,
                     state=None if state is None else state(name),
-                    target=target,
+                    target=replace(
+                        target,
+                        query=f"{target.query}-{name}",
+                        name=f"{target.name}.{name}",
+                        labels=labels,
+                        state=None,
+                    ),
                     waiting=_Waiting(target.status),
                 )
             )

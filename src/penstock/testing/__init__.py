@@ -14,6 +14,7 @@ A check runs all its parts, and one AssertionError says what is wrong in each.
 from __future__ import annotations
 
 from penstock.testing.function import check_function
+from penstock.testing.preprocessor import check_preprocessor
 from penstock.testing.rows import generated_batches
 from penstock.testing.sink import check_sink
 from penstock.testing.source import check_source
@@ -21,6 +22,7 @@ from penstock.testing.transform import check_transform, run_transform
 
 __all__ = [
     "check_function",
+    "check_preprocessor",
     "check_sink",
     "check_source",
     "check_transform",

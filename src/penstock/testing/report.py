@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context, TransientValues
+from penstock.plugin import Context, KeyValues
 
 
 class Broken(Exception):
@@ -70,7 +70,7 @@ def options_of(report: Report, kind: Any, options: Mapping[str, Any] | None) -> 
 
 
 def context(
-    schema: Any, state: TransientValues, side: Any, *, mode: str = "append", keys: tuple[str, ...] = ()
+    schema: Any, state: KeyValues, side: Any, *, mode: str = "append", keys: tuple[str, ...] = ()
 ) -> Context:
     """Return what a plugin is told; `side` collects the rows of side outputs."""
     return Context(query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side)

@@ -11,9 +11,10 @@ import pyarrow as pa
 from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
-from penstock.plugin import TransformPlugin, TransientValues
+from penstock.plugin import KeyValues, TransformPlugin, TransientValues
 from penstock.testing.report import Report, Sides, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
+from penstock.transforms.transaction import Transaction
 
 
 def check_transform(
@@ -25,8 +26,9 @@ def check_transform(
 ) -> None:
     """Check a transform with rows of a schema that are made up: none, NULLs, the outermost values, many.
 
-    What comes out fits its columns, an epoch that comes again gives the same rows (unless it is not `repeatable`), a parallel transform does not
-    depend on how rows fall into batches, operations are handed on, and `terminate` is called whatever happened before.
+    What comes out fits its columns, an epoch that comes again gives the same rows (unless it is not `repeatable`), and so does a batch that
+    comes again in halves, a parallel transform does not depend on how rows fall into batches, operations are handed on, and `terminate` is
+    called whatever happened before.
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)
@@ -57,6 +59,9 @@ def check_transform(
                 whole.equals(cut),
                 "100 rows in one batch give other rows than in three; set parallel = False when it needs all rows in order",
             )
+    if repeatable:
+        with report.part("a batch that fails comes again in halves"):
+            _comes_again(kind, checked, taken, batches["many"].slice(0, 100))
     if kind.schema is None and OPERATION not in taken.names:
         with report.part(f"the column {OPERATION} is handed on"):
             with_operations = taken.append(pa.field(OPERATION, pa.string()))
@@ -88,11 +93,45 @@ def run_transform(
     return [dict(row) for row in result.to_pylist()]
 
 
+def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, batch: pa.RecordBatch) -> None:
+    """Give a batch, take back what was done with it as penstock does when it cannot be taken, and give its halves."""
+    halves = [batch.slice(0, batch.num_rows // 2), batch.slice(batch.num_rows // 2)]
+    results = []
+    for fails in (False, True):
+        stored, sides = TransientValues(), Sides()
+        state = Transaction(stored)
+        plugin = _begun(kind, options, taken, state, sides)
+        try:
+            state.begin()
+            if fails:
+                with state.attempt(keep=False):
+                    plugin.process_batch(batch)
+                sides.batches.clear()
+            out = [part.to_pylist() for half in halves if (part := plugin.process_batch(half)) is not None]
+            plugin.process_checkpoint_marker(0)
+            state.commit()
+        finally:
+            plugin.terminate()
+        aside = [(name, part.to_pylist()) for name, part in sides.batches]
+        results.append({"rows": out, "side outputs": aside, "state": vars(stored)})
+    once, again = results
+    for what, first in once.items():
+        require(
+            again[what] == first,
+            f"{batch.num_rows} rows leave other {what} when they have come before and failed; what it remembers of rows belongs in context.state, "
+            "which is set back then",
+        )
+
+
 def _begun(
-    kind: type[TransformPlugin], options: Any, taken: pa.Schema, state: TransientValues
+    kind: type[TransformPlugin],
+    options: Any,
+    taken: pa.Schema,
+    state: KeyValues,
+    sides: Sides | None = None,
 ) -> TransformPlugin:
     plugin = kind(options)
-    plugin.initialize(context(taken, state, Sides()))
+    plugin.initialize(context(taken, state, sides or Sides()))
     return plugin
 
 

@@ -55,6 +55,8 @@ class Transform(ABC):
     """One step between sources and sinks, made from the options of the user."""
 
     Options: ClassVar[type[Options]] = Options
+    keeps_columns: ClassVar[bool] = False
+    """Whether the columns that come in go out as they are, so that the key of a row is the same before and behind it."""
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it."""

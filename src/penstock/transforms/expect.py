@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.operation import DELETE, OPERATION
@@ -17,9 +19,10 @@ from penstock.sinks.column import column
 from penstock.spark.errors import located, translate
 from penstock.spark.errors.cause import faults
 from penstock.spark.observed import Observed
+from penstock.spark.operation import passing
 from penstock.transforms.base import ERROR, INPUT, Context, Transform
 from penstock.transforms.expectation import Action, ExpectOptions
-from penstock.transforms.failure import input_of
+from penstock.transforms.failure import good_columns, input_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,9 +34,13 @@ _SHOWN = 1_000
 
 
 class ExpectTransform(Transform):
-    """Counts the rows that fail expectations, and drops, refuses or marks them; deletes pass, for they may have no values but their key."""
+    """Counts the rows that fail expectations, and drops, refuses or marks them.
+
+    Deletes pass, for they may have no values but their key. An update that is dropped or marked deletes the row that it was before.
+    """
 
     Options = ExpectOptions
+    keeps_columns = True
 
     options: ExpectOptions
 
@@ -60,20 +67,23 @@ class ExpectTransform(Transform):
         counts = {name: F.count_if(~met[name]) for name in met if name not in self._failing}
         self._observed = Observed(checked.withColumn(_MET, states), counts or {_ROWS: F.count(F.lit(1))})
         out = self._observed.frame
-        for name in self._with("drop"):
-            out = out.where(met[name])
+        if self._with("drop"):
+            out = passing(out, reduce(and_, (met[name] for name in self._with("drop"))))
         if not self._with("quarantine"):
             return out.drop(_MET)
         reasons = F.concat_ws(
             "; ",
             *[
-                F.when(~met[name], F.lit(f"fails '{name}': {self._text(name)}"))
+                # Not the condition: it may have what a variable gave, and the letters are stored.
+                F.when(~met[name], F.lit(f"fails '{name}'"))
                 for name in self._with("quarantine")
             ],
         )
         failed = reasons != F.lit("")
+        if OPERATION in rows.columns:  # an update that is dropped is a delete by now
+            failed = failed & ~column(OPERATION).eqNullSafe(DELETE)
         return out.select(
-            *[F.when(~failed, column(name)).alias(name) for name in rows.columns],
+            *good_columns(rows, failed, keys=context.keys),
             F.when(failed, reasons).alias(ERROR),
             F.when(failed, input_of(rows.columns)).alias(INPUT),
         )

@@ -1,14 +1,15 @@
 """Rows that a transform could not take: how it marks them, and how they are told apart from the others.
 
 A frame in which rows have failed has the columns `_error` (why) and `_input` (the row as it came in, as JSON from which `parsed` gives
-the same values again).
+the same values again). A failed row that has an operation is also the delete of what it was before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.data.operation import DELETE, INSERT, OPERATION
 from penstock.sinks.column import column
 from penstock.spark.observed import Observed
 from penstock.transforms.base import ERROR, INPUT
@@ -38,6 +39,23 @@ def parsed(texts: Column, schema: StructType) -> Column:
     return F.from_json(texts, schema, {"mode": "FAILFAST", **FORMAT, **NTZ_FORMAT})
 
 
+def good_columns(rows: DataFrame, failed: Column, *, keys: Sequence[str]) -> list[Column]:
+    """The columns of rows as they leave a transform: NULL in one that failed.
+
+    Of an update that failed the operation is a delete, and the key stays: the row that it was before is gone downstream.
+    """
+    from pyspark.sql import functions as F  # as PySpark's users have it
+
+    if OPERATION not in rows.columns or not keys:
+        return [F.when(~failed, column(name)).alias(name) for name in rows.columns]
+    deletes = column(OPERATION) != INSERT
+    columns = []
+    for name in rows.columns:
+        kept = F.when(~failed | deletes, column(name)) if name in keys else F.when(~failed, column(name))
+        columns.append((kept.when(deletes, DELETE) if name == OPERATION else kept).alias(name))
+    return columns
+
+
 class Split:
     """The good and the failed rows of a frame, told apart while the good ones are written.
 
@@ -58,7 +76,10 @@ class Split:
         if not repeatable:
             self._all = self._persisted = frame.persist()
         self._observed = Observed(self._all, {_FAILED: F.count(column(ERROR))})
-        self.good = self._observed.frame.where(column(ERROR).isNull()).drop(ERROR, INPUT)
+        good = column(ERROR).isNull()
+        if OPERATION in frame.columns:
+            good = good | column(OPERATION).isNotNull()  # the delete of what a failed update was before
+        self.good = self._observed.frame.where(good).drop(ERROR, INPUT)
 
     def count(self) -> int:
         """How many rows failed; called after the good ones were written."""

@@ -7,7 +7,7 @@ every key of the batch that gives no row then is a delete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import DELETE, INSERT, OPERATION, UPDATE
@@ -25,16 +25,21 @@ def through(rows: DataFrame, query: Callable[[DataFrame], DataFrame], *, keys: S
     return _by_key(rows, query, keys) if carried is None else carried
 
 
-def is_plain(rows: DataFrame, query: Callable[[DataFrame], DataFrame]) -> bool:
-    """Whether a query only projects and filters, so that every row carries its operation along."""
-    plain = rows.drop(OPERATION)
-    return stateless.carried(query(plain), plain, OPERATION) is not None
-
-
 def keeps_keys(rows: DataFrame, query: Callable[[DataFrame], DataFrame], *, keys: Sequence[str]) -> bool:
     """Whether a query leaves the columns of a key as they are."""
     plain = rows.drop(OPERATION)
     return stateless.passes_columns(query(plain), plain, keys)
+
+
+def origins(
+    rows: DataFrame, query: Callable[[DataFrame], DataFrame]
+) -> Mapping[str, frozenset[str] | None] | None:
+    """Of a query that only projects and filters: the columns of the rows that each of its columns is made of. None for any other query."""
+    plain = rows.drop(OPERATION)
+    result = query(plain)
+    return (
+        stateless.origins(result, plain) if stateless.carried(result, plain, OPERATION) is not None else None
+    )
 
 
 def _by_key(rows: DataFrame, query: Callable[[DataFrame], DataFrame], keys: Sequence[str]) -> DataFrame:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from penstock.transforms.failed_rows import (
     shown_row,
     with_error_columns,
 )
+from penstock.transforms.transaction import Transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 RETRY = RetryPolicy(seconds=120.0)
 """For how long a batch is tried again when the plugin says that another system is away."""
+
+Attempt = Callable[[], AbstractContextManager[None]]
+"""Takes back what is done inside when it raises."""
 
 _FAULTS = ("PLUGIN_BATCH", "DATA_UNKNOWN_COLUMN", "DATA_MISSING_COLUMN")
 """Codes of errors that the plugin is to blame for, and no row."""
@@ -59,10 +64,11 @@ class PluginTransform(Transform):
         super().__init__({}, settings)
         owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
-        self._side = {key: SideSink(sink) for key, sink in (side_sinks or {}).items()}
+        self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None
         self._target: Target | None = None
+        self._state: Transaction | None = None
         self._number: int | None = None
         self._last: EpochRows | None = None
         self._columns: pa.Schema | None = None
@@ -78,6 +84,8 @@ class PluginTransform(Transform):
 
     def begin(self, epoch: int) -> None:
         self._number = epoch
+        if self._state is not None:
+            self._state.begin()
         for side in self._side.values():
             side.discard()
 
@@ -110,11 +118,15 @@ class PluginTransform(Transform):
         for side in self._side.values():
             side.store(target, epoch)
         plugin.process_checkpoint_marker(epoch)
+        if self._state is not None:
+            self._state.commit()
         self._number = None
 
     def finalize(self, epoch: int) -> None:
         if self._plugin is not None:
             self._plugin.process_checkpoint_finalizer(epoch)
+        for side in self._side.values():
+            side.finalize(epoch)
 
     def close(self) -> None:
         self._is_open = False
@@ -152,6 +164,9 @@ class PluginTransform(Transform):
             status=context.status,
             settings=context.settings,
         )
+        self._state = Transaction(context.state if context.state is not None else TransientValues())
+        if self._number is not None:
+            self._state.begin()
         self._plugin_context = PluginContext(
             query=context.query,
             name=context.name,
@@ -161,7 +176,7 @@ class PluginTransform(Transform):
             operation=OPERATION if OPERATION in taken.names else None,
             labels=dict(context.labels),
             current=lambda: self._number,
-            memory=context.state if context.state is not None else TransientValues(),
+            memory=self._state,
             side=self._side_output,
         )
         plugin = self._plugin_kind(self.options)
@@ -190,7 +205,8 @@ class PluginTransform(Transform):
 
         empty = pa.RecordBatch.from_pylist([], schema=taken)
         try:
-            out = plugin.process_batch(empty)
+            with self._attempt(keep=False):
+                out = plugin.process_batch(empty)
         except PenstockError:
             raise
         except Exception as error:
@@ -211,10 +227,20 @@ class PluginTransform(Transform):
         import pyarrow as pa
 
         with EpochRows(rows, last=self._last) as epoch_rows:
-            batches = list(work.through(plugin, epoch_rows.batches(), status))
+            batches = list(work.through(plugin, epoch_rows.batches(), status, self._attempt))
         self._last = epoch_rows
         table = pa.Table.from_batches(batches, schema=work.marked)
         return rows.sparkSession.createDataFrame(table, _spark_schema(work.marked))
+
+    @contextmanager
+    def _attempt(self, *, keep: bool = True) -> Iterator[None]:
+        """Take back what the plugin stores and gives to side outputs inside, unless it ends well and is to be kept."""
+        with ExitStack() as attempts:
+            if self._state is not None:
+                attempts.enter_context(self._state.attempt(keep=keep))
+            for side in self._side.values():
+                attempts.enter_context(side.attempt(keep=keep))
+            yield
 
     def _side_output(self, name: str) -> SideSink:
         if name not in self._side:
@@ -237,40 +263,52 @@ class _Batches:
     """The columns, and with `on_error` those of rows that failed."""
 
     def through(
-        self, plugin: TransformPlugin, batches: Iterable[pa.RecordBatch], status: QueryStatus
+        self,
+        plugin: TransformPlugin,
+        batches: Iterable[pa.RecordBatch],
+        status: QueryStatus,
+        attempt: Attempt = nullcontext,
     ) -> Iterator[pa.RecordBatch]:
-        """Return what comes out for the batches that come in."""
+        """Return what comes out for the batches that come in; each time that the plugin gets one is an `attempt`."""
+
+        def process(batch: pa.RecordBatch) -> pa.RecordBatch:
+            with attempt():
+                return self._checked(plugin.process_batch(batch))
+
         for batch in batches:
             if batch.num_rows:
-                for out in self._of_batch(plugin, batch, status):
+                for out in self._of_batch(process, batch, status):
                     if out.num_rows:
                         yield out
 
     def _of_batch(
-        self, plugin: TransformPlugin, batch: pa.RecordBatch, status: QueryStatus
+        self,
+        process: Callable[[pa.RecordBatch], pa.RecordBatch],
+        batch: pa.RecordBatch,
+        status: QueryStatus,
     ) -> Iterator[pa.RecordBatch]:
         try:
-            yield self._checked(
-                retry(
-                    lambda: plugin.process_batch(batch),
-                    status=status,
-                    description=f"the plugin {self.name}",
-                    policy=RETRY,
-                    transient=_transient,
-                )
+            out = retry(
+                lambda: process(batch),
+                status=status,
+                description=f"the plugin {self.name}",
+                policy=RETRY,
+                transient=_transient,
             )
-            return
         except (ConfigError, ConnectorError):
             raise
         except Exception as raised:
             if isinstance(raised, DataError) and raised.code in _FAULTS:
                 raise
             error = raised
+        else:
+            yield out
+            return
         if batch.num_rows > 1:
             # One half has the row to blame, or both have one.
             half = batch.num_rows // 2
-            yield from self._of_batch(plugin, batch.slice(0, half), status)
-            yield from self._of_batch(plugin, batch.slice(half), status)
+            yield from self._of_batch(process, batch.slice(0, half), status)
+            yield from self._of_batch(process, batch.slice(half), status)
             if self.on_error == "fail":
                 raise error
             return

@@ -63,6 +63,10 @@ class Holder:
         self.backend.jobs.update(self.lease, state=JobState.RUNNING, progress=PROGRESS)
 
     def asked(self, request: str) -> None:
+        if request in ("pause", "resume"):
+            state = JobState.PAUSED if request == "pause" else JobState.RUNNING
+            self.backend.jobs.update(self.lease, state=state)
+            return
         if request == "restart":
             time.sleep(0.01)
             self.backend.jobs.update(self.lease, state=JobState.STARTING)
@@ -242,6 +246,65 @@ def test_a_restart_in_place(backend: Backend, capsys: pytest.CaptureFixture[str]
     wait_for(lambda: backend.jobs.get("orders").state is JobState.LOST)
     assert main(["jobs", "restart", "orders"]) == 1
     assert "the process that ran it is gone" in capsys.readouterr().err
+
+
+def group(name: str, log: Path | None = None, **nodes: str) -> Job:
+    """The job of a group of the pipeline 'shop'."""
+    definition = {
+        "group": name,
+        "pausable": True,
+        "nodes": {node: {"kind": kind} for node, kind in nodes.items()},
+    }
+    start = Start(("penstock", "run", "shop.yaml"), "/srv", again="request")
+    full = f"shop/{name}" if name else "shop"
+    return Job(full, kind="pipeline", definition=definition, log=str(log) if log else None, start=start)
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_job_without_batches_is_not_asked_to_pause(
+    backend: Backend, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    for job in (Job("view", kind="flow"), Job("batch", definition={"trigger": "once", "pausable": False})):
+        with Holder(backend, job):
+            assert main(["jobs", command, job.name]) == 1
+            assert backend.jobs.get(job.name).request is None
+        assert f"'{job.name}' has no batches between which it could be paused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("first", ["", "orders"])
+def test_the_name_of_a_pipeline_stands_for_all_its_groups(
+    backend: Backend, home: Path, capsys: pytest.CaptureFixture[str], first: str
+) -> None:
+    one, two = group(first, home / "1.log", orders="source"), group("clicks", home / "2.log", clicks="source")
+    for number in (1, 2):
+        (home / f"{number}.log").write_text(f"{number}\n")
+
+    def said(*words: str, code: int = 0) -> list[str]:
+        assert main(["jobs", *words]) == code
+        return capsys.readouterr().out.splitlines()
+
+    with Holder(backend, one) as holder, Holder(backend, two), Holder(backend, Job("shop/other")):
+        names = [one.name, two.name] if first == "" else [two.name, one.name]
+        assert [json.loads(line)["name"] for line in said("show", "shop", "-o", "json")] == names
+        assert said("pause", "shop") == [f"'{name}' is paused" for name in names]
+        assert backend.jobs.get("shop/other").state is JobState.RUNNING
+        assert said("resume", "shop", "--node", "clicks") == ["'shop/clicks' goes on"]
+        assert said("resume", "shop") == [f"'{name}' goes on" for name in names]
+        logs = {one.name: "1", two.name: "2"}
+        assert said("logs", "shop") == [
+            *(f"==> {names[0]} <==", logs[names[0]], ""),
+            *(f"==> {names[1]} <==", logs[names[1]]),
+        ]
+        assert said("logs", "shop/clicks") == ["2"]
+        assert said("restart", "shop") == [f"'{name}' is RUNNING" for name in names]
+        assert said("stop", "shop/clicks") == ["'shop/clicks' has stopped"]
+        # A group that has ended does not keep the other from anything.
+        assert said("pause", "shop") == [f"'{one.name}' is paused"]
+        assert said("restart", "shop") == [f"'{one.name}' is RUNNING"]
+        assert f"'{one.name}' has stopped" in said("stop", "shop")
+        assert holder.ended.is_set()
+        assert main(["jobs", "stop", "shopp"]) == 2
+        assert "did you mean 'shop'?" in capsys.readouterr().err
 
 
 PROGRAM = """

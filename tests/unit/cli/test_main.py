@@ -41,6 +41,22 @@ def test_debug_may_stand_anywhere_and_shows_the_trace(capsys: pytest.CaptureFixt
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_debug_shows_no_secret_of_what_the_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.hide_from_traces(lambda text: text.replace("hunter2", "***"))
+    error = ConnectorError("no access")
+    error.__cause__ = ValueError("no access with hunter2")
+    cli.show(error, debug=True)
+    said = capsys.readouterr().err
+    assert "no access with ***" in said
+    assert "hunter2" not in said
+
+
+def test_a_command_hides_nothing_that_another_one_did(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.hide_from_traces(lambda text: "***")
+    assert cli.main(["nothing", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

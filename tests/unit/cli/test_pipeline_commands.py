@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
+from penstock.errors import DataError
 from penstock.pipeline.load import check
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
 from penstock.pipeline.yaml_tree import parse
@@ -91,6 +92,16 @@ def test_validate_imports_nothing_slow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_test_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    tests = "tests: [{name: even ones stay, expect: {out: []}}]\n"
+    Path("good.yaml").write_text(GOOD + tests, encoding="utf-8")
+    assert main(["test", "good.yaml", "--only", "evn ones"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no test of good.yaml has 'evn ones' in its name" in err
+    assert "even ones stay" in err
 
 
 def test_echo(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,3 +224,18 @@ def _read_until(terminal: int, shown: str, words: str) -> str:
         if select.select([terminal], [], [], 1)[0]:
             shown += os.read(terminal, 4096).decode()
     return shown.partition(words)[2]
+
+
+def test_debug_hides_what_variables_of_the_pipeline_gave(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise DataError("it fails") from ValueError("no access with Hunter2-word")
+
+    monkeypatch.setenv("WORD", "hunter2-word")
+    monkeypatch.setattr("penstock.cli.commands.preview.pipeline_session", fail)
+    Path("word.yaml").write_text(GOOD.replace("name: shop", 'description: "${WORD}"'), encoding="utf-8")
+    assert main(["preview", "word.yaml", "--debug"]) == 1
+    said = capsys.readouterr().err
+    assert "no access with ***" in said
+    assert "unter2" not in said

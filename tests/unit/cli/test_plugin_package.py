@@ -19,6 +19,7 @@ from penstock.options import Owner, read_options
 from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES, TRANSFORM_NODES
 from penstock.pipeline.plugin import node_model
 from penstock.pipeline.plugin_options import PluginNode
+from penstock.pipeline.preprocess import names
 from penstock.pipeline.spec import Kind
 from penstock.registry import Registry
 
@@ -55,6 +56,8 @@ def test_a_package_passes_its_tests(tmp_path: Path, kind: str, monkeypatch: pyte
     assert project["name"] == f"penstock-first-{kind}"
     monkeypatch.syspath_prepend(str(package / "src"))
     nodes = 0
+    if kind == "preprocessor":
+        assert names() == [f"first_{kind}"]
     if kind == "function":
         assert f"first_{kind}" in installed_functions()
     for section, declared in yaml.safe_load(texts["pipeline.yaml"]).items():
@@ -65,7 +68,7 @@ def test_a_package_passes_its_tests(tmp_path: Path, kind: str, monkeypatch: pyte
                 assert issubclass(model, PluginNode)
                 read_options(model, fields, owner=Owner("the node"))
                 nodes += 1
-    assert nodes == (kind != "function")
+    assert nodes == (kind not in ("function", "preprocessor"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
         cwd=package,

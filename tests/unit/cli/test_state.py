@@ -222,3 +222,37 @@ def test_resetting_a_pipeline_deletes_all_that_its_group_keeps(
     assert main(["state", "reset", "p", "--yes"]) == 0
     assert str(folder) in capsys.readouterr().out
     assert not folder.exists()
+
+
+def test_resetting_a_pipeline_means_all_its_groups(
+    backend: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leases = {}
+    for name, group in (("shop", ""), ("shop/clicks", "clicks")):
+        folder = tmp_path / "shop" / (group or "main")
+        (folder / "checkpoint" / "offsets").mkdir(parents=True)
+        (folder / "checkpoint" / "offsets" / "3").write_text("v1\n{}\n7")
+        definition = {"group": group, "folder": str(folder), "sources": [group or "orders"]}
+        checkpoint = str(folder / "checkpoint")
+        leases[name] = backend.leases.acquire(name, Owner("elsewhere", 4711), ttl_ms=60_000)
+        backend.jobs.record(
+            Job(name, kind="pipeline", checkpoint=checkpoint, definition=definition), leases[name]
+        )
+        backend.state.put(name, "boundary", group, namespace="sources")
+    assert main(["state", "show", "shop", "offsets", "--output", "json"]) == 0
+    shown = [json.loads(line)["source"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["orders", "clicks"]
+    assert main(["state", "show", "shop", "boundary", "--output", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["job"], row["value"]) for row in rows] == [("shop", ""), ("shop/clicks", "clicks")]
+    end(backend, leases["shop"])
+    # One group runs still: nothing of the other is deleted.
+    assert main(["state", "reset", "shop", "--yes"]) == 1
+    assert "'shop/clicks' is owned by" in capsys.readouterr().err
+    assert (tmp_path / "shop" / "main").is_dir()
+    end(backend, leases["shop/clicks"])
+    assert main(["state", "reset", "shop", "--yes"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["'shop'", "'shop/clicks'"]
+    assert not (tmp_path / "shop" / "main").exists()
+    assert not (tmp_path / "shop" / "clicks").exists()
+    assert (backend.state.items("shop"), backend.state.items("shop/clicks")) == ({}, {})

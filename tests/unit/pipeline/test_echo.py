@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.echo import as_mapping, echo
+from penstock.pipeline.echo import as_json, as_mapping, echo
 from penstock.pipeline.load import check_text
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +48,28 @@ def test_a_pipeline_is_normalised_without_secrets() -> None:
     assert read["sinks"]["hook"]["headers"]["Authorization"] == "***"
     assert read["sinks"]["same"]["url"] == "${PENSTOCK_POSTGRES_URL}"
     assert read["sinks"]["same"]["telemetry"] == {"labels": {"team": "shop", "nr": 7}}
+    assert "nr: 007\n" in text
+    assert '"nr": "007"' in as_json(checked)
+
+
+def test_literal_secrets_are_hidden_by_the_names_of_their_fields() -> None:
+    text = """\
+sources:
+  k:
+    type: kafka
+    topic: t
+    bootstrap_servers: b
+    kafka.ssl.keystore.key: geheim
+    kafka.ssl.key.pem: geheim
+    telemetry: {labels: {apiToken: geheim, auth: geheim, passphrase: geheim, team: shop}}
+transforms:
+  q: {type: sql, sql: "SELECT * FROM k -- https://geheim-geheim-geheim@host/"}
+sinks: {out: {type: print, from: q}}
+"""
+    shown = echo(check_text(text, "p.yaml", environ={}))
+    assert "geheim" not in shown
+    assert "team: shop" in shown
+    assert "https://***@host/" in shown
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

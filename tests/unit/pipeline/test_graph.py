@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.pipeline.graph import connected, cycles, graph, mermaid, text, topological
 from penstock.pipeline.node import SinkNode, SourceNode
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place
+from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import SqlNode
 
 if TYPE_CHECKING:
@@ -113,3 +115,12 @@ def test_laws(inputs: dict[str, list[str]]) -> None:
         {name: [other for other in others if other in inputs] for name, others in inputs.items()}
     )
     assert sorted(name for names in groups for name in names) == sorted(inputs)
+
+
+def test_a_table_that_nothing_joins_is_no_query() -> None:
+    pipeline = spec(sources="a", sinks={"out": "a"})
+    table = LookupNode.model_validate({"type": "lookup", "backend": "file", "path": "c.csv"})
+    nodes = {**pipeline.nodes, "c": NodeSpec("transform", "c", table, Place("p.yaml", 1, 1))}
+    drawn = graph(replace(pipeline, nodes=nodes))
+    assert [[node.name for node in group.nodes] for group in drawn.groups] == [["a", "out"], ["c"]]
+    assert [[node.name for node in group.nodes] for group in drawn.queries] == [["a", "out"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.pipeline.load import Checked, check, check_text, load
+from penstock.pipeline.preview import last_node, shown_node
 from penstock.pipeline.problem import PipelineError, Problem
+from penstock.pipeline.sinks.webhook import WebhookNode
+from penstock.pipeline.sources.file import FileNode
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
@@ -102,6 +106,25 @@ def test_the_example_of_a_node_has_it(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("view", "kind"),
+    [
+        ("type: view, sql: \"SELECT id FROM raw.orders WHERE dynamic_table_check('vip', id)\"", "view"),
+        ("type: cdc, from: raw.Orders, primary_key: id, sequence_by: id, delete_where: \"dynamic_table_check('vip', id)\"", "cdc"),
+    ],
+)  # fmt: skip
+def test_views_do_not_ask_dynamic_tables(view: str, kind: str) -> None:
+    tables = "  vip: {type: dynamic_table, sql: SELECT id FROM raw.orders}\n"
+    text = GOOD.replace("  large:\n", f"{tables}  kept: {{{view}}}\n  large:\n")
+    with_sink = text.replace("tests:", "  more: {type: blackhole, from: kept}\ntests:")
+    [problem] = [one for one in problems(with_sink) if not one.is_warning]
+    assert f"the {kind} 'kept' asks the dynamic table 'vip'" in problem.text
+    assert problem.hint is not None
+    assert "sql node" in problem.hint
+    assert problem.place.line == 9
+    assert problem.code == "PIPELINE_VIEW"
+
+
 def replaced(old: str, new: str) -> str:
     assert GOOD.count(old) == 1
     return GOOD.replace(old, new)
@@ -133,7 +156,8 @@ def replaced(old: str, new: str) -> str:
         ("primary_key: id}", "primary_key: [id, nr]}", "primary_key: [", "'nr', which is not in the schema", "amount, id"),
         ("RAW.orders", "ticks_", "ticks_", "there is no source 'ticks_'", "did you mean 'ticks'?"),
         ("expect: {large: []}", "expect: {larg: []}", "larg:", "there is no node 'larg'", "did you mean 'large'?"),
-        ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a valid list", "expect"),
+        ("expect: {large: []}", "expect: {}", "{}", "expect names no node", "[] for no rows"),
+        ("expect: {large: []}", "expect: {large: 5}", "5}\n#", "must be a list", "expect"),
         ("given:", "givn:", "givn", "has no field 'givn'", "did you mean 'given'?"),
         ("${LEAST:-100}", "${LEAST}", "${LEAST}", "LEAST is not set", "${LEAST:-default}"),
         ("SELECT id, amount\n", "SELECT 1;\n", "|\n", "sql must be one query", "SELECT"),
@@ -247,6 +271,129 @@ sinks: {out: {type: print, from: b}}
 """
     assert problems(text) == []
     assert "did you mean 'orders'?" in only(text.replace("lake.shop.orders", "order")).hint
+
+
+BESIDE = """\
+sources: {orders: {type: rate}}
+transforms:
+  customers: {type: lookup, backend: file, path: c.csv, on: value}
+  vip: {type: dynamic_table, sql: SELECT value FROM orders}
+  node: {NODE}
+sinks: {out: {type: print, from: READ}, all: {type: print, from: orders}}
+"""
+"""A table of a look-up, a dynamic table, and a node that may read them."""
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "hint"),
+    [
+        ("type: view, sql: SELECT * FROM orders JOIN customers USING (value)", "reads 'customers', a table that only sql nodes join", "JOIN customers"),
+        ("type: view, sql: SELECT * FROM customers", "reads 'customers', a table that only sql nodes join", "JOIN customers"),
+        ("type: dedup, from: customers, by: value", "reads 'customers', a table that only sql nodes join", "`from:`"),
+        ("type: script, from: customers, script: 'function invoke(r) {}'", "reads 'customers', a table that only", "`from:`"),
+        ("type: lookup, from: customers, backend: file, path: c.csv, on: value", "reads 'customers', a table that only", "`from:`"),
+        ("type: sql, sql: SELECT * FROM Customers", "reads only tables", "a node whose rows come"),
+        ("type: sql, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
+        ("type: view, sql: SELECT * FROM vip", "reads the dynamic table 'vip', which gives no rows", "dynamic_table_check('vip', a_column)"),
+        ("type: expect, from: vip, expectations: {a: {condition: a > 1}}", "reads the dynamic table 'vip'", "dynamic_table_check"),
+        ("type: view, sql: \"SELECT * FROM orders WHERE dynamic_table_check('vip', value)\"", "asks the dynamic table 'vip'", "in a sql node that the view reads"),
+        ("type: view, sql: SELECT 1", "'node' reads no other node", "orders"),
+        ("type: sql, sql: SELECT 1", "'node' reads no other node", "orders"),
+        ("type: view, sql: DROP TABLE orders", "sql must be a query, and begins with 'DROP'", "SELECT"),
+        ("type: view, sql: ''", "sql must be one query, got 0 statements", "SELECT"),
+        ("type: dynamic_table, sql: garbage(", "sql must be a query, and begins with 'garbage'", "SELECT"),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_the_rows_of_others_is_read_by_sql_alone(node: str, words: str, hint: str) -> None:
+    text = BESIDE.replace("NODE", node).replace("READ", "orders")
+    found = [problem for problem in checked(text).mistakes if words in problem.text]
+    assert [hint in problem.hint and problem.place.line == 5 for problem in found] == [True], problems(text)
+
+
+@pytest.mark.parametrize("read", ["customers", "vip"])
+def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
+    joined = "type: sql, sql: \"SELECT * FROM orders JOIN customers USING (value) WHERE dynamic_table_check('vip', value)\""
+    text = BESIDE.replace("NODE", joined)
+    assert problems(text.replace("READ", "node")) == []
+    [mistake] = checked(text.replace("READ", read)).mistakes
+    assert (mistake.code, at(mistake)) == ("PIPELINE_TABLE", (6, 34))
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "hint"),
+    [
+        ("type: sql, sql: SELECT * FROM orders, on_error: drop", "has no field 'on_error'", "put an expect before it"),
+        ("type: view, sql: SELECT * FROM orders, dead_letter: {path: x}", "has no field 'dead_letter'", "put an expect before it"),
+        ("type: dedup, from: orders, by: value, on_error: drop", "has no field 'on_error'", "put an expect before it"),
+        ("type: lookup, backend: file, path: c.csv, on_error: drop", "is a table, which has no rows that fail", "`from: NODE`"),
+        ("type: script, from: orders, script: 'function invoke(r) {}', dead_letter: {path: x}", "dead_letter gets no rows with `on_error: fail`", "on_error: dead_letter"),
+        ("type: expect, from: orders, expectations: {a: {condition: a > 1}}, on_error: drop, dead_letter: {path: x}", "with `on_error: drop`", "on_error: dead_letter"),
+    ],
+)  # fmt: skip
+def test_rows_that_fail_are_told_apart_where_they_come_one_by_one(node: str, words: str, hint: str) -> None:
+    found = problems(BESIDE.replace("NODE", node).replace("READ", "orders"))
+    assert [hint in problem.hint for problem in found if words in problem.text] == [True], found
+
+
+def test_a_number_is_the_text_that_was_written_where_a_text_is_meant() -> None:
+    text = """\
+sources: {a: {type: file, path: 0123, format: csv, primary_key: 007, schema: {007: int}}}
+sinks:
+  o:
+    type: webhook
+    from: a
+    url: http://h
+    batch_rows: 0x10
+    headers: {A: 0123456, B: 1e5, C: 1.10, D: true, E: 0x10, F: .inf, G: 5, H: 12e4567}
+tests: [{name: 1.10, given: {a: [{x: 007}]}, expect: {a: []}}]
+"""
+    spec = checked(text).spec
+    source, sink = spec.nodes["a"].model, spec.nodes["o"].model
+    assert isinstance(source, FileNode)
+    assert isinstance(sink, WebhookNode)
+    assert (source.path, source.primary_key) == ("0123", ("007",))
+    assert sink.headers == {
+        "A": "0123456", "B": "1e5", "C": "1.10", "D": "true", "E": "0x10", "F": ".inf", "G": "5", "H": "12e4567",
+    }  # fmt: skip
+    assert sink.batch_rows == 16
+    assert (spec.tests[0].name, json.dumps(spec.tests[0].given)) == ("1.10", '{"a": [{"x": 7}]}')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("type: rate", "type: rate, primary_key: {a: b}", "primary_key must be a list, got dict"),
+        ("type: rate", "type: rate, primary_key: [true]", "primary_key.0 must be text, got True"),
+        ("type: rate", "type: rate, telemetry: 5", "telemetry must be a dictionary, got 5"),
+        ("type: rate", "type: rate, telemetry: {labels: {a: ~}}", "telemetry.labels must have texts, got NoneType for 'a'"),
+        ("type: rate", f"type: rate, rows_per_second: {'9' * 30}", "rows_per_second must be 9,223,372,036,854,775,807 at most"),
+        ("type: rate", 'type: file, format: csv, schema: x int, path: "a\\0b"', "path has the character U+0000"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_said_in_plain_words(old: str, new: str, words: str) -> None:
+    text = "sources: {orders: {type: rate}}\nsinks: {out: {type: print, from: orders}}\n"
+    assert [words in problem.text for problem in problems(text.replace(old, new))] == [True], problems(
+        text.replace(old, new)
+    )
+
+
+def test_a_dynamic_table_has_no_rows_to_expect() -> None:
+    text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
+    text += "tests: [{name: x, expect: {vip: []}}]\n"
+    [mistake] = checked(text).mistakes
+    assert (mistake.code, at(mistake)) == ("PIPELINE_TEST", (7, 28))
+    assert "the test 'x': the dynamic table 'vip' gives no rows" in mistake.text
+
+
+def test_the_rows_of_a_sink_are_those_of_the_node_that_it_reads() -> None:
+    spec = checked(
+        BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "Node")
+    ).spec
+    assert [spec.rows_of(name) for name in ("out", "node", "all")] == ["node", "node", "orders"]
+    assert last_node(spec) == shown_node(spec, "OUT") == "node"
+    for table in ("customers", "vip"):
+        with pytest.raises(ConfigError, match=f"'{table}' is a table for sql nodes"):
+            shown_node(spec, table)
 
 
 def test_secrets_are_in_no_message() -> None:

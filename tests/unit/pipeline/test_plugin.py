@@ -51,6 +51,10 @@ class Lines(ps.SinkPlugin):
 
 class Keyed(Lines):
     modes = ("update",)
+
+class Fast(Lines):
+    class Options(ps.Options):
+        mode: str = "fast"
 '''
 POINTS = """
 [penstock.sources]
@@ -116,6 +120,14 @@ def test_options_with_the_names_of_fields_stand_under_options() -> None:
     assert node.primary_key == ("id",)
     assert node.plugin_options.primary_key == "own"
     assert isinstance(node.transform(config.load()), PluginTransform)
+
+
+def test_options_with_the_names_of_properties_stand_under_options() -> None:
+    fields = {"type": "python", "module": f"{NAME}:Fast", "from_": "a"}
+    node = _node("sink", **fields, options={"mode": "slow"})
+    assert (node.mode, node.plugin_options.mode) == ("append", "slow")
+    with pytest.raises(ps.ConfigError, match="no option 'mode'"):
+        _node("sink", **fields, mode="slow")
 
 
 def test_a_class_without_an_entry_point() -> None:

@@ -91,6 +91,15 @@ def test_what_is_no_preprocessor(package: Path, point: str, code: str) -> None:
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize("code", ["import sys\nsys.exit(4)", "x = nothing", "def"])
+def test_one_that_cannot_be_loaded_is_named_with_its_package(package: Path, code: str) -> None:
+    (package.parent / f"{NAME}.py").write_text(code, encoding="utf-8")
+    [refused] = check_text(TEXT, "p.yaml", environ={}).mistakes[:1]
+    assert (refused.code, str(refused.place)) == ("PLUGIN_IMPORT", "p.yaml:1:1")
+    assert "the preprocessor '" in refused.text
+    assert f"install {NAME} again" in refused.hint
+
+
 def test_without_any_the_document_stays_as_it_is() -> None:
     document = {"name": "a"}
     assert preprocessed(document, path="p.yaml") == document

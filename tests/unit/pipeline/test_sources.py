@@ -200,6 +200,23 @@ def test_topics_that_cannot_be_read(fields: dict[str, Any], words: str) -> None:
         kafka(**fields)
 
 
+def test_upserts_have_a_key() -> None:
+    fields = {"schema": {"id": "int64"}, "operations": "upsert"}
+    source = kafka(**fields, primary_key="id").source(SETTINGS)
+    assert isinstance(source, KafkaSource)
+    assert source.options.primary_key == ("id",)
+    with pytest.raises(ConfigError, match="needs the key of the rows"):
+        kafka(**fields).source(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "leaves_out"),
+    [({}, True), ({"primary_key": "id"}, False), ({"operations": "none"}, False)],
+)
+def test_records_without_a_value_need_a_key(fields: dict[str, Any], leaves_out: bool) -> None:
+    assert kafka(schema={"id": "int64"}, **fields).leaves_out_deletes is leaves_out
+
+
 def test_rows_that_are_made_up() -> None:
     source = RateNode.model_validate({"type": "rate", "rows_per_second": 7}).source(SETTINGS)
     assert source.options.model_dump()["rows_per_second"] == 7
@@ -231,7 +248,7 @@ LIVE = {"type": "kafka", "topic": "t", "schema": {"id": "int64"}}
 def test_a_history_and_then_what_is_live() -> None:
     node = HybridNode.model_validate({"type": "hybrid", "history": HISTORY, "live": LIVE, "cursor": "id"})
     assert not node.is_bounded
-    assert isinstance(node.source(SETTINGS), KafkaSource)
+    assert node.source(SETTINGS).made_outside is None
     secret = {**HISTORY, "url": "http://me:hush@db/shop"}
     keyed = HybridNode.model_validate({"history": secret, "live": LIVE, "primary_key": "id"})
     assert "hush" not in repr(keyed)
@@ -239,6 +256,18 @@ def test_a_history_and_then_what_is_live() -> None:
     with pytest.raises(ConfigError) as caught:
         without.history_source(Settings(home=Path("home")), {"cursor": None, "offsets": "{}"})
     assert "PENSTOCK_" in str(caught.value.hint)
+
+
+def test_what_a_live_table_leaves_behind_has_the_names_of_pipeline_and_node() -> None:
+    live = {"type": "postgres_cdc", "table": "t", "url": "postgresql://db/shop"}
+    node = HybridNode.model_validate({"history": HISTORY, "live": live, "cursor": "id"})
+    boundary = {"cursor": "5", "offsets": None}
+    for source in (
+        node.source(SETTINGS),
+        node.history_source(SETTINGS, boundary),
+        node.live_source(SETTINGS, boundary),
+    ):
+        assert source.named("shop", "orders").made_outside == "replication slot penstock_shop_orders"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from penstock.pipeline.variables import Filling, hide
+from penstock.pipeline.secret import hide
+from penstock.pipeline.variables import Filling
 from penstock.pipeline.yaml_tree import parse, plain
 
 ENVIRON = {
@@ -107,3 +108,14 @@ def test_long_texts_take_no_long_time(piece: str) -> None:
     filled(f"a: '{piece * 100_000}'")
     filled(f"script: '{piece * 100_000}'")
     assert time.perf_counter() - begin < 10
+
+
+def test_names_that_variables_make_the_same() -> None:
+    tree, _ = parse("a: 1\n'${A}': 2\nb: {'${C}': 1, '${C}x': 2, '${D}': 3}\n", "p.yaml")
+    assert tree is not None
+    filling = Filling({"A": "a", "C": "c", "D": "cx"})
+    filling.tree(tree)
+    assert [(problem.place.line, problem.place.column, problem.text) for problem in filling.problems] == [
+        (3, 29, "'${D}' is the same name as '${C}x' in line 3"),
+        (2, 2, "'${A}' is the same name as 'a' in line 1"),
+    ]

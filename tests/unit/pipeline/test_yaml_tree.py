@@ -160,6 +160,33 @@ def test_anchors_cannot_make_a_huge_tree() -> None:
     assert problem.place.line == 6
 
 
+def test_merges_cannot_make_a_huge_tree() -> None:
+    base = "b: &b {" + ", ".join(f"k{n}: 1" for n in range(1_000)) + "}\n"
+    text = base + "a:\n" + "- {<<: *b}\n" * 20_000
+    problem = refused(text)
+    assert "values, counting what anchors repeat" in problem.text
+    assert problem.place.line == 101  # where they become too many, not at the end
+    assert plain(read(base + "a: [{<<: *b}, {<<: *b}]"))["a"][1]["k999"] == 1
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_places_do_not_depend_on_how_lines_end(ending: str) -> None:
+    problem = refused(ending.join(["a: 1", "b: 2", "c: '\x01'"]))
+    assert (problem.place.line, problem.place.column) == (3, 5)
+
+
+@pytest.mark.parametrize("character", ["\ufeff", "\u2028", "\u2029", "\x85"])
+def test_characters_that_nobody_sees(character: str) -> None:
+    problem = refused(f"a: 1\nb{character}: 2\n")
+    assert (problem.place.line, problem.place.column) == (2, 2)
+    assert f"U+{ord(character):04X} is not allowed" in problem.text
+    assert plain(read(f'a: "\\u{ord(character):04x}"')) == {"a": character}
+
+
+def test_half_a_character_is_no_text() -> None:
+    assert "U+D800, which is half of a character" in refused('a: "\\uD800"').text
+
+
 def test_nesting_has_a_bound() -> None:
     assert "in each other" in refused("a: " + "[" * 100_000).text
 

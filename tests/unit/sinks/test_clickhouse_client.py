@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pyarrow as pa
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sinks.clickhouse.client import Address, Refusal
+from penstock.sinks.clickhouse.client import Address, Client, Refusal
 from penstock.sinks.clickhouse.options import ClickHouseOptions
 
 
@@ -53,3 +56,38 @@ def test_addresses_in_all_their_forms() -> None:
 def test_which_answers_are_transient(status: int, code: int | None, transient: bool, of_rows: bool) -> None:
     answer = Refusal("text", status=status, code=code)
     assert (answer.transient, answer.of_rows) == (transient, of_rows)
+
+
+class _Numbers(BaseHTTPRequestHandler):
+    """Answers every query with three rows, in pieces, as ClickHouse does."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        stream = pa.BufferOutputStream()
+        rows = pa.table({"n": [1, 2, 3]})
+        with pa.ipc.new_stream(stream, rows.schema) as writer:
+            writer.write_table(rows)
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in (stream.getvalue().to_pybytes(), b""):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_connection_is_used_for_one_query_after_the_other() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Numbers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with Client(Address.of(f"http://127.0.0.1:{server.server_port}")) as client:
+                for _ in range(3):
+                    [batch] = client.batches("SELECT n", {})
+                    assert batch.column(0).to_pylist() == [1, 2, 3]
+        finally:
+            server.shutdown()
+            thread.join()

@@ -105,7 +105,7 @@ class Query:
         self.sink = RecordingSink(self.steps)
         self.dispatcher, self.listener = Dispatcher(), RecordingListener()
         self.dispatcher.add(self.listener)
-        groups = ConsumerGroups([], note=self.job.note)
+        self.groups = groups = ConsumerGroups([], note=self.job.note)
         events = QueryEvents("q-1", "q", job=self.job, metrics=Metrics(), dispatcher=self.dispatcher)
         target = Target(ROWS, "q-1", "q", "append", ROWS, settings=config.Settings(home=folder))
         events.started(target.status, groups)
@@ -222,3 +222,16 @@ def test_a_second_run_begins_where_the_checkpoint_is_by_then(query: Query) -> No
     query.writer.open(committed=0, begun=1)
     assert query.sink.target is not None
     assert (query.sink.target.committed, query.sink.target.begun) == (0, 1)
+
+
+def test_what_cannot_be_closed_does_not_keep_the_rest_open(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError("the broker is away")
+
+    query.writer.open()
+    monkeypatch.setattr(query.groups, "close", fails)
+    with pytest.raises(OSError, match="the broker is away"):
+        query.writer.close()
+    assert query.steps[-1] == "close"

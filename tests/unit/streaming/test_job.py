@@ -98,3 +98,17 @@ def test_requests_and_progress_go_through_the_heartbeat(tmp_path: Path) -> None:
         job.end(None)
     log = (tmp_path / "logs" / "asked.log").read_text()
     assert "epoch 7: 3 rows in, ? out, 5 ms" in log
+
+
+def test_the_command_line_is_written_down_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["penstock", "run", "p.yaml", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"]
+    monkeypatch.setattr("sys.orig_argv", words)
+    with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
+        job = _job(backend, "shown", tmp_path / "logs")
+        job.record(JobRecord("q-1", None, None, {}))
+        job.end(None)
+        start = backend.jobs.get("shown").start
+    assert start is not None
+    assert start.argv == (*words[:-1], "spark.hadoop.fs.s3a.secret.key=***")

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.sinks.base import QueryStatus
 from penstock.streaming.consumer_groups import ConsumerGroups
-from penstock.streaming.metrics import MOST_ENDED_UNNAMED, RECENT, Metrics
+from penstock.streaming.metrics import MOST_ENDED_UNNAMED, RECENT, Metrics, NodeReport
 from penstock.streaming.progress import Progress
 
 
@@ -66,3 +66,27 @@ def test_queries_without_a_name_are_forgotten_after_their_end() -> None:
     assert {"named", "running", f"query-{MOST_ENDED_UNNAMED + 49}"} <= shown
     metrics.progress("query-0", _progress(0, 10))  # a report that comes after the end
     assert "query-0" not in {query for _, query in _samples(metrics)}
+
+
+def test_nodes_of_a_pipeline_have_their_labels_and_go_on_counting() -> None:
+    metrics = Metrics()
+    labels = {"team": "shop", "cost-center": "7", "node": "not this one"}
+    for rows, lag in ((3, 5.0), (4, None)):
+        _started(metrics, "p")
+        metrics.nodes("p", {"out": NodeReport("print", labels, rows, 1, {"late": 2}, lag)})
+        metrics.ended("p")
+    metrics.nodes("unknown", {"out": NodeReport("print")})
+    nodes = {
+        sample.name: (sample.value, dict(sample.labels))
+        for family in metrics.collect()
+        for sample in family.samples
+        if "node" in sample.labels
+    }
+    own = {"query": "p", "node": "out", "team": "shop", "cost_center": "7"}
+    assert nodes == {
+        "penstock_node_info": (1, {**own, "type": "print"}),
+        "penstock_node_rows_total": (7, own),
+        "penstock_node_failed_rows_total": (2, own),
+        "penstock_node_counted_rows_total": (4, {**own, "what": "late"}),
+        "penstock_node_event_time_lag_seconds": (5.0, own),
+    }

@@ -44,6 +44,7 @@ def _task(
     single: bool = False,
     parallelism: int = 4,
     headers: dict[str, str] | None = None,
+    keys: tuple[str, ...] = (),
 ) -> HandlerTask:
     fields = given_columns(given, to_arrow_schema(taken))
     return HandlerTask(
@@ -56,6 +57,7 @@ def _task(
         single=single,
         parallelism=parallelism,
         keeps_failed=keeps_failed,
+        keys=keys,
     )
 
 
@@ -177,6 +179,13 @@ def test_rows_that_the_service_does_not_take(service: HttpService, answer: Any, 
     assert "failed for a row and 1 more" in _error(service, _ids(1, 2), "id INT").message
 
 
+def test_a_service_that_repeats_its_secret_does_not_bring_it_into_the_reason(service: HttpService) -> None:
+    service.respond = lambda _: (422, b"no access with t0ps3cret")
+    headers = {"Authorization": "Bearer t0ps3cret"}
+    [row] = _run(service, _ids(1), "id INT", keeps_failed=True, headers=headers)
+    assert row["_error"] == "the service answers 422 Unprocessable Entity: no access with ***"
+
+
 def test_a_busy_service_is_asked_again_and_a_wrong_address_is_not(service: HttpService) -> None:
     service.refusals = [503, 429, 408, 0, 500]
     assert _run(service, _ids(1), "id INT") == _ids(1)
@@ -218,6 +227,13 @@ def test_the_operation_comes_through_where_the_row_is_known(service: HttpService
     assert _run(service, rows[:1] * 2, taken) == [{"id": 7, "_op": "d"}]
     service.respond = lambda rows: [{"id": 7, "_op": "i"}]
     assert _run(service, rows, taken) == [{"id": 7, "_op": "i"}]
+    # With a key, what was there of a row without an answer goes.
+    service.respond = lambda rows: [None, {"id": 2}]
+    assert _run(service, rows, taken, keys=("id",)) == [{"id": 1, "_op": "d"}, {"id": 2, "_op": "u"}]
+    service.respond = lambda rows: b"no JSON"
+    failed = _run(service, rows, taken, keys=("id",), keeps_failed=True)
+    assert [(row["id"], row["_op"]) for row in failed if row["_error"] is None] == [(1, "d"), (2, "d")]
+    assert len(failed) == 4
 
 
 def test_options_and_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,12 +53,13 @@ def _task(
     keeps_failed: bool = False,
     bigint: bool = False,
     zone: str = "UTC",
+    keys: tuple[str, ...] = (),
 ) -> ScriptTask:
     schema = to_arrow_schema(taken)
     fields = given_columns(given, schema)
     program = Program(file, script, schema, pa.schema(fields), bigint)
     out = with_error_columns(fields) if keeps_failed else pa.schema(fields)
-    return ScriptTask(program, out, zone, seconds, MEMORY, "node", keeps_failed)
+    return ScriptTask(program, out, zone, seconds, MEMORY, "node", keeps_failed, keys)
 
 
 def _run(
@@ -331,6 +332,19 @@ def test_the_operation_of_a_row_comes_through() -> None:
         {"id": 3, "_op": "i"},
         {"id": 4, "_op": "d"},
     ]
+    # With a key, what was there of a row of which nothing is made goes; the order of changes stays.
+    changes = [(2, "u"), (1, "u"), (1, "i"), (5, "u"), (3, "i"), (1, "d")]
+    rows_of_keys = [{"id": key, "amount": 7, "_op": operation} for key, operation in changes]
+    script = "function invoke(row) { if (row.id === 5) throw new Error('no'); return row.id === 1 || row._op === 'd' ? null : row; }"
+    made = _run(script, rows_of_keys, "id INT, amount INT, _op STRING", keys=("id",), keeps_failed=True)
+    assert [(row["id"], row["amount"], row["_op"]) for row in made if row["_error"] is None] == [
+        (2, 7, "u"),
+        (1, None, "d"),
+        (5, None, "d"),
+        (3, 7, "i"),
+        (1, None, "d"),
+    ]
+    assert len(made) == 6
     wrong = _error("function invoke() { return {_op: 'x'}; }", rows, "id INT, _op STRING")
     assert "column '_op' is 'i', 'u' or 'd' and got \"x\"" in wrong.message
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
@@ -39,6 +38,6 @@ def echo(
     """
     checked = read_right_pipeline(file)
     if output is EchoFormat.JSON:
-        print(json.dumps(echoed.as_mapping(checked), indent=2, ensure_ascii=False))
+        print(echoed.as_json(checked))
     else:
         print(echoed.echo(checked), end="")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,15 +16,26 @@ from penstock.cli.job_rows import LIST, as_record, as_row, message_of, open_stat
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
-from penstock.cli.pause import jobs_of, pause_job, resume_job
+from penstock.cli.pause import pause_job, paused_jobs, resume_job
 from penstock.cli.restart import restart_job
 from penstock.cli.stop import stop_job
-from penstock.cli.tail import read
+from penstock.cli.tail import Log, read
 from penstock.errors import StateError
+from penstock.pipeline.group_name import jobs_of
+
+if TYPE_CHECKING:
+    from penstock.backend import Backend
 
 app = typer.Typer(help="List, stop, pause and restart queries and pipelines.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name or id.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The job's name or id; that of a pipeline stands for all that it runs.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most so long; 0 does not wait.")
 ]
@@ -66,7 +78,8 @@ def show(name: Name, output: Output = Format.TABLE, state: State = None) -> int:
       penstock jobs show per_minute --output json | jq .progress
     """
     with open_state(state) as backend:
-        write_record(as_record(backend.jobs.get(name), backend), output)
+        for job in jobs_of(name, backend):
+            write_record(as_record(job, backend), output)
     return DONE
 
 
@@ -82,16 +95,7 @@ def stop(name: Name, timeout: Timeout = 60, state: State = None) -> int:
       penstock jobs stop per_minute --timeout 300
     """
     with open_state(state) as backend:
-        job = backend.jobs.get(name)
-        if job.state.ended:
-            print(f"'{job.name}' does not run, it {_ended(job)}")
-            return DONE
-        ended = stop_job(backend, job, timeout)
-    if ended is None:
-        print(f"asked {job.lease.owner if job.lease else 'its process'} to stop '{job.name}'")
-        return DONE
-    print(f"'{job.name}' has stopped" if ended.state is JobState.STOPPED else f"'{job.name}' {_ended(ended)}")
-    return FAILED if ended.state is JobState.FAILED else DONE
+        return max(_stop(backend, job, timeout) for job in jobs_of(name, backend))
 
 
 @app.command("restart")
@@ -105,9 +109,13 @@ def restart(name: Name, timeout: Timeout = 120, state: State = None) -> int:
       penstock jobs restart large-transactions
     """
     with open_state(state) as backend:
-        again = restart_job(backend, backend.jobs.get(name), timeout)
-    print(f"'{again.name}' is {again.state}" + (f": {message_of(again)}" if message_of(again) else ""))
-    return FAILED if again.state in (JobState.FAILED, JobState.LOST) else DONE
+        jobs = jobs_of(name, backend)
+        # A group of a pipeline that has come to its end does not keep the others from it.
+        running = [job for job in jobs if not job.state.ended]
+        restarted = [restart_job(backend, job, timeout) for job in running or jobs]
+    for job in restarted:
+        print(f"'{job.name}' is {job.state}" + (f": {message_of(job)}" if message_of(job) else ""))
+    return FAILED if any(job.state in (JobState.FAILED, JobState.LOST) for job in restarted) else DONE
 
 
 @app.command("pause")
@@ -124,7 +132,7 @@ def pause(name: Name, node: Node = None, timeout: Timeout = 60, state: State = N
     """
     code = DONE
     with open_state(state) as backend:
-        for job in jobs_of(backend, name, node):
+        for job in paused_jobs(backend, name, node):
             now = pause_job(backend, job, timeout)
             code = max(code, _answer(job, now, JobState.PAUSED))
     return code
@@ -140,7 +148,7 @@ def resume(name: Name, node: Node = None, timeout: Timeout = 60, state: State = 
     """
     code = DONE
     with open_state(state) as backend:
-        for job in jobs_of(backend, name, node):
+        for job in paused_jobs(backend, name, node):
             now = resume_job(backend, job, timeout)
             code = max(code, _answer(job, now, JobState.RUNNING))
     return code
@@ -168,16 +176,31 @@ def logs(
       penstock jobs logs per_minute -f
     """
     with open_state(state) as backend:
-        job = backend.jobs.get(name)
-        path = _log_of(job, backend.location)
 
-        def running() -> bool:
-            return not backend.jobs.get(job.name).state.ended
+        def running(name: str) -> bool:
+            return not backend.jobs.get(name).state.ended
 
-        for block in read(path, lines, running if follow else None):
+        logs = [
+            Log(job.name, _log_of(job, backend.location), partial(running, job.name) if follow else None)
+            for job in jobs_of(name, backend)
+        ]
+        for block in read(logs, lines):
             sys.stdout.buffer.write(block)
             sys.stdout.flush()
     return DONE
+
+
+def _stop(backend: Backend, job: Job, timeout: float) -> int:
+    """Stop one job and say how it ended; return the exit code for it."""
+    if job.state.ended:
+        print(f"'{job.name}' does not run, it {_ended(job)}")
+        return DONE
+    ended = stop_job(backend, job, timeout)
+    if ended is None:
+        print(f"asked {job.lease.owner if job.lease else 'its process'} to stop '{job.name}'")
+        return DONE
+    print(f"'{job.name}' has stopped" if ended.state is JobState.STOPPED else f"'{job.name}' {_ended(ended)}")
+    return FAILED if ended.state is JobState.FAILED else DONE
 
 
 def _log_of(job: Job, database: str) -> Path:

@@ -11,7 +11,6 @@ from penstock.cli.main import DONE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.output import Format, Output, write_batches
 from penstock.cli.pipeline import File, load_spec, pipeline_session
-from penstock.errors import ConfigError
 
 
 def preview(
@@ -40,15 +39,12 @@ def preview(
       penstock preview pipeline.yaml --node by_customer --limit 5 --output json
     """
     spec = load_spec(file)
-    names = [one.name for one in spec.nodes.values() if one.kind != "sink"]
-    if not names:
-        raise ConfigError(f"{file} has no nodes", code="PIPELINE_NODE")
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
-        from penstock.pipeline.preview import Preview, shown_node
+        from penstock.pipeline.preview import Preview, last_node, shown_node
 
-        name = shown_node(spec, node or names[-1])
+        name = shown_node(spec, node or last_node(spec))
         with Preview(session, spec, name, limit=limit).opened() as (schema, batches):
             written = write_batches(schema, batches, output=output)
         print(f"{written.rows} rows of '{name}'", file=sys.stderr)

@@ -13,6 +13,7 @@ from penstock.cli.output import Format, Output, write_rows
 from penstock.cli.pipeline import File, Yes, confirm_losses, load_spec, pipeline_session
 from penstock.cli.stop import wait_until
 from penstock.errors import StateError
+from penstock.pipeline.secret import hide
 
 if TYPE_CHECKING:
     from penstock.backend import Backend, Job
@@ -76,6 +77,8 @@ def replay(
         letters = PendingLetters(session, spec, node)
         if list_:
             rows = [row.asDict() for row in letters.frame(limit).select(*LIST).collect()]
+            for row in rows:
+                row["reason"] = None if row["reason"] is None else hide(row["reason"], spec.secrets)
             write_rows(rows, LIST, output=output)
             print(f"{_count(len(rows))} of '{spec.name}'", file=sys.stderr)
             return DONE

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 def run(
     file: File,
     live: Annotated[
-        bool, typer.Option("--live", help="Show a table of rows per second, lag and errors per node.")
+        bool, typer.Option("--live", help="Show a table of rows, lag, epoch and errors per node.")
     ] = False,
     yes: Yes = False,
     master: Master = None,
@@ -60,24 +62,21 @@ def run(
             if table is not None:
                 table.report(group, epoch)
 
+        def say(text: str) -> None:
+            if table is None:
+                print(text, file=sys.stderr)
+            else:
+                table.say(text)
+
         run = PipelineRun(
-            session,
-            plan,
-            report=report,
-            say=lambda text: print(text, file=sys.stderr),
+            session, plan, report=report, say=say, counts=None if table is None else table.counts
         )
-        stopped = _StopOnSignals(run)
+        stopped = _StopOnSignals(run, say)
         run.start()
-        if table is not None:
-            table.start(run)
         if not plan.is_bounded:
-            print(f"'{spec.name}' runs; Ctrl-C stops it", file=sys.stderr)
-        try:
-            with stopped:
-                error = run.wait()
-        finally:
-            if table is not None:
-                table.close(run)
+            say(f"'{spec.name}' runs; Ctrl-C stops it")
+        with stopped, nullcontext() if table is None else table.shown(run):
+            error = run.wait()
         if error is not None:
             raise error
         if plan.is_bounded and stopped.code == DONE:
@@ -88,8 +87,9 @@ def run(
 class _StopOnSignals:
     """Lets Ctrl-C and SIGTERM end a pipeline after its batch; a second one ends the process at once."""
 
-    def __init__(self, run: PipelineRun) -> None:
+    def __init__(self, run: PipelineRun, say: Callable[[str], None]) -> None:
         self._run = run
+        self._say = say
         self.code = DONE
 
     def __enter__(self) -> None:
@@ -105,5 +105,5 @@ class _StopOnSignals:
         for other, handler in self._before.items():
             signal.signal(other, handler)
         self.code = INTERRUPTED_CODE if number == signal.SIGINT else TERMINATED
-        print("stopping after the batch that runs; once more ends at once", file=sys.stderr)
+        self._say("stopping after the batch that runs; once more ends at once")
         threading.Thread(target=self._run.stop, daemon=True).start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +12,13 @@ import typer
 
 from penstock.backend import Heartbeat, Job, Lease, this_process
 from penstock.backend.checkpoint import remove_checkpoint
-from penstock.backend.job_name import unknown_job
 from penstock.cli.job_rows import open_state, write_list, write_record
 from penstock.cli.main import DONE
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline.group_folder import FOLDER, GroupFolder
+from penstock.pipeline.group_name import jobs_of
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -25,7 +27,14 @@ app = typer.Typer(help="Look at what jobs keep, and reset it.", no_args_is_help=
 
 OFFSETS = "offsets"
 LIST = ["name", "held", "last_epoch", "last_epoch_at", "values", "checkpoint"]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The job's name; that of a pipeline stands for all that it runs.",
+        show_default=False,
+    ),
+]
 
 
 @app.command("list")
@@ -65,31 +74,32 @@ def show(
       penstock state show large-transactions schema --output json
     """
     with open_state(state) as backend:
-        if key == OFFSETS and (jobs := _pipeline_jobs(backend, name)):
+        names = _job_names(backend, name)
+        if key == OFFSETS and (jobs := _pipeline_jobs(backend, names)):
             write_list(_offsets(jobs), ["source", "read", "offset"], output)
             return DONE
-        job_name = _job_name(backend, name)
-        items = backend.state.items(job_name)
-        row = _as_row(backend, job_name)
+        items = {one: backend.state.items(one) for one in names}
         if key is None:
-            last = backend.epochs.last(job_name)
-            row["last_epoch_meta"] = None if last is None else last.meta
-            row["values"] = {_path(*path): value for path, value in items.items()}
-            write_record(row, output)
+            for one in names:
+                row, last = _as_row(backend, one), backend.epochs.last(one)
+                row["last_epoch_meta"] = None if last is None else last.meta
+                row["values"] = {_path(*path): value for path, value in items[one].items()}
+                write_record(row, output)
             return DONE
     values = [
-        {"namespace": path[0], "key": path[1], "value": value}
-        for path, value in items.items()
+        {**({"job": one} if len(names) > 1 else {}), "namespace": path[0], "key": path[1], "value": value}
+        for one in names
+        for path, value in items[one].items()
         if key in (path[1], _path(*path))
     ]
     if not values:
         raise ConfigError(
-            f"'{job_name}' keeps no value '{key}'",
+            f"'{name}' keeps no value '{key}'",
             code="UNKNOWN_KEY",
             where=backend.location,
-            hint=suggest(key, (_path(*path) for path in items), what="key"),
+            hint=suggest(key, (_path(*path) for one in names for path in items[one]), what="key"),
         )
-    write_list(values, ["namespace", "key", "value"], output)
+    write_list(values, list(values[0]), output)
     return DONE
 
 
@@ -102,7 +112,7 @@ def reset(
     ] = False,
     state: State = None,
 ) -> int:
-    """Delete what a job keeps: its checkpoint, epochs and values, of a pipeline also its views. Its next start begins from nothing.
+    """Delete what a job keeps: its checkpoint, epochs and values. Its next start begins from nothing.
 
     Of a pipeline also its views, and the replication slots of its sources. Refused while the job runs.
 
@@ -112,27 +122,34 @@ def reset(
       penstock state reset per_minute --yes
     """
     with open_state(state) as backend:
-        groups = _pipeline_jobs(backend, name)
-        names = [job.name for job in groups] or [_job_name(backend, name)]
-        places = {each: _place(backend.jobs.find(each)) for each in names}
-        if not (yes or _confirmed(name, list(filter(None, places.values())))):
+        names = _job_names(backend, name)
+        places = [place for one in names if (place := _place(backend.jobs.find(one)))]
+        if not (yes or _confirmed(name, places)):
             print("nothing was deleted", file=sys.stderr)
             return DONE
-        for job_name in names:
-            lease = backend.leases.acquire(job_name, this_process("state reset"))
-            try:
-                # Deleting a large checkpoint can take longer than a lease lasts.
-                with Heartbeat(backend, lease, on_lost=lambda _: None):
-                    removed = _remove(backend.jobs.find(job_name), dead_letters=dead_letters)
-                    epochs = backend.epochs.clear(lease)
-                    values = _clear_values(backend, lease, dead_letters=dead_letters)
-            finally:
-                backend.leases.release(lease)
-            what = "".join(f"{one}, " for one in removed)
-            print(
-                f"'{job_name}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted"
-            )
+        with ExitStack() as leases:
+            # All of them first: when one job runs, nothing of the others is deleted.
+            for lease in [leases.enter_context(_lease(backend, one)) for one in names]:
+                removed = _remove(backend.jobs.find(lease.job), dead_letters=dead_letters)
+                epochs = backend.epochs.clear(lease)
+                values = _clear_values(backend, lease, dead_letters=dead_letters)
+                what = "".join(f"{one}, " for one in removed)
+                print(
+                    f"'{lease.job}' is reset: {what}{_count(epochs, 'epoch')} and {_count(values, 'value')} deleted"
+                )
     return DONE
+
+
+@contextmanager
+def _lease(backend: Backend, name: str) -> Iterator[Lease]:
+    """The lease of a job, for as long as it takes."""
+    lease = backend.leases.acquire(name, this_process("state reset"))
+    try:
+        # Deleting a large checkpoint can take longer than a lease lasts.
+        with Heartbeat(backend, lease, on_lost=lambda _: None):
+            yield lease
+    finally:
+        backend.leases.release(lease)
 
 
 def _place(job: Job | None) -> str | None:
@@ -185,11 +202,10 @@ def _clear_values(backend: Backend, lease: Lease, *, dead_letters: bool) -> int:
     return sum(backend.state.clear(lease.job, namespace=one, lease=lease) for one in namespaces)
 
 
-def _pipeline_jobs(backend: Backend, name: str) -> list[Job]:
-    """The jobs of the groups of a pipeline; none for other jobs."""
-    jobs = [job for job in backend.jobs.list() if job.kind == "pipeline"]
-    own = [job for job in jobs if name in (job.name, job.id)]
-    return own or [job for job in jobs if job.name.startswith(f"{name}/")]
+def _pipeline_jobs(backend: Backend, names: list[str]) -> list[Job]:
+    """Those of some jobs that run groups of a pipeline."""
+    jobs = filter(None, map(backend.jobs.find, names))
+    return [job for job in jobs if job.kind == "pipeline"]
 
 
 def _offsets(jobs: list[Job]) -> list[dict[str, Any]]:
@@ -210,14 +226,12 @@ def _names(backend: Backend) -> list[str]:
     return sorted({*jobs, *backend.epochs.jobs(), *backend.state.jobs()})
 
 
-def _job_name(backend: Backend, name: str) -> str:
+def _job_names(backend: Backend, name: str) -> list[str]:
+    """The names of the jobs that a name selects; some have state and are no job any more."""
     names = _names(backend)
-    if name in names:
-        return name
-    job = backend.jobs.find(name)
-    if job is None:
-        raise unknown_job(name, names, location=backend.location)
-    return job.name
+    if backend.jobs.find(name) is None and name in names:
+        return [name]
+    return [job.name for job in jobs_of(name, backend, also=names)]
 
 
 def _as_row(backend: Backend, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import Conf, Master, as_conf
 from penstock.cli.output import Format, Output
 from penstock.cli.pipeline import File, load_spec, pipeline_session
+from penstock.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
     from penstock.pipeline.case import Outcome
@@ -42,7 +43,14 @@ def run_tests(
     if not spec.tests:
         print(f"{file} has no tests", file=sys.stderr)
         return DONE
-    spec = replace(spec, tests=tuple(one for one in spec.tests if only is None or only in one.name))
+    tests = tuple(test for test in spec.tests if only is None or only in test.name)
+    if not tests:
+        raise ConfigError(
+            f"no test of {file} has '{only}' in its name",
+            code="PIPELINE_TEST",
+            hint=suggest(only or "", [test.name for test in spec.tests], what="test"),
+        )
+    spec = replace(spec, tests=tests)
     began = time.monotonic()
     with pipeline_session(spec, conf=as_conf(conf), master=master, connectors=()) as session:
         from penstock.pipeline import case

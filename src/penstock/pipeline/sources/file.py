@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from penstock.options import Count, IgnoringCase, PathText, Texts, mistake
 from penstock.pipeline.columns import Columns
 from penstock.pipeline.node import SourceNode
-from penstock.pipeline.sources.mode import Mode
+from penstock.pipeline.sources.mode import Mode, WordOrMode
 from penstock.sql.files import FORMATS, extension
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Files, each read once."""
+    """Files, each read once, in the order in which they were written."""
 
     type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(
@@ -41,7 +41,7 @@ class FileNode(SourceNode):
     header: bool | None = Field(
         None, description="of CSV: the first line has the names of the columns; default true"
     )
-    mode: Mode = Field(
+    mode: WordOrMode = Field(
         Mode.model_validate({"type": "bounded"}),
         description="`bounded`, or `{type: continuous, poll_interval: 5s}`",
     )

@@ -74,7 +74,7 @@ class HybridNode(SourceNode):
     cursor: str | None = Field(
         None,
         description="a column of both, never NULL, that only grows, such as an id, a block number or a time: the history gives the rows up to its "
-        "greatest value at the first start, the live source those beyond. Without it there must be a primary key: rows are upserts, and "
+        "greatest value at the first start, the live source those beyond, and all updates and deletes that it has. Without it there must be a primary key: rows are upserts, and "
         "the live source begins where it stood before the history was read",
     )
 
@@ -113,8 +113,11 @@ class HybridNode(SourceNode):
         return {**super().reads, **parts, "cursor": self.cursor}
 
     def source(self, settings: Settings) -> Source:
-        """Return the live source alone, which has the columns; a pipeline runs `history_source`, then `live_source`."""
-        return self._live(settings).source(settings)
+        """Return both parts with the rows of the live source; a pipeline runs `history_source`, then `live_source`."""
+        from penstock.sources import hybrid
+
+        history = self._history_source(settings, None)
+        return hybrid.BothParts(history, self._live_source(settings), cursor=self.cursor)
 
     def boundary(self, settings: Settings, context: Context) -> dict[str, Any]:
         """Return where the history is to end and the live source to begin: called once, before the first start, and kept.
@@ -125,7 +128,7 @@ class HybridNode(SourceNode):
 
         fixed = hybrid.boundary(
             self._history_source(settings, None),
-            self._live_latest(settings) if self._records_offsets else self.source(settings),
+            self._live_latest(settings) if self._records_offsets else self._live_source(settings),
             context,
             cursor=self.cursor,
             records_offsets=self._records_offsets,
@@ -138,7 +141,7 @@ class HybridNode(SourceNode):
 
         until = hybrid.Boundary.from_json(boundary).cursor
         history = self._history_source(settings, until)
-        return hybrid.HistorySource(history, self.source(settings), cursor=self.cursor, until=until)
+        return hybrid.HistorySource(history, self._live_source(settings), cursor=self.cursor, until=until)
 
     def live_source(self, settings: Settings, boundary: Mapping[str, Any]) -> Source:
         """Return the rows beyond the boundary."""
@@ -157,6 +160,9 @@ class HybridNode(SourceNode):
             return False
         start = self.live.get(OFFSETS)
         return start == "latest" or (start is None and self.cursor is None)
+
+    def _live_source(self, settings: Settings) -> Source:
+        return self._live(settings).source(settings)
 
     def _live_latest(self, settings: Settings) -> Source:
         return _from(self._live(settings), settings, "latest")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from penstock.options import Count, Texts, mistake
 from penstock.pipeline.node import SourceNode
-from penstock.pipeline.sources.mode import Mode
+from penstock.pipeline.sources.mode import Mode, WordOrMode
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +23,7 @@ class IcebergNode(SourceNode):
 
     type: Literal["iceberg"] = Field("iceberg", description="`iceberg`")
     table: str = Field(description="`catalog.schema.table`")
-    mode: Mode = Field(
+    mode: WordOrMode = Field(
         Mode.model_validate({"type": "continuous"}),
         description="`continuous`: the rows that are there and those that are appended, every `poll_interval`; `bounded`: those that are there",
     )

@@ -70,16 +70,18 @@ class KafkaNode(SourceNode):
         "earliest",
         description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
     )
-    operations: Annotated[Literal["none", "header", "debezium"], IgnoringCase] = Field(
+    operations: Annotated[Literal["none", "header", "upsert", "debezium"], IgnoringCase] = Field(
         "header",
         description="what says whether a record inserts, updates or deletes (`_op`): the header `dbz.op` (without it an insert, and without a value a "
-        "delete), Debezium's envelope, or nothing",
+        "delete), `upsert` the same for topics in which a record without the header takes the place of the row with its `primary_key`, Debezium's "
+        "envelope, or nothing",
     )
     include_metadata: bool = Field(
         False, description="the columns `_key`, `_topic`, `_partition`, `_offset` and `_timestamp` too"
     )
     filter: str | None = Field(
-        None, description="a condition in SQL; only rows for which it is true are read"
+        None,
+        description="a condition in SQL; only rows for which it is true are read. With operations, deletes pass, and an update that does not becomes a delete",
     )
     parallelism: Count | None = Field(
         None,
@@ -132,6 +134,11 @@ class KafkaNode(SourceNode):
                 hint="for example quarantine: bad/",
             )
         return self
+
+    @property
+    def leaves_out_deletes(self) -> bool:
+        """Whether records without a value, which delete in a compacted topic, have no key by which they could do that here."""
+        return self.operations == "header" and self.format != "binary" and not self.primary_key
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Without settings of the consumer, which may be passwords."""

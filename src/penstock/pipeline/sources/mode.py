@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -11,15 +11,28 @@ from penstock.options import Duration, Options, mistake
 if TYPE_CHECKING:
     from typing import Self
 
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
 POLL_INTERVAL_MS = 5_000
+
+
+Ending = Literal["bounded", "continuous"]
+
+
+class _OrWord:
+    """Says in the JSON schema that a mode may be its `type` alone."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "enum": list(get_args(Ending))}, handler(core_schema)]}
 
 
 class Mode(Options):
     """Whether a source comes to an end."""
 
-    type: Literal["bounded", "continuous"] = Field(
-        description="`bounded`: what is there; `continuous`: also what comes later"
-    )
+    type: Ending = Field(description="`bounded`: what is there; `continuous`: also what comes later")
     poll_interval: Duration | None = Field(
         None, description="how often a continuous source looks for what is new; default `5s`"
     )
@@ -43,3 +56,7 @@ class Mode(Options):
         if self.type == "bounded":
             return None
         return POLL_INTERVAL_MS if self.poll_interval is None else self.poll_interval
+
+
+WordOrMode = Annotated[Mode, _OrWord()]
+"""A mode as a source has it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from penstock.options import Count, Duration
-from penstock.pipeline.node import SourceNode
+from penstock.pipeline.node import SourceNode, labels_of
 from penstock.pipeline.plugin_options import PluginNode
 from penstock.plugin import SourcePlugin
 
@@ -51,6 +51,7 @@ class PluginSourceNode(PluginNode, SourceNode):
             name=self.plugin_name,
             batch_size=self.batch_size,
             poll_interval_ms=self.poll_interval,
-            side_outputs={name: SideSink(sink) for name, sink in side_sinks.items()},
+            side_outputs={name: SideSink(sink, name) for name, sink in side_sinks.items()},
+            labels=labels_of(self),
             settings=settings,
         )

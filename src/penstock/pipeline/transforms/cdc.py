@@ -33,7 +33,8 @@ class CdcNode(ViewTransformNode):
     from_: str = Field(validation_alias="from", description="the node whose rows are the changes")
     primary_key: Names = Field(description="the columns that tell the rows of the table apart")
     sequence_by: Names = Field(
-        description="the columns by which the changes of a key follow each other; of several changes with the same sequence the one that came last counts"
+        description="the columns by which the changes of a key follow each other; of several changes with the same sequence the one that came last counts. A change whose first "
+        "such column is NULL comes before all others with `scd: 1`, and is left out with `scd: 2`"
     )
     delete_where: str | None = Field(
         None,
@@ -86,6 +87,7 @@ class CdcNode(ViewTransformNode):
         )
         rows = f"SELECT * FROM ({rows}) WHERE {quoted(_NUMBER)} = 1"
         if self.scd == 2:
+            rows = f"{rows} AND {sequence[0]} IS NOT NULL"
             over = f"OVER (PARTITION BY {', '.join(keys)} ORDER BY {sequence[0]})"
             rows = f"SELECT *, {sequence[0]} AS {FROM}, lead({sequence[0]}) {over} AS {TO} FROM ({rows})"
         return f"SELECT * EXCEPT ({', '.join(dict.fromkeys(hidden))}) FROM ({rows}) WHERE NOT {quoted(_GONE)}"

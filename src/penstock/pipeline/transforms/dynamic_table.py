@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from penstock.errors import ConfigError
 from penstock.pipeline.node import TransformNode
+from penstock.pipeline.transforms.sql import one_query
+from penstock.sources.postgres.address import completed
 from penstock.sql.relation import read_names
 from penstock.transforms.dynamic_table.options import DynamicTableOptions
 
@@ -27,6 +28,15 @@ class DynamicTableNode(DynamicTableOptions, TransformNode):
 
     type: Literal["dynamic_table"] = Field("dynamic_table", description="`dynamic_table`")
 
+    @field_validator("sql")
+    @classmethod
+    def _is_one_query(cls, text: str | None) -> str | None:
+        return None if text is None else one_query(text)
+
+    @property
+    def is_table(self) -> bool:
+        return True
+
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:
         return () if self.sql is None else read_names(self.sql, names)
 
@@ -38,13 +48,8 @@ class DynamicTableNode(DynamicTableOptions, TransformNode):
             return MemoryTable(name, value_type=self.value_type or "string")
         from penstock.transforms.dynamic_table.postgres import PostgresMembers
 
-        url = self.url or settings.postgres_url
-        if url is None:
-            raise ConfigError(
-                f"the dynamic table {name} needs the field 'url'",
-                code="TRANSFORM_OPTION_MISSING",
-                hint="add url: postgresql://user:password@host:5432/database, or set PENSTOCK_POSTGRES_URL",
-            )
+        code = "TRANSFORM_OPTION_MISSING"
+        url = completed(self.url, settings, what=f"the dynamic table {name}", code=code)
         assert self.table is not None
         return PostgresMembers(
             name, url=url, table=self.table, column=self.column, refresh=self.refresh / 1000

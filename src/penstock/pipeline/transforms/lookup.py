@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from penstock.options import mistake
-from penstock.pipeline.node import TransformNode
+from penstock.pipeline.node import RowErrors, TransformNode
 from penstock.transforms.lookup.options import LookupOptions
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.transforms.lookup.relation import LookupRelation
 
 
-class LookupNode(LookupOptions, TransformNode):
+class LookupNode(LookupOptions, RowErrors, TransformNode):
     """Values by key from PostgreSQL, an HTTP service or a file: with `from`, columns beside the rows of that node; without it, a table that
     `sql` nodes join."""
 
@@ -32,6 +32,11 @@ class LookupNode(LookupOptions, TransformNode):
     def _is_of_use(self) -> Self:
         if self.from_ is not None and not self.on:
             raise mistake("with `from` needs `on`: the columns by which rows are looked up")
+        if self.from_ is None and self.on_error != "fail":
+            raise mistake(
+                "without `from` is a table, which has no rows that fail: `on_error` has no use",
+                hint="remove on_error, or add `from: NODE`",
+            )
         if self.from_ is None and self.backend == "http":
             raise mistake(
                 "of an HTTP service is no table, since its rows cannot be listed",
@@ -41,7 +46,6 @@ class LookupNode(LookupOptions, TransformNode):
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a table that `sql` nodes join, and no step between nodes."""
         return self.from_ is None
 
     def inputs(self, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -49,7 +49,5 @@ def one_query(text: str) -> str:
         raise mistake("has a quote or a comment that does not end", hint="close it")
     first = next((word for word in words if word.text != "("), words[0])
     if first.upper not in BEGINS_QUERY:
-        raise mistake(
-            f"must be a query, and begins with {first.text[:20]!r}", hint="write SELECT ... FROM a_node"
-        )
+        raise mistake(f"must be a query, and begins with {first.text!r}", hint="write SELECT ... FROM a_node")
     return text

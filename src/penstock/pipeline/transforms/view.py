@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from penstock.pipeline.transforms.sql import one_query
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.sql.relation import read_names
 
@@ -17,6 +18,11 @@ class ViewNode(ViewTransformNode):
 
     type: Literal["view"] = Field("view", description="`view`")
     sql: str = Field(description="the query; it reads nodes by their names, as tables with all their rows")
+
+    @field_validator("sql")
+    @classmethod
+    def _is_one_query(cls, text: str) -> str:
+        return one_query(text)
 
     def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
         return tuple(Read(node, node) for node in read_names(self.sql, names))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-CHUNK = "penstock_chunk"
+CHUNK, CONTENT = "penstock_chunk", "penstock_content"
 FAILURE = "chunk INT, transient BOOLEAN, of_rows BOOLEAN, text STRING"
 
 
@@ -49,13 +49,19 @@ def send_chunks(
     pending: Collection[int],
     by: Sequence[str] | None,
 ) -> dict[int, ChunkFailed]:
-    """Insert the pending chunks in one Spark job; return the errors of those that are not stored."""
+    """Insert the pending chunks in one Spark job; return the errors of those that are not stored.
+
+    Rows are dealt out by the columns in `by`, which tell them apart; without, by all columns, and the token says what is in a chunk.
+    """
     from pyspark.sql import functions as F  # as PySpark's users have it
 
-    numbered = frame.withColumn(CHUNK, F.pmod(_content(frame, by), F.lit(chunks)))
+    numbered = frame.withColumn(CHUNK, F.pmod(F.hash(*_content(frame, by)), F.lit(chunks)))
     if len(pending) < chunks:
         numbered = numbered.where(F.col(CHUNK).isin(sorted(pending)))
-    parted = numbered.repartitionById(chunks, F.col(CHUNK)).select(*[column(name) for name in frame.columns])
+    told = [] if by is not None or chunks == 1 else [F.xxhash64(*_content(frame, by)).alias(CONTENT)]
+    parted = numbered.repartitionById(chunks, F.col(CHUNK)).select(
+        *[column(name) for name in frame.columns], *told
+    )
     failures = parted.mapInArrow(_Insert(address, into, token, chunks), FAILURE).collect()
     return {
         row.chunk: ChunkFailed(row.text, transient=row.transient, of_rows=row.of_rows) for row in failures
@@ -81,12 +87,21 @@ class _Insert:
         rows = [batch for batch in batches if batch.num_rows]
         if not rows:
             return
-        settings = insert_settings(self.token, self.chunks, chunk)
+        table, token = pa.Table.from_batches(rows), self.token
+        if CONTENT in table.column_names:
+            token = f"{token}-{_digest(table.column(CONTENT)):016x}"
+            table = table.drop_columns([CONTENT])
+        settings = insert_settings(token, self.chunks, chunk)
         try:
             with Client(self.address) as client:
-                client.insert(self.into, pa.Table.from_batches(rows), settings)
+                client.insert(self.into, table, settings)
         except (ClickHouseError, OSError, http.client.HTTPException) as error:
             yield _failure(chunk, error)
+
+
+def _digest(contents: pa.ChunkedArray) -> int:
+    """A number for rows in whatever order."""
+    return sum(int(part.to_numpy().view("uint64").sum()) for part in contents.chunks) % 2**64
 
 
 def _failure(chunk: int, error: Exception) -> pa.RecordBatch:
@@ -101,15 +116,13 @@ def _failure(chunk: int, error: Exception) -> pa.RecordBatch:
     )
 
 
-def _content(frame: DataFrame, by: Sequence[str] | None) -> Column:
-    """Return a number made of a row's key, or else of the columns that are the same when Spark computes them again.
+def _content(frame: DataFrame, by: Sequence[str] | None) -> list[Column]:
+    """Return a row's key, or else the columns that are the same when Spark computes them again.
 
     Sums of floating-point numbers may differ in their last digit.
     """
-    from pyspark.sql import functions as F  # as PySpark's users have it
-
     names = by or [field.name for field in frame.schema if _is_exact(field.dataType)]
-    return F.hash(*[column(name) for name in names]) if names else F.hash(row_as_json(frame.columns))
+    return [column(name) for name in names] or [row_as_json(frame.columns)]
 
 
 def _is_exact(kind: DataType) -> bool:

@@ -1,8 +1,9 @@
 """Rows in a ClickHouse table: exactly once where the table drops repeated inserts, which tables that the sink creates do.
 
 Every insert carries a token made of query, epoch and chunk. The driver sends a small epoch in one insert. Spark's tasks send a large one
-in chunks; a row's chunk follows from its values, so that a repeated chunk has the same rows, however Spark has distributed
-them. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
+in chunks; a row's chunk follows from its key, or else from its values, so that a repeated chunk has the same rows, however Spark has
+distributed them. Without a key the token says what is in the chunk, too: when an epoch that comes again has other values, of `now()` or
+`rand()` for example, no row is lost, and some are stored twice. One insert is one block: ClickHouse stores it as a whole or not at all, in each of the table's partitions.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class ClickHouseSink(ServerSink):
         self._counter = 0
         self._deleted: str | None = None
         """The column of the table that says that a row is gone."""
+        self._without_null: tuple[str, ...] = ()
+        """Columns that take no NULL, beside those of the key and the version."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -107,6 +110,13 @@ class ClickHouseSink(ServerSink):
         if target.mode == "update":
             created = table.find_table(self._client, options.table)
             self._deleted = None if created is None else created.deleted
+            self._without_null = tuple(
+                field.name
+                for field in (() if created is None else created.columns)
+                if field.name in target.schema.names
+                and field.name not in (*target.keys, self._query_version(target))
+                and "Nullable(" not in field.kind
+            )
             if not self._query_version(target):
                 self._begin_versions(target)
 
@@ -118,6 +128,8 @@ class ClickHouseSink(ServerSink):
         with inserts_alone(self.describe()), _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
             if target.mode == "complete":
                 self._replace(frame, rows, target)
+            elif self._deleted is not None and self._without_null and target.operation is not None:
+                self._insert_with_gone(frame, rows, self._deleted, token)
             elif rows:
                 self._insert(frame, rows, self.options.table, token)
         return rows
@@ -158,8 +170,7 @@ class ClickHouseSink(ServerSink):
             arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0)
             self.retry(lambda: self._client.insert(into, arrow, settings))
             return
-        target = self.target
-        by = target.keys if target.mode == "update" and not self._query_version(target) else None
+        by = self.target.keys or None
         pending = frozenset(range(chunks))
 
         def send() -> None:
@@ -170,6 +181,24 @@ class ClickHouseSink(ServerSink):
                 raise failure
 
         self.retry(send)
+
+    def _insert_with_gone(self, frame: DataFrame, rows: int, deleted: str, token: str) -> None:
+        """Insert rows, and those that are gone by themselves: they may have NULL where the table takes none, and get its defaults there."""
+        from pyspark.sql import functions as F
+
+        is_gone = column(deleted) == 1
+        gone = frame.where(is_gone)
+        lacking = [F.count_if(column(name).isNull()) for name in self._without_null]
+        row = gone.agg(F.count(F.lit(1)), *lacking).first()
+        assert row is not None
+        count, *nulls = row
+        if count < rows:
+            self._insert(frame.where(~is_gone), rows - count, self.options.table, token)
+        if count:
+            absent = [name for name, number in zip(self._without_null, nulls, strict=True) if number]
+            self._insert(
+                gone.drop(*[column(name) for name in absent]), count, self.options.table, f"{token}-gone"
+            )
 
     def _insert_and_delete(self, changes: DataFrame, target: Target, token: str) -> int:
         """Insert the rows that stay, and delete those whose last operation says so, in a table without a column for it."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from penstock.options import FromSetting, Options, mistake
 from penstock.sinks.server import ServerOptions
+from penstock.sources.postgres.address import EXAMPLE, PostgresUrl
 
-EXAMPLE = "postgresql://user:password@host:5432/database"
 TARGET = "target"
 """The name of the row that is there, in a condition of `update_where`."""
 COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
@@ -47,28 +46,12 @@ Condition = Annotated[
 class PostgresServerOptions(ServerOptions):
     """Where the server is, and whether the sink may create tables."""
 
-    url: Annotated[str, FromSetting("postgres_url", EXAMPLE)] = Field(
+    url: Annotated[PostgresUrl, FromSetting("postgres_url", EXAMPLE)] = Field(
         repr=False, description=f"the address of the database, `{EXAMPLE}`"
     )
     create: bool = Field(
         True, description="create the table when it is missing, and add columns that are new in the query"
     )
-
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        if find_spec("psycopg") is None:
-            return url
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-
-        try:
-            conninfo_to_dict(url)
-        except ProgrammingError as error:
-            raise mistake(
-                f"is not an address of PostgreSQL: {error}", hint=f"for example {EXAMPLE}"
-            ) from None
-        return url
 
 
 class PostgresOptions(PostgresServerOptions):

@@ -188,6 +188,7 @@ class Client:
             try:
                 with pa.ipc.open_stream(answer) as reader:
                     yield from reader
+                    answer.read()  # what is behind the end mark: without it the connection could not be used again
             except pa.ArrowInvalid as error:
                 raise ClickHouseError(f"the answer is cut short: {error}") from error
 

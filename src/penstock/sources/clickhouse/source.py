@@ -55,9 +55,9 @@ class ClickHouseSource(Source):
         columns = [ReadColumn(**column) for column in plan["columns"]]
         ddl = ", ".join(f"`{column.name.replace('`', '``')}` {column.kind}" for column in columns)
         stream = fixed_ranges.stream(context, folder, plan["ranges"], per_epoch=plan["per_epoch"])
-        task = _Read(
-            address, tuple(columns), ddl, plan["source"], tuple(plan["where"]), tuple(plan["kinds"].items())
-        )
+        until = plan["until"] if self.options.until is None else self.options.until
+        where = tables.conditions(self.options, plan["bounds"], until)
+        task = _Read(address, tuple(columns), ddl, plan["source"], tuple(where), tuple(plan["kinds"].items()))
         return SourceFrame(stream.mapInArrow(task, as_struct(ddl)))
 
     def greatest(self, cursor: str) -> str | None:
@@ -67,14 +67,16 @@ class ClickHouseSource(Source):
             return tables.greatest(client, tables.find_table(client, self.options.table), cursor)
 
     def _plan(self, address: Address, parallelism: int) -> dict[str, Any]:
+        """What the first start finds; what the options say is not in it, for they may have secrets."""
         options = self.options
         with _explained(address), Client(address) as client:
             table = tables.find_table(client, options.table)
             columns = self._columns(table)
-            until = options.until
-            if options.cursor is not None and until is None:
-                until = tables.greatest(client, table, options.cursor)
-            where = tables.conditions(table, options, until)
+            greatest = None
+            if options.cursor is not None and options.until is None:
+                greatest = tables.greatest(client, table, options.cursor)
+            bounds = tables.bound_columns(table, options)
+            where = tables.conditions(options, bounds, options.until or greatest)
             ends = tables.bounds(
                 client, table, options, where, rows_per_range=max(1, options.batch_size // parallelism)
             )
@@ -85,7 +87,8 @@ class ClickHouseSource(Source):
                 for column in columns
             ],
             "source": tables.source_of_rows(table, options),
-            "where": where,
+            "bounds": bounds,
+            "until": greatest,
             "kinds": {} if name is None else {name: table.kinds[name]},
             "ranges": tables.ranges(name, ends),
             "per_epoch": parallelism,

@@ -87,9 +87,9 @@ def source_of_rows(table: Table, options: ClickHouseOptions) -> str:
     return f"{full_name(table.name)}{' FINAL' if final else ''}"
 
 
-def conditions(table: Table, options: ClickHouseOptions, until: str | None) -> list[str]:
-    """Which rows of a table are read, whatever the range."""
-    found = [] if options.filter is None else [f"({options.filter}\n)"]
+def bound_columns(table: Table, options: ClickHouseOptions) -> dict[str, tuple[str, str]]:
+    """The columns that `start_at` and `until` bound, with their types."""
+    found = {}
     by = options.cursor or (table.sorting_key[0] if table.sorting_key else None)
     if options.start_at is not None:
         if by is None:
@@ -99,10 +99,23 @@ def conditions(table: Table, options: ClickHouseOptions, until: str | None) -> l
                 where=table.name,
                 hint="add cursor",
             )
-        found.append(f"{quoted(by)} >= {literal(options.start_at, table.column(by, what='start_at'))}")
+        found["start_at"] = by, table.column(by, what="start_at")
     if options.cursor is not None:
-        bound = table.column(options.cursor, what="cursor")
-        found.append("0" if until is None else f"{quoted(options.cursor)} <= {literal(until, bound)}")
+        found["until"] = options.cursor, table.column(options.cursor, what="cursor")
+    return found
+
+
+def conditions(
+    options: ClickHouseOptions, columns: Mapping[str, Sequence[str]], until: str | None
+) -> list[str]:
+    """Which rows of a table are read, whatever the range."""
+    found = [] if options.filter is None else [f"({options.filter}\n)"]
+    if options.start_at is not None and "start_at" in columns:
+        name, kind = columns["start_at"]
+        found.append(f"{quoted(name)} >= {literal(options.start_at, kind)}")
+    if "until" in columns:
+        name, kind = columns["until"]
+        found.append("0" if until is None else f"{quoted(name)} <= {literal(until, kind)}")
     return found
 
 

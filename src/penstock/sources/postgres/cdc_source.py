@@ -87,6 +87,7 @@ class PostgresCdcSource(Source):
 
     def read(self, context: Context) -> SourceFrame:
         reading, following = self.plan()
+        following = replace(following, ends=context.ends)
         definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})
         ddl = f"{reading.table.ddl}, `{OPERATION}` string"
         return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=reading.url, definition=definition))

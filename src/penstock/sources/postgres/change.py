@@ -10,6 +10,7 @@ from penstock.data.operation import OPERATION
 from penstock.errors import DataError
 from penstock.sources.postgres import pgoutput
 from penstock.sources.postgres.client import lsn_text
+from penstock.sources.postgres.layout import with_names_of_now
 from penstock.sources.postgres.pgoutput import Changes, Messages, Relation
 from penstock.sources.postgres.table import Table
 from penstock.sources.postgres.value import SpecialValues, as_column
@@ -69,15 +70,32 @@ def rows_of(
         return Rows(None, [])
     wanted = within if span.seen is None else within & ~span.seen.sees(transactions.xids)
     owner = np.searchsorted(transactions.begins, np.arange(len(parsed)), side="right") - 1
+    about_table = pgoutput.rows_of(parsed, shape.table.oid)
+    if span.upto is None:
+        changed = _first_changed(parsed, about_table & wanted[owner], shape, owner)
+        if changed is not None and within[:changed].any():
+            # What comes before the change of the table is read as the table was, and the change ends the next batch.
+            within[changed:] = wanted[changed:] = False
     told = wanted[owner]
     _refuse_truncates(parsed, shape, told)
-    rows = pgoutput.rows_of(parsed, shape.table.oid) & told
     batches = [
         batch
-        for places, relation in _by_relation(parsed, rows, shape)
+        for places, relation in _by_relation(parsed, about_table & told, shape)
         for batch in _batches(parsed, places, relation, shape, transactions.end_lsns[owner], fill)
     ]
     return Rows(int(transactions.end_lsns[within].max()), batches)
+
+
+def _first_changed(
+    messages: Messages, rows: NDArray[np.bool_], shape: Shape, owner: NDArray[np.int64]
+) -> int | None:
+    """The first transaction with rows of another shape than the table had when the query was started."""
+    ends = messages.transactions.end_lsns
+    for places, relation in _by_relation(messages, rows, shape):
+        transaction = int(owner[places[0]])
+        if ends[transaction] > shape.table.looked_up_at and _differences(relation, shape.table):
+            return transaction
+    return None
 
 
 def _by_relation(
@@ -109,8 +127,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     import numpy as np
 
-    _require_shape(relation, shape, int(end_lsns[places[0]]))
     table = shape.table
+    relation = _as_now(relation, shape, int(end_lsns[places[0]]))
     lengths = np.diff(np.append(messages.starts, len(messages.data)))[places]
     behind = np.cumsum(lengths)
     begin = 0
@@ -151,11 +169,37 @@ def _batch(changes: Changes, shape: Shape) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, changes.operations], names)
 
 
-def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
-    """Refuse rows of another shape than the table had when the query was started; rows from before may have an older one."""
+def _as_now(relation: Relation, shape: Shape, lsn: int) -> Relation:
+    """The shape of rows with the names that its columns had when the query was started, which only rows from before may lack."""
     table = shape.table
-    if lsn <= table.looked_up_at:
-        return
+    if lsn > table.looked_up_at:
+        _require_shape(relation, shape, lsn)
+        return relation
+    now = with_names_of_now(relation, table)
+    if now is None:
+        then = ", ".join(column.name for column in relation.columns)
+        raise DataError(
+            f"the table {table.display} had the columns {then} at {lsn_text(lsn)}, and was changed so much that nobody can tell which of them "
+            "are those that it has now",
+            code="CDC_TABLE_CHANGED",
+            where=shape.where,
+            hint="reset the state of the pipeline, which begins with a new snapshot",
+        )
+    return now
+
+
+def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
+    """Refuse rows of another shape than the table had when the query was started."""
+    differences = _differences(relation, shape.table)
+    if differences:
+        raise _changed(
+            f"the table {shape.table.display} was changed at {lsn_text(lsn)}: {', '.join(differences)}",
+            shape.where,
+        )
+
+
+def _differences(relation: Relation, table: Table) -> list[str]:
+    """What is another than it was when the table was looked up, in words."""
     ours = {column.name: column for column in table.columns}
     theirs = {column.name: column for column in relation.columns}
     differences = [
@@ -171,10 +215,7 @@ def _require_shape(relation: Relation, shape: Shape, lsn: int) -> None:
             or (ours[name].type.startswith("decimal") and column.modifier != ours[name].modifier)
         )
     ]
-    if differences:
-        raise _changed(
-            f"the table {table.display} was changed at {lsn_text(lsn)}: {', '.join(differences)}", shape.where
-        )
+    return differences
 
 
 def _changed(text: str, where: str) -> DataError:

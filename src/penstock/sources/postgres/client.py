@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
@@ -54,7 +55,10 @@ def connect(url: str, *, seconds: float = 0.0) -> psycopg.Connection:
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
         else:
-            connection.execute(_FORM)
+            with ExitStack() as failed:
+                failed.callback(connection.close)
+                connection.execute(_FORM)
+                failed.pop_all()
             return connection
 
 

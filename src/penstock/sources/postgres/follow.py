@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import ConnectorError
 from penstock.sources.postgres import client, slot, toast
-from penstock.sources.postgres.change import Rows, Shape, Span, rows_of
+from penstock.sources.postgres.change import Shape, Span, rows_of
 from penstock.sources.postgres.client import lsn_number, lsn_text
-from penstock.sources.postgres.pgoutput import Changes
+from penstock.sources.postgres.pgoutput import Changes, in_whole_transactions
 from penstock.sources.postgres.ranges import find_bounds
 from penstock.sources.postgres.slot import Slot
 from penstock.sources.postgres.snapshot import (
@@ -31,6 +31,7 @@ from penstock.sources.postgres.snapshot import (
     Offset,
     Reading,
     SharedSnapshot,
+    Since,
     range_partitions,
     read_range,
     shared_snapshot,
@@ -48,6 +49,8 @@ WAIT_SECONDS = 0.06
 """How long one call waits for changes; the other sources of a query wait as long."""
 IDLE_SECONDS = 10.0
 """How often the slot moves while only other tables change, so that Postgres can throw its log away."""
+AHEAD_BYTES = 64 << 20
+"""How much is read ahead; the rows of a larger batch are read by a task, some at a time."""
 IDLE_BYTES = 16 << 20
 _PAGE = 8192
 _PAGE_HEADER = 64  # and more than that
@@ -77,6 +80,8 @@ class Following:
     on_truncate: Literal["fail", "ignore"] = "fail"
     snapshot: bool = True
     max_rows: int = 200_000
+    ends: bool = False
+    """Whether the query reads what is there when it starts and ends: one batch has all of it."""
 
 
 class ChangeReader:
@@ -108,16 +113,19 @@ class ChangeReader:
     def latest_offset(self) -> Offset:
         """Called before every batch, when the one before is committed: the end of the next batch, or the end of the last when there is nothing."""
         current = self._current or START
-        try:
-            end = self._next(current)
-        except Exception as error:
-            end = self._after(error, current)
-        else:
-            if self._away_since is not None:
-                _log.warning("%s answers again", self._reading.where)
-            self._away_since = None
-        self._current = end
-        return end
+        while True:
+            try:
+                end = self._next(current)
+            except Exception as error:
+                end = self._after(error, current)
+                if self._following.ends:
+                    continue  # nobody asks once more
+            else:
+                if self._away_since is not None:
+                    _log.warning("%s answers again", self._reading.where)
+                self._away_since = None
+            self._current = end
+            return end
 
     def partitions(self, start: Offset, end: Offset) -> list[Mapping[str, Any]]:
         """Called for every batch, and with the last end twice after a restart: from there on the reader goes on."""
@@ -126,18 +134,18 @@ class ChangeReader:
         if start == end:
             return []
         if end["phase"] == SNAPSHOT:
+            without = None
             if self._shared is None or not self._shared.is_open:
                 self._shared = shared_snapshot(self._reading)
-            return range_partitions(end["bounds"], self._shared.name)
+                without = Since.between(end["seen"], self._shared.visible())
+            return range_partitions(end["bounds"], self._shared.name, without=without)
         return [{"start": start, "end": end}]
 
     def ahead(self, start: Offset, end: Offset) -> Iterator[pa.RecordBatch] | None:
-        """The rows between two offsets of the log; None for those of the snapshot, which tasks read."""
-        if start == end or end["phase"] == SNAPSHOT:
-            return None
+        """The rows between two offsets when they were read ahead; None for those that tasks read."""
         if self._ahead is not None and self._ahead[:2] == (start, end):
             return iter(self._ahead[2])
-        return iter(list(self._again(start, end)))
+        return None
 
     def read(self, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Called in Spark's tasks."""
@@ -156,10 +164,15 @@ class ChangeReader:
         if current["phase"] == START["phase"]:
             return self._begin()
         self._close_shared()
+        lsn = lsn_number(current["lsn"])
         if current["phase"] == SNAPSHOT:
             _log.info("%s: snapshot done, following", self._reading.where)
-            return self._position(current, lsn_number(current["lsn"]))
-        connection = self._at(lsn_number(current["lsn"]))
+            current = self._position(current, lsn)
+            if not self._following.ends:
+                return current
+        connection = self._at(lsn)
+        if self._following.ends:
+            return self._look(connection, current)
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             end = self._look(connection, current)
@@ -210,17 +223,32 @@ class ChangeReader:
         if flushed <= self._scanned or time.monotonic() < self._next_look:
             return self._idle(connection, current, inserted)
         began = time.monotonic()
-        messages = slot.peek(connection, self._following.slot, count=self._following.max_rows)
+        read_to, batches = self._peeked(connection, current, upto=flushed if self._following.ends else None)
         # Looking costs as much as there is log since the slot's oldest transaction: not more than a third of the time goes there.
         self._next_look = time.monotonic() + min(1.0, 2 * (time.monotonic() - began))
-        rows = self._rows(connection, messages, current, upto=None)
-        if rows.end is None:
+        if read_to is None or read_to <= lsn_number(current["lsn"]):
             self._scanned = flushed
             return self._idle(connection, current, inserted)
-        end = self._position(current, rows.end)
-        self._ahead = (current, end, rows.batches)
+        end = self._position(current, read_to)
+        self._ahead = None if batches is None else (current, end, batches)
         self._candidate = None
         return end
+
+    def _peeked(
+        self, connection: psycopg.Connection, current: Offset, *, upto: int | None
+    ) -> tuple[int | None, list[pa.RecordBatch] | None]:
+        """The end of the transactions that wait in the slot, and their rows; None for those that are too large to be read ahead."""
+        count = None if self._following.ends else self._following.max_rows
+        messages: list[bytes] = []
+        size = 0
+        with slot.Peek(connection, self._following.slot, upto=upto, count=count) as peek:
+            for piece in peek.pieces():
+                size += sum(map(len, piece))
+                if size > AHEAD_BYTES:
+                    return peek.end(), None
+                messages += piece
+        rows = rows_of(messages, self._shape, self._span(current), fill=self._fill(connection))
+        return rows.end, rows.batches
 
     def _idle(self, connection: psycopg.Connection, current: Offset, inserted: int) -> Offset:
         """Go on to a position up to which only other tables have changed."""
@@ -257,19 +285,19 @@ class ChangeReader:
             with client.connect(reading.url, seconds=reading.seconds) as connection:
                 slot.require_at(connection, self._following.slot, begin, where=reading.where)
                 upto = lsn_number(end["lsn"])
-                messages = slot.peek(connection, self._following.slot, upto=upto)
-                yield from self._rows(connection, messages, start, upto=upto).batches
+                span, fill = self._span(start, upto=upto), self._fill(connection)
+                with slot.Peek(connection, self._following.slot, upto=upto) as peek:
+                    for messages in in_whole_transactions(peek.pieces()):
+                        yield from rows_of(messages, self._shape, span, fill=fill).batches
         except Exception as error:
             client.raise_translated(error, where=reading.where)
 
-    def _rows(
-        self, connection: psycopg.Connection, messages: list[bytes], start: Offset, *, upto: int | None
-    ) -> Rows:
-        def fill(changes: Changes) -> Changes:
-            return toast.filled(connection, self._reading.table, changes)
-
+    def _span(self, start: Offset, *, upto: int | None = None) -> Span:
         seen = Visibility.of(start["seen"]) if "seen" in start else None
-        return rows_of(messages, self._shape, Span(lsn_number(start["lsn"]), upto, seen), fill=fill)
+        return Span(lsn_number(start["lsn"]), upto, seen)
+
+    def _fill(self, connection: psycopg.Connection) -> Callable[[Changes], Changes]:
+        return lambda changes: toast.filled(connection, self._reading.table, changes)
 
     # The connection
 

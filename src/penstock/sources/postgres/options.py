@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from penstock.options import Count, Duration, FromSetting, Names, Options, Texts, mistake
+from penstock.sources.postgres.address import EXAMPLE, PostgresUrl
 
-EXAMPLE = "postgresql://user:password@host:5432/database"
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -18,7 +18,7 @@ class TableOptions(Options):
     """Which table is read, and how its values become columns."""
 
     table: str = Field(description="`table` or `schema.table`")
-    url: Annotated[str, FromSetting("postgres_url", EXAMPLE)] = Field(
+    url: Annotated[PostgresUrl, FromSetting("postgres_url", EXAMPLE)] = Field(
         repr=False, description=f"the address of the database, `{EXAMPLE}`"
     )
     namespace: str | None = Field(
@@ -59,21 +59,6 @@ class TableOptions(Options):
 
         name = conninfo_to_dict(self.url).get("dbname")
         return None if name is None else str(name)
-
-    @field_validator("url")
-    @classmethod
-    def _is_address(cls, url: str) -> str:
-        if find_spec("psycopg") is None:
-            return url
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-
-        try:
-            conninfo_to_dict(url)
-        except ProgrammingError:
-            # The message of the client repeats parts of the address, and so perhaps of the password.
-            raise mistake("is not an address of PostgreSQL", hint=f"for example {EXAMPLE}") from None
-        return url
 
 
 class PostgresOptions(TableOptions):

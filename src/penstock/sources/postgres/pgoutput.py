@@ -6,7 +6,8 @@ says what a value is, four bytes how long it is. The values of a column are then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,35 @@ def parse(messages: Sequence[bytes]) -> Messages:
         end_lsns=_numbers(data, starts[ends] + 10, 8),
     )
     return Messages(data, starts, kinds, transactions)
+
+
+def commit_end(message: bytes) -> int:
+    """The position of the log behind a commit message."""
+    return int.from_bytes(message[10:18])
+
+
+def in_whole_transactions(pieces: Iterable[Sequence[bytes]]) -> Iterator[list[bytes]]:
+    """Give messages that come in pieces so that each piece can be read alone.
+
+    It begins with the relations that were described before, and a transaction that is cut has a begin and an end in each of its pieces.
+    """
+    described: dict[bytes, bytes] = {}
+    begun: bytes | None = None
+    for piece in pieces:
+        messages = [*described.values(), *([] if begun is None else [begun]), *piece]
+        for message in piece:
+            match message[0]:
+                case kind if kind == _RELATION:
+                    described[message[1:_HEADER]] = message
+                case kind if kind == _BEGIN:
+                    begun = message
+                case kind if kind == _COMMIT:
+                    begun = None
+        if begun is not None:
+            commit = int.from_bytes(begun[1:9])
+            # The true end is a little behind that, and before every later commit.
+            messages.append(struct.pack(">cBQQQ", b"C", 0, commit, commit + 1, 0))
+        yield messages
 
 
 def relations(messages: Messages) -> dict[int, Relation]:

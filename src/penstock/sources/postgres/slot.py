@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import ConfigError, ConnectorError, StateError
 from penstock.sources.postgres import client
 from penstock.sources.postgres.client import lsn_number, lsn_text
+from penstock.sources.postgres.pgoutput import commit_end
 from penstock.sources.postgres.table import Table
 
 if TYPE_CHECKING:
     import psycopg
 
 PLUGIN = "pgoutput"
+PIECE_BYTES = 16 << 20
+_FETCHED_ROWS = 5_000
+_PEEK = "penstock_peek"
 _LONGEST = 63
 
 
@@ -169,21 +175,64 @@ def advance(connection: psycopg.Connection, name: str, lsn: int) -> None:
     connection.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (name, lsn_text(lsn)))
 
 
-def peek(
-    connection: psycopg.Connection, slot: Slot, *, upto: int | None = None, count: int | None = None
-) -> list[bytes]:
-    """Return the messages of the transactions that wait in a slot, which stay there.
+class Peek:
+    """The messages of the transactions that wait in a slot, which stay there; the server keeps them while the `with` block lasts.
 
     They end with the transaction with which there are `count` messages, or with the one that ends at `upto`.
     """
-    publication = '"' + slot.publication.replace('"', '""') + '"'
-    with connection.cursor(binary=True) as cursor:
-        cursor.execute(
-            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', "
-            "'publication_names', %s)",
-            (slot.name, None if upto is None else lsn_text(upto), count, publication),
+
+    def __init__(
+        self,
+        connection: psycopg.Connection,
+        slot: Slot,
+        *,
+        upto: int | None = None,
+        count: int | None = None,
+    ) -> None:
+        self._connection = connection
+        self._values = (
+            slot.name,
+            None if upto is None else lsn_text(upto),
+            count,
+            '"' + slot.publication.replace('"', '""') + '"',
         )
-        return [row[0] for row in cursor.fetchall()]
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            opening.enter_context(self._connection.transaction())
+            self._cursor = opening.enter_context(self._connection.cursor(_PEEK, scrollable=True))
+            self._cursor.execute(
+                "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', "
+                "'publication_names', %s)",
+                self._values,
+                binary=True,
+            )
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def pieces(self) -> Iterator[list[bytes]]:
+        """Give the messages in their order, some at a time."""
+        piece: list[bytes] = []
+        size = 0
+        while rows := self._cursor.fetchmany(_FETCHED_ROWS):
+            for (message,) in rows:
+                piece.append(message)
+                size += len(message)
+                if size > PIECE_BYTES:
+                    yield piece
+                    piece, size = [], 0
+        if piece:
+            yield piece
+
+    def end(self) -> int:
+        """The position behind the last transaction, of which there must be one."""
+        row = self._connection.execute(f"FETCH LAST FROM {_PEEK}".encode()).fetchone()
+        assert row is not None
+        return commit_end(row[0])
 
 
 def drop(url: str, name: str, publication: str | None = None) -> bool:

@@ -1,7 +1,8 @@
 """The rows of a table as a stream that ends: ranges of the key, read side by side in one consistent snapshot.
 
 The ranges are fixed at the first start and stand in the offset, so that an epoch that comes again has the same ranges. It has the rows
-of another moment then: a snapshot ends with the session that took it.
+of another moment then: a snapshot ends with the session that took it. Where changes follow the snapshot, rows that they bring are left out
+of the second one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.data.operation import INSERT, OPERATION
@@ -18,6 +20,7 @@ from penstock.sources.postgres.copy import read_rows
 from penstock.sources.postgres.ranges import Bound, find_bounds, range_condition
 from penstock.sources.postgres.table import Table
 from penstock.sources.postgres.value import SpecialValues
+from penstock.sources.postgres.visibility import XIDS, Visibility
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,8 +69,11 @@ class SharedSnapshot:
     def __init__(self, connection: psycopg.Connection) -> None:
         """Take it; the connection is the snapshot's from here on."""
         self._connection = connection
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        self.name = str(_value(connection, "SELECT pg_export_snapshot()"))
+        with ExitStack() as failed:
+            failed.callback(connection.close)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self.name = str(_value(connection, "SELECT pg_export_snapshot()"))
+            failed.pop_all()
 
     def visible(self) -> str:
         """Which transactions it sees, as `pg_current_snapshot` says it."""
@@ -139,12 +145,46 @@ def shared_snapshot(reading: Reading) -> SharedSnapshot:
         client.raise_translated(error, where=reading.where)
 
 
-def range_partitions(bounds: Sequence[Bound], snapshot: str) -> list[Mapping[str, Any]]:
+def range_partitions(
+    bounds: Sequence[Bound], snapshot: str, *, without: Since | None = None
+) -> list[Mapping[str, Any]]:
     """One partition per range: the first and the last are open, so that every row is in one of them."""
     edges = [None, *bounds, None]
+    more = {} if without is None else {"without": asdict(without)}
     return [
-        {"snapshot": snapshot, "lower": lower, "upper": upper} for lower, upper in itertools.pairwise(edges)
+        {"snapshot": snapshot, "lower": lower, "upper": upper, **more}
+        for lower, upper in itertools.pairwise(edges)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The transactions that a second snapshot sees and the first did not, by the numbers of 32 bits that rows have."""
+
+    first: int
+    count: int
+    running: tuple[int, ...]
+
+    @classmethod
+    def between(cls, seen: str, now: str) -> Since:
+        """Read what `pg_current_snapshot` returned for both.
+
+        >>> Since.between("10:20:12,15", "30:32:30")
+        Since(first=20, count=12, running=(12, 15))
+        """
+        before, after = Visibility.of(seen), Visibility.of(now)
+        running = tuple(xid % XIDS for xid in before.running)
+        return cls(before.high % XIDS, after.high - before.high, running)
+
+    def condition(self) -> sql.Composable:
+        """Rows that none of them has written. A row of a subtransaction that was running may pass all the same: its number is its own."""
+        from psycopg import sql
+
+        xid = "xmin::text::int8"
+        parts = [f"({xid} - {self.first} + {XIDS}) % {XIDS} >= {self.count}"]
+        if self.running:
+            parts.append(f"{xid} NOT IN ({', '.join(map(str, self.running))})")
+        return sql.SQL(" AND ".join(parts))
 
 
 def read_range(reading: Reading, partition: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -157,6 +197,8 @@ def read_range(reading: Reading, partition: Mapping[str, Any]) -> Iterator[pa.Re
         conditions.append(within)
     if reading.condition:
         conditions.append(sql.SQL(reading.condition))
+    if "without" in partition:
+        conditions.append(Since(**partition["without"]).condition())
     try:
         with client.connect(reading.url) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -39,6 +39,9 @@ JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = %s AND k.place <= i.indnkeyatts AND (i.indisprimary OR i.indisreplident)
 GROUP BY i.indexrelid, i.indisprimary, i.indisreplident
 """
+_LAYOUT = """
+SELECT CASE WHEN NOT attisdropped THEN attname::text END FROM pg_attribute WHERE attrelid = %s AND attnum > 0 ORDER BY attnum
+"""
 _LEAVES = "SELECT relreplident FROM pg_partition_tree(%s) JOIN pg_class ON oid = relid WHERE isleaf"
 
 
@@ -61,6 +64,8 @@ class Table:
     """Rather than a view or a foreign table."""
     looked_up_at: int = 0
     """The position of the log before this was read: rows from before it may have an older shape."""
+    layout: tuple[str | None, ...] = ()
+    """The names of all columns in the order in which they came to the table; None is one that was dropped."""
 
     @property
     def display(self) -> str:
@@ -136,6 +141,7 @@ def find_table(
         identity_columns=primary if identity == "default" else replica if identity == "index" else (),
         is_partitioned=relkind == "p",
         is_table=relkind in "rpm",
+        layout=tuple(attribute for (attribute,) in connection.execute(_LAYOUT, (oid,))),
     )
 
 

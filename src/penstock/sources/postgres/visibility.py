@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MODULUS = 1 << 32
+XIDS = 1 << 32
+"""After so many transactions the numbers in rows and messages begin again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,12 @@ class Visibility:
         """Which transactions are seen; numbers have 32 bits and begin again after the last."""
         import numpy as np
 
-        running = np.array(self.running, np.int64) % _MODULUS
+        running = np.array(self.running, np.int64) % XIDS
         before = _distance(xids, self.low) < 0
         begun = _distance(xids, self.high) < 0
         return np.asarray(before | (begun & ~np.isin(xids, running)))
 
 
 def _distance(xids: NDArray[np.int64], other: int) -> NDArray[np.int64]:
-    half = _MODULUS // 2
-    return (xids - other % _MODULUS + half) % _MODULUS - half
+    half = XIDS // 2
+    return (xids - other % XIDS + half) % XIDS - half

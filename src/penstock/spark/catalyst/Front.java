@@ -308,7 +308,37 @@ public class Front {
    * The plan with current_timestamp() and its kin, and texts such as 'today' that are cast to times, replaced by a scalar subquery over
    * the marker relation.
    */
-  public LogicalPlan bindTime(LogicalPlan plan, final LogicalPlan marker) {
+  public LogicalPlan bindTime(LogicalPlan plan, LogicalPlan marker) {
+    return bound(plan, marker, null);
+  }
+
+  /**
+   * The plan as it was planned first: current_timestamp() and its kin are the moment in microseconds, and random numbers and UUIDs
+   * without a seed of the user's begin with `seed`.
+   */
+  public LogicalPlan fixed(LogicalPlan plan, long micros, final long seed) {
+    final java.time.Instant moment = java.time.Instant.EPOCH.plus(micros, java.time.temporal.ChronoUnit.MICROS);
+    LogicalPlan timed = bound(plan, null, new Literal(Long.valueOf(micros), DataTypes.TimestampType));
+    return (LogicalPlan) timed.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
+      private long next = seed;
+
+      public boolean isDefinedAt(Object node) {
+        return node instanceof CurrentTime || node instanceof Uuid
+            || (node instanceof Rand && ((Rand) node).hideSeed()) || (node instanceof Randn && ((Randn) node).hideSeed());
+      }
+
+      public Object applyOrElse(Object node, scala.Function1 otherwise) {
+        if (!isDefinedAt(node)) return otherwise.apply(node);
+        if (!(node instanceof CurrentTime)) return ((ExpressionWithRandomSeed) node).withNewSeed(next++ * 0x9E3779B97F4A7C15L);
+        CurrentTime time = (CurrentTime) node;
+        long nanos = org.apache.spark.sql.catalyst.util.DateTimeUtils.instantToNanosOfDay(moment, (String) time.timeZoneId().get());
+        nanos = org.apache.spark.sql.catalyst.util.DateTimeUtils.truncateTimeToPrecision(nanos, time.precision());
+        return new Literal(Long.valueOf(nanos), time.dataType());
+      }
+    });
+  }
+
+  private static LogicalPlan bound(LogicalPlan plan, final LogicalPlan marker, final Literal moment) {
     return (LogicalPlan) plan.transformAllExpressionsWithSubqueries(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof CurrentTimestamp || node instanceof Now
@@ -317,9 +347,12 @@ public class Front {
 
       public Object applyOrElse(Object node, scala.Function1 otherwise) {
         if (!isDefinedAt(node)) return otherwise.apply(node);
-        ScalarSubquery now = new ScalarSubquery(
-            marker, seq(new ArrayList()), NamedExpression$.MODULE$.newExprId(), seq(new ArrayList()),
-            scala.Option.empty(), scala.Option.empty(), scala.Option.empty());
+        Expression now = moment;
+        if (marker != null) {
+          now = new ScalarSubquery(
+              marker, seq(new ArrayList()), NamedExpression$.MODULE$.newExprId(), seq(new ArrayList()),
+              scala.Option.empty(), scala.Option.empty(), scala.Option.empty());
+        }
         if (node instanceof CurrentDate) {
           return new Cast(now, DataTypes.DateType, ((CurrentDate) node).timeZoneId());
         }

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.errors import DataError, PenstockError, SqlError, StateError, suggest
+from penstock.errors import ConfigError, DataError, PenstockError, SqlError, StateError, suggest
+from penstock.functions import plugin as function_plugin
 from penstock.spark.errors.advice import advice, tolerant_function
 from penstock.spark.errors.cause import Fault
 from penstock.spark.errors.wording import Question, ask, names, nearest, plain_name, sentence, short, where
@@ -72,6 +73,12 @@ def _unknown_field(fault: Fault, question: Question) -> PenstockError:
 
 def _unknown_function(fault: Fault, question: Question) -> PenstockError:
     name = plain_name(fault.parameters.get("routineName", ""))
+    refused = function_plugin.refusal(name)
+    if refused is not None:
+        place = where(fault, question)
+        return ConfigError(
+            f"no function '{name}': {refused.message}", code=refused.code, hint=refused.hint, where=place
+        )
     near = nearest(name.rpartition(".")[2], ask(question, "SHOW FUNCTIONS", "function"))
     return SqlError(
         f"no function '{name}'",

@@ -1,10 +1,12 @@
 package penstock;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.plans.logical.*;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.*;
 
 /** Queries over rows that come in batches: relations that stand for such rows, and what of a query needs more than one batch. */
 public class Stateless {
@@ -43,6 +45,12 @@ public class Stateless {
     if (plan instanceof Intersect) return "INTERSECT";
     if (plan instanceof Except) return "EXCEPT";
     if (plan instanceof Pivot) return "PIVOT";
+    if (plan instanceof UnionLoop) return "a recursive query";
+    if (plan instanceof ScriptTransformation) return "TRANSFORM";
+    for (Object one : list(plan.expressions())) {
+      String place = place((Expression) one);
+      if (place != null) return place;
+    }
     if (plan instanceof Union) {
       for (Object side : list(plan.children())) {
         if (!((LogicalPlan) side).isStreaming()) return "a union with rows that would come with every batch";
@@ -59,6 +67,49 @@ public class Stateless {
       if (kind.startsWith("FULL") || (kind.startsWith("LEFT") && !left) || (kind.startsWith("RIGHT") && !right)) {
         return "an outer join that gives rows of a table without a match";
       }
+    }
+    return null;
+  }
+
+  /** Whether a plan asks for the time or for random values, so that it may say something else when it is planned again. */
+  public boolean isVolatile(LogicalPlan plan) {
+    for (Object one : list(plan.expressions())) {
+      if (isVolatile((Expression) one)) return true;
+    }
+    for (Object one : list(plan.subqueries())) {
+      if (isVolatile((LogicalPlan) one)) return true;
+    }
+    for (Object child : list(plan.children())) {
+      if (isVolatile((LogicalPlan) child)) return true;
+    }
+    return false;
+  }
+
+  private static boolean isVolatile(Expression expression) {
+    if (expression instanceof CurrentTimestampLike || expression instanceof CurrentDate
+        || expression instanceof LocalTimestamp || expression instanceof CurrentTime
+        || expression instanceof ExpressionWithRandomSeed) {
+      return true;
+    }
+    if (expression instanceof Cast && ((Cast) expression).child() instanceof Literal) {
+      // CAST('today' AS DATE) asks for the time too.
+      boolean isText = ((Cast) expression).child().dataType() instanceof StringType;
+      DataType type = expression.dataType();
+      if (isText && (type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType)) return true;
+    }
+    for (Object child : list(expression.children())) {
+      if (isVolatile((Expression) child)) return true;
+    }
+    return false;
+  }
+
+  /** What of an expression says where in its batch a row stands, in words; null when nothing does. */
+  private static String place(Expression expression) {
+    if (expression instanceof MonotonicallyIncreasingID) return "monotonically_increasing_id()";
+    if (expression instanceof SparkPartitionID) return "spark_partition_id()";
+    for (Object child : list(expression.children())) {
+      String inner = place((Expression) child);
+      if (inner != null) return inner;
     }
     return null;
   }
@@ -136,6 +187,46 @@ public class Stateless {
         if (column.name().equals(name)) found = rows.outputSet().contains(column);
       }
       if (!found) return false;
+    }
+    return true;
+  }
+
+  /** For each column of a query the names of those of the rows that it is made of; null where that cannot be said. */
+  public List origins(LogicalPlan plan, LogicalPlan rows) {
+    LogicalPlan inlined = new org.apache.spark.sql.catalyst.optimizer.InlineCTE(true, false).apply(plan);
+    Map computed = new HashMap();
+    computed(inlined, computed);
+    List all = new ArrayList();
+    for (Object column : list(inlined.output())) {
+      List names = new ArrayList();
+      all.add(origins((Expression) column, computed, rows, names) ? names : null);
+    }
+    return all;
+  }
+
+  /** What projections compute, by the id of the column. */
+  private static void computed(LogicalPlan plan, Map computed) {
+    if (plan instanceof Project) {
+      for (Object one : list(((Project) plan).projectList())) {
+        if (one instanceof Alias) computed.put(((Alias) one).exprId(), ((Alias) one).child());
+      }
+    }
+    for (Object child : list(plan.children())) computed((LogicalPlan) child, computed);
+  }
+
+  private static boolean origins(Expression expression, Map computed, LogicalPlan rows, List names) {
+    if (!expression.deterministic()) return false;
+    if (expression instanceof Attribute) {
+      Attribute column = (Attribute) expression;
+      if (rows.outputSet().contains(column)) {
+        if (!names.contains(column.name())) names.add(column.name());
+        return true;
+      }
+      Object made = computed.get(column.exprId());
+      return made != null && origins((Expression) made, computed, rows, names);
+    }
+    for (Object child : list(expression.children())) {
+      if (!origins((Expression) child, computed, rows, names)) return false;
     }
     return true;
   }

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.spark.boot import gateway
 from penstock.spark.micro_batch import checkpoint_lock, local_files
+from penstock.spark.micro_batch.file_order import FileOrder
 from penstock.spark.micro_batch.gate import Gate
 from penstock.spark.run import TaggedRun
 
@@ -192,6 +193,7 @@ class MicroBatches(SparkRun):
         super().__init__(frame, settings, on_report)
         self._body = body
         self._gate = gate
+        self._file_order: FileOrder | None = None
 
     def drain(self, seconds: float | None) -> bool:
         """End after the batch that runs now; one that wants to begin meanwhile ends the run by itself.
@@ -226,6 +228,9 @@ class MicroBatches(SparkRun):
             with self._gate.passing(self._draining):
                 if self._draining.is_set():
                     raise Drained
+                if self._file_order is None:
+                    self._file_order = FileOrder(frame.sparkSession)
+                self._file_order.arrange(frame)
                 self._body(frame, number)
         except BaseException as error:
             self._failure = error

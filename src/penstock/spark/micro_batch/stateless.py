@@ -31,6 +31,8 @@ class Planned:
     """Its columns; None when Spark does not even plan it over streams."""
     memory: str | None
     """What in it depends on rows of other batches, in words; None when every batch can be taken alone."""
+    is_volatile: bool = False
+    """Whether it asks for the time or for random values."""
 
 
 def planned(query: Callable[[], DataFrame]) -> Planned:
@@ -45,7 +47,32 @@ def planned(query: Callable[[], DataFrame]) -> Planned:
         raise
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     reason = java.memory(frame._jdf.queryExecution().analyzed())
-    return Planned(frame.schema, None if reason is None else str(reason))
+    return Planned(frame.schema, None if reason is None else str(reason), is_volatile(frame))
+
+
+def is_volatile(frame: DataFrame) -> bool:
+    """Whether the plan of a frame asks for the time or for random values, so that it may say something else when it is planned again."""
+    java = janino.instance(frame.sparkSession, __package__, "Stateless")
+    return bool(java.isVolatile(frame._jdf.queryExecution().analyzed()))
+
+
+def fixed(frame: DataFrame, *, time_ms: int, seed: int) -> DataFrame:
+    """Return a frame in which `now()` and its kin are a given time, and random values begin with a seed: planned again, it says the same."""
+    from pyspark.sql import DataFrame
+
+    spark = frame.sparkSession
+    java = janino.instance(spark, "penstock.spark.catalyst", "Front")
+    plan = java.fixed(frame._jdf.queryExecution().analyzed(), time_ms * 1000, seed)
+    jvm: Any = spark._jvm
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def first_time_ms(spark: SparkSession, query: str) -> int | None:
+    """When the epoch that a streaming query of a session writes was begun for the first time, as its checkpoint has it; None for no such query."""
+    running = spark._jsparkSession.streams().get(query)
+    if running is None:
+        return None
+    return int(running.streamingQuery().lastExecution().offsetSeqMetadata().batchTimestampMs())
 
 
 def carried(query: DataFrame, rows: DataFrame, operation: str) -> DataFrame | None:
@@ -67,6 +94,17 @@ def passes_columns(query: DataFrame, rows: DataFrame, names: Sequence[str]) -> b
     java = janino.instance(query.sparkSession, __package__, "Stateless")
     plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
     return bool(java.passes(*plans, list(names)))
+
+
+def origins(query: DataFrame, rows: DataFrame) -> dict[str, frozenset[str] | None]:
+    """Return for each column of a query that projects and filters the columns that it is made of, of the rows that it reads.
+
+    None for a column that is made of something else, such as a random number.
+    """
+    java = janino.instance(query.sparkSession, __package__, "Stateless")
+    plans = (query._jdf.queryExecution().analyzed(), rows._jdf.queryExecution().analyzed())
+    made_of = [None if names is None else frozenset(map(str, names)) for names in java.origins(*plans)]
+    return dict(zip(query.columns, made_of, strict=True))
 
 
 @contextmanager

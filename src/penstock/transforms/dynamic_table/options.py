@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from penstock.options import Duration, Options, mistake
+from penstock.sources.postgres.address import PostgresUrl
 
 _REFRESH = 1_000
 """The default of `refresh`, in milliseconds."""
@@ -17,10 +18,27 @@ def _spelled(value: object) -> object:
     return names.get(value.lower(), value) if isinstance(value, str) else value
 
 
+Backend = Annotated[
+    Literal["InMemory", "Postgres"],
+    BeforeValidator(_spelled),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["InMemory", "Postgres"]},
+                {
+                    "type": "string",
+                    "pattern": "^([Ii][Nn]_?[Mm][Ee][Mm][Oo][Rr][Yy]|[Pp][Oo][Ss][Tt][Gg][Rr][Ee][Ss])$",
+                },
+            ]
+        }
+    ),
+]
+
+
 class DynamicTableOptions(Options):
     """Where the values are, and how they get there."""
 
-    backend: Annotated[Literal["InMemory", "Postgres"], BeforeValidator(_spelled)] = Field(
+    backend: Backend = Field(
         "InMemory",
         description="`InMemory`: in the memory of the pipeline, and in its state from one start to the next; `Postgres`: a table, which "
         "others may change too",
@@ -41,7 +59,7 @@ class DynamicTableOptions(Options):
         None,
         description="of Postgres: the column with the values; without it, the first one, or `value` in a table that is made",
     )
-    url: str | None = Field(
+    url: PostgresUrl | None = Field(
         None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
     )
     refresh: Duration = Field(

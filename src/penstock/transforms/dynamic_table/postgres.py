@@ -1,13 +1,14 @@
 """Dynamic tables in PostgreSQL: one column of a table that anybody may change.
 
-The table is read as a whole, and again only when the counters that PostgreSQL keeps of its changes have moved: these are a moment behind (about a
-second), so what others change is seen a moment later. They are noted before the rows are read, so no change is missed.
+The table is read as a whole, and again only when the counters that PostgreSQL keeps of its changes have moved by more than our own changes: these
+are a moment behind (about a second), so what others change is seen a moment later. They are noted before the rows are read, so no change is missed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError, DataError, PenstockError, suggest
@@ -34,6 +35,22 @@ _COUNTERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What PostgreSQL counts of a table."""
+
+    oid: int
+    file: int
+    """Another one after a TRUNCATE."""
+    inserted: int
+    updated: int
+    deleted: int
+
+    def after(self, inserted: int, deleted: int) -> _Counters:
+        """The same, with more rows inserted and deleted."""
+        return replace(self, inserted=self.inserted + inserted, deleted=self.deleted + deleted)
+
+
 class PostgresMembers(DynamicTable):
     """A set in a table."""
 
@@ -53,7 +70,11 @@ class PostgresMembers(DynamicTable):
         self._column = ""
         self._query_column: str | None = None
         self._connection: psycopg.Connection | None = None
-        self._counters: Any = None
+        self._declared = ""
+        self._counters: _Counters | None = None
+        """What PostgreSQL had counted when the rows were read."""
+        self._own: list[_Counters] = []
+        """What it will have counted after each of our changes since then."""
         self._read_at = 0.0
 
     def check(self, context: Context, columns: StructType | None) -> None:
@@ -76,18 +97,20 @@ class PostgresMembers(DynamicTable):
         kind = self._describe(columns)
         self._query_column = None if columns is None else self.value_column(columns)
         self._members, self._counters = Members(kind), None
+        self._own = []
         self._read()
 
     def update(self, epoch: int, rows: DataFrame | None) -> None:
-        wrote = False
         if rows is not None:
             assert self._query_column is not None, "the table has no query"
             added, removed = changes(rows, self._query_column, self.members)
             if len(added) or len(removed):
-                self._retrying(lambda: self._write(added, removed))
+                inserted, deleted = self._retrying(lambda: self._write(added, removed))
+                before = self._own[-1] if self._own else self._counters
+                if before is not None:
+                    self._own.append(before.after(inserted, deleted))
                 self._members = self.members.apply(added, removed)
-                wrote = True
-        if wrote or self._clock() - self._read_at >= self._refresh:
+        if self._clock() - self._read_at >= self._refresh:
             self._read()
 
     def close(self) -> None:
@@ -98,7 +121,8 @@ class PostgresMembers(DynamicTable):
 
     def _describe(self, columns: StructType | None) -> str:
         """The type of the values in the table; refused when the query gives another kind."""
-        found: dict[str, str] = {column.name: column.kind for column in self._retrying(self._source.columns)}
+        columns_there = self._retrying(self._source.columns)
+        found: dict[str, str] = {column.name: column.kind for column in columns_there}
         self._column = self._wanted or next(iter(found))
         if self._column not in found:
             raise ConfigError(
@@ -116,6 +140,7 @@ class PostgresMembers(DynamicTable):
                 hint="cast the column in the query",
             )
         kind_of(kind)
+        self._declared = next(column.declared for column in columns_there if column.name == self._column)
         return kind
 
     def _create(self, kind: str) -> None:
@@ -128,51 +153,54 @@ class PostgresMembers(DynamicTable):
             if table.find_table(connection, self._name) is None:
                 table.create_table(connection, self._name, [Field(column, kind, False)], keys=[column])
 
-    def _write(self, added: pa.Array, removed: pa.Array) -> None:
+    def _write(self, added: pa.Array, removed: pa.Array) -> tuple[int, int]:
+        """Change the table; return how many rows were inserted and deleted."""
         from psycopg import sql
 
-        connection, declared = self._connected(), self._declared()
+        connection = self._connected()
         names = {
             "table": self._source.relation(),
             "column": sql.Identifier(self._column),
-            "type": sql.SQL(declared),
+            "type": sql.SQL(self._declared),
         }
+        inserted = deleted = 0
         with connection.transaction():
             if len(removed):
-                connection.execute(
+                deleted = connection.execute(
                     sql.SQL("DELETE FROM {table} WHERE {column} = ANY (%s::{type}[])").format(**names),
                     (removed.to_pylist(),),
-                )
+                ).rowcount
             if len(added):
-                connection.execute(
+                inserted = connection.execute(
                     sql.SQL(
                         "INSERT INTO {table} ({column}) SELECT v FROM unnest(%s::{type}[]) AS n (v) "
                         "WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE t.{column} = n.v) ON CONFLICT DO NOTHING"
                     ).format(**names),
                     (added.to_pylist(),),
-                )
-
-    def _declared(self) -> str:
-        return next(each.declared for each in self._source.columns() if each.name == self._column)
+                ).rowcount
+        return inserted, deleted
 
     def _read(self) -> None:
         """Read the table again if it has changed, as a step from what was known."""
         import pyarrow.compute as pc
 
         self._read_at = self._clock()
-        counters = self._retrying(self._changed)
-        if counters is not None and counters == self._counters:
+        counters: _Counters | None = self._retrying(self._changed)
+        if counters is not None and counters in (self._counters, *self._own):
+            if counters in self._own:
+                self._own = self._own[self._own.index(counters) + 1 :]
+            self._counters = counters
             return
-        rows = self._retrying(lambda: self._source.read([self._column]))
+        rows = self._retrying(lambda: self._source.read_with(self._connected(), [self._column]))
         now, known = self.members.array(rows.column(0)), self.members.whole()
         gone = known.filter(pc.invert(pc.is_in(known, value_set=now)))
-        self._members, self._counters = self.members.apply(now, gone), counters
+        self._members, self._counters, self._own = self.members.apply(now, gone), counters, []
 
-    def _changed(self) -> Any:
+    def _changed(self) -> _Counters | None:
         """What PostgreSQL has counted; None where it counts nothing, as for a view."""
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self._name.split("."))
         row = self._connected().execute(_COUNTERS, (quoted,)).fetchone()
-        return None if row is None or row[-1] != "on" else row
+        return None if row is None or row[-1] != "on" else _Counters(*row[:-1])
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:

@@ -28,6 +28,10 @@ class Refused(Exception):
     """The service does not take these rows."""
 
 
+_PLAIN = ("accept", "content-type", "user-agent")
+_SHORTEST = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """Where rows are posted, and how patiently."""
@@ -42,6 +46,15 @@ class Service:
         """The service, without what may be secret in its address."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    def hidden(self, text: str) -> str:
+        """A text without what the headers say, which a service may repeat: reasons of rows are stored."""
+        values = [value for name, value in self.headers.items() if name.lower() not in _PLAIN]
+        # Behind a word as `Bearer`, the rest is the secret.
+        words = {word for value in values for word in (value, value.rpartition(" ")[2])}
+        for word in sorted(words, key=len, reverse=True):
+            text = text.replace(word, "***") if len(word) >= _SHORTEST else text
+        return text
 
 
 class Client:

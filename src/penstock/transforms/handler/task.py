@@ -17,7 +17,7 @@ from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.handler.answer import answered
 from penstock.transforms.handler.service import Client, Refused, Service
-from penstock.transforms.input_operation import with_operation
+from penstock.transforms.input_operation import with_deletes, with_operation
 from penstock.transforms.json_columns.fitted import fitted_rows
 from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.kind import column_kind
@@ -30,7 +30,7 @@ _STYLE = Style()
 class _Handled:
     """What became of one request."""
 
-    rows: pa.RecordBatch | None
+    rows: pa.RecordBatch
     failed: dict[int, str]
 
 
@@ -49,6 +49,8 @@ class HandlerTask:
     """Whether a request is one object, and not an array."""
     parallelism: int
     keeps_failed: bool
+    keys: tuple[str, ...] = ()
+    """The primary key, when answers have it too: rows that get no answer are deleted by it, as far as answers say which rows they are of."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -77,7 +79,9 @@ class HandlerTask:
         try:
             return self._answer(batch, client.post(self._body(batch)))
         except Refused as refused:
-            return _Handled(None, dict.fromkeys(range(batch.num_rows), str(refused)))
+            failed = dict.fromkeys(range(batch.num_rows), self.service.hidden(str(refused)))
+            nothing = pa.RecordBatch.from_pylist([], schema=self.columns)
+            return _Handled(with_deletes(nothing, batch, pa.array([], pa.int64()), keys=self.keys), failed)
 
     def _body(self, batch: pa.RecordBatch) -> bytes:
         columns = [taken(column, _STYLE).values for column in batch.columns]
@@ -104,7 +108,10 @@ class HandlerTask:
             failed.setdefault(origins[row].as_py(), text)
         rows = with_operation(rows, batch, origins)
         if failed:
-            rows = rows.filter(pc.invert(pc.is_in(origins, value_set=pa.array(list(failed), pa.int64()))))
+            good = pc.invert(pc.is_in(origins, value_set=pa.array(list(failed), pa.int64())))
+            rows, origins = rows.filter(good), origins.filter(good)
+        if answer.origins is not None:
+            rows = with_deletes(rows, batch, origins, keys=self.keys)
         return _Handled(rows, failed)
 
     def _origins(self, batch: pa.RecordBatch, rows: pa.RecordBatch, known: list[int] | None) -> pa.Array:
@@ -131,7 +138,7 @@ class HandlerTask:
                 where=self.service.where,
                 hint="mend the service, or let such rows go with on_error: drop or on_error: dead_letter",
             )
-        if handled.rows is not None:
+        if handled.rows.num_rows:
             yield beside_failed(handled.rows, self.given) if self.keeps_failed else handled.rows
         if handled.failed:
             yield failed_rows(batch, handled.failed, self.given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.config import secret
+from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
 from penstock.transforms.base import Context, Transform
 from penstock.transforms.handler.options import HandlerOptions
@@ -35,7 +36,7 @@ class HandlerTransform(Transform):
         from penstock.transforms.columns import given_columns
         from penstock.transforms.failed_rows import with_error_columns
         from penstock.transforms.handler.task import HandlerTask, kinds
-        from penstock.transforms.input_operation import with_operation_column
+        from penstock.transforms.input_operation import shared_keys, with_operation_column
 
         taken = to_arrow_schema(rows.schema)
         fields = with_operation_column(given_columns(self.options.given, taken), taken)
@@ -53,6 +54,7 @@ class HandlerTransform(Transform):
             single=self.options.one_row_per_request,
             parallelism=self.options.parallelism,
             keeps_failed=keeps_failed,
+            keys=shared_keys(context.keys, taken, fields) if OPERATION in taken.names else (),
         )
         return rows.mapInArrow(task, to_ddl(given))
 

@@ -53,7 +53,8 @@ class Enrich:
     def _kept(self) -> tuple[Client, TtlCache[Answer | None]]:
         if self.id not in _WORKER:
             while len(_WORKER) >= _MOST_LOOKUPS:
-                del _WORKER[next(iter(_WORKER))]
+                oldest, _ = _WORKER.pop(next(iter(_WORKER)))
+                oldest.close()
             _WORKER[self.id] = (self.backend.connect(), TtlCache(size=self.cache_size, ttl=self.ttl))
         return _WORKER[self.id]
 

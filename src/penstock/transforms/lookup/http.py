@@ -78,6 +78,10 @@ class HttpClient:
             answers = pool.map(lambda key: self._retrying(lambda: self._get(key)), keys)
             return {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
 
+    def close(self) -> None:
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
     def _retrying(self, action: Any) -> Any:
         return retrying(
             action,

@@ -37,6 +37,9 @@ class Client(Protocol):
     def fetch(self, keys: Sequence[Key]) -> Mapping[Key, Answer]:
         """Return what is there for the keys; raises a ConnectorError when the system fails."""
 
+    def close(self) -> None:
+        """Called when the process needs it no more."""
+
 
 class Backend(Protocol):
     """A system with values by key, as it travels to Spark's tasks."""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from penstock.options import Count, Duration, Options, PathText, Texts, mistake
+from penstock.sources.postgres.address import EXAMPLE, is_address
 
 Backend = Literal["postgres", "http", "file"]
 Missing = Literal["null", "drop", "error"]
@@ -117,6 +118,8 @@ class LookupOptions(Options):
                 )
         if self.backend == "postgres" and (self.table is None) == (self.query is None):
             raise mistake("of backend postgres needs either `table` or `query`")
+        if self.backend == "postgres" and self.url is not None and not is_address(self.url):
+            raise mistake("has a `url` that is not an address of PostgreSQL", hint=f"for example {EXAMPLE}")
         if self.backend == "file" and self.path is None:
             raise mistake("of backend file needs the field 'path'")
         if self.backend == "http":

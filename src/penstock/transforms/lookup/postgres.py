@@ -52,6 +52,11 @@ class PostgresClient:
             answers.update(self._fetch(keys[first : first + size]))
         return answers
 
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
     def _fetch(self, keys: Sequence[Key]) -> Mapping[Key, Answer]:
         try:
             return retrying(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, DataError, SqlError, suggest
 from penstock.sinks.column import column
+from penstock.sources.postgres.address import completed
 from penstock.spark.errors import translate
 from penstock.sql.files import extension
 from penstock.transforms.lookup.options import LookupOptions
@@ -136,14 +137,7 @@ def existing(name: str, names: list[str], lookup: str) -> str:
 
 def postgres_url(options: LookupOptions, settings: Settings) -> str:
     """The address of the database."""
-    url = options.url or settings.postgres_url
-    if url is None:
-        raise ConfigError(
-            "a look-up in postgres needs the field 'url'",
-            code="TRANSFORM_OPTION_MISSING",
-            hint="add url: postgresql://user:password@host:5432/database, or set PENSTOCK_POSTGRES_URL",
-        )
-    return url
+    return completed(options.url, settings, what="a look-up in postgres", code="TRANSFORM_OPTION_MISSING")
 
 
 def file_format(path: str) -> str:

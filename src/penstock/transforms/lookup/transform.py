@@ -14,8 +14,9 @@ from penstock.data.operation import DELETE, OPERATION
 from penstock.errors import ConfigError, SqlError, suggest
 from penstock.sinks.column import column
 from penstock.spark.observed import Observed
+from penstock.spark.operation import passing
 from penstock.transforms.base import ERROR, INPUT, Context, Transform
-from penstock.transforms.failure import input_of
+from penstock.transforms.failure import good_columns, input_of
 from penstock.transforms.lookup import enrich
 from penstock.transforms.lookup.http import HttpBackend
 from penstock.transforms.lookup.keyed import Backend
@@ -49,6 +50,7 @@ class LookupTransform(Transform):
     """Adds columns to rows by their key."""
 
     Options = LookupOptions
+    keeps_columns = True
 
     options: LookupOptions
 
@@ -248,14 +250,14 @@ class LookupTransform(Transform):
         observed = Observed(looked_up, {_MISSING: F.count_if(~found & reason.isNull())})
         self._observed, out = observed, observed.frame
         if self.options.missing == "drop":
-            out = out.where(found | is_delete | reason.isNotNull())
+            out = passing(out, found | reason.isNotNull())
         added = [value.alias(name) for value, name in zip(values, plan.columns.values(), strict=True)]
         own = [column(name) for name in rows.columns]
         if context.on_error == "fail":
             return self._strict(out, reason, context).select(*own, *added)
         failed = reason.isNotNull()
         return out.select(
-            *[F.when(~failed, value).alias(name) for value, name in zip(own, rows.columns, strict=True)],
+            *good_columns(rows, failed, keys=context.keys),
             *[
                 F.when(~failed, value).alias(name)
                 for value, name in zip(values, plan.columns.values(), strict=True)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
-from penstock.transforms.input_operation import with_operation
+from penstock.transforms.input_operation import with_deletes, with_operation
 from penstock.transforms.json_columns.given import given
 from penstock.transforms.json_columns.taken import Style, taken
 from penstock.transforms.script.failure import Ended
@@ -43,6 +43,8 @@ class ScriptTask:
     memory: int
     node: str
     keeps_failed: bool
+    keys: tuple[str, ...] = ()
+    """The primary key, when it goes through the script: rows of which the script makes nothing are deleted by it."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -117,13 +119,22 @@ class _Answer:
         """Give its rows, without those of which a part is bad, with the operation of the row that they were made of."""
         schema = task.program.given
         bad = pa.array(sorted(self.failed), pa.int64())
+        made, origins = list[pa.RecordBatch](), list[pa.Array]()
         for part in self.parts:
             columns, rows = part.columns, pa.array(part.rows, pa.int64())
             if self.failed:
                 good = pc.invert(pc.is_in(rows, value_set=bad))
                 columns, rows = [column.filter(good) for column in columns], rows.filter(good)
             if len(rows):
-                yield with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows)
+                made.append(with_operation(pa.RecordBatch.from_arrays(columns, schema=schema), batch, rows))
+                origins.append(rows)
+        if not task.keys:
+            yield from made
+            return
+        together = pa.Table.from_batches(made, schema).combine_chunks()
+        [rows] = together.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)]
+        answered = pa.concat_arrays([*origins, pa.array([], pa.int64())])
+        yield with_deletes(rows, batch, answered, keys=task.keys)
 
 
 class _Batch:

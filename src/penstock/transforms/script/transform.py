@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from penstock.data.operation import OPERATION
 from penstock.transforms.base import Context, Transform
 from penstock.transforms.script.options import ScriptOptions
 from penstock.transforms.script.source import file_name, mentions_import
@@ -41,7 +42,7 @@ class ScriptTransform(Transform):
         from penstock.data.schema import to_arrow_schema, to_ddl
         from penstock.transforms.columns import given_columns
         from penstock.transforms.failed_rows import with_error_columns
-        from penstock.transforms.input_operation import with_operation_column
+        from penstock.transforms.input_operation import shared_keys, with_operation_column
         from penstock.transforms.script.task import ScriptTask
 
         taken = to_arrow_schema(rows.schema)
@@ -59,6 +60,7 @@ class ScriptTransform(Transform):
             memory=self.options.memory,
             node=context.name,
             keeps_failed=keeps_failed,
+            keys=shared_keys(context.keys, taken, fields) if OPERATION in taken.names else (),
         )
         return rows.mapInArrow(task, to_ddl(given))
 

@@ -119,6 +119,11 @@ def test_a_table_that_was_changed_is_refused_and_older_rows_are_taken() -> None:
     assert error.value.code == "CDC_TABLE_CHANGED"
     with pytest.raises(DataError, match="'extra' is gone"):
         _rows(WIDER, Span(0, upto))
+    # A batch that is not fixed yet ends before the change, with rows that have the shape which is known.
+    before = _rows(TABLE, Span(0))
+    assert (before.end, len(_listed(before))) == (ENDS[6], 11)
+    with pytest.raises(DataError, match="'extra' was added"):
+        _rows(TABLE, Span(int(ENDS[6])), on_truncate="ignore")
     # A table that was looked up later: rows from before have the first default of the column.
     rows = _rows(replace(WIDER, looked_up_at=upto), Span(0, upto))
     assert {value for batch in rows.batches for value in batch.column("extra").to_pylist()} == {7}
