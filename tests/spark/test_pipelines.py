@@ -35,6 +35,7 @@ import json
 import time
 from pathlib import Path
 import penstock as ps
+import pyarrow as pa
 
 class Rows(ps.SinkPlugin):
     '''Appends rows to a file; it fails, or waits, as long as there is a file of its name with .broken or .waiting behind it.'''
@@ -48,6 +49,27 @@ class Rows(ps.SinkPlugin):
             raise ValueError("out of order")
         with open(self.options.file, "a") as file:
             file.writelines(json.dumps(row, default=str) + "\\n" for row in batch.to_pylist())
+
+class One(ps.SourcePlugin):
+    '''One row, with what it remembers of rows before it.'''
+    class Options(ps.Options):
+        id: int
+        pace: int = 1
+
+    schema = "id BIGINT, before BIGINT"
+    bounded = True
+    identity = ("id",)
+
+    def initialize(self, context):
+        self.context = context
+
+    def read(self, offset, limit):
+        before = self.context.state.get("before")
+        row = {"id": self.options.id, "before": before}
+        return ([pa.RecordBatch.from_pylist([row])] if offset is None else []), 1
+
+    def process_checkpoint_marker(self, epoch):
+        self.context.state.put("before", self.options.id)
 
 class Copied(ps.TransformPlugin):
     parallel = False
@@ -287,6 +309,15 @@ def test_a_start_that_dies_while_sources_change_is_done_again(
     assert [path.name for path in (pipeline.folder / "state" / "main").glob("*checkpoint*")] == [
         "checkpoint.3"
     ]
+
+
+def test_a_source_plugin_with_other_rows_forgets_what_it_remembered(pipeline: Pipeline) -> None:
+    for options in ("id: 1", "id: 1", "id: 1, pace: 2", "id: 2"):
+        source = f"one: {{type: python, module: '{MODULE}:One', options: {{{options}}}}}"
+        assert (
+            pipeline.run(_section("sources", source), _section("sinks", pipeline.sink("out", "one"))) is None
+        )
+    assert [(row["id"], row["before"]) for row in pipeline.rows("out")] == [(1, None), (2, None)]
 
 
 def test_another_source_while_an_epoch_is_not_done_is_refused(pipeline: Pipeline) -> None:

@@ -348,11 +348,10 @@ def _change_sources(
 ) -> None:
     """Make the checkpoint in which sources that have changed begin, and the others go on; it is there as a whole, or not."""
     changed = {one.node for one in group.source_changes.changes if one.loses_place}
-    kinds = [source.source.kind for source in group.sources]
     for source in (source for source in group.sources if source.node.name in changed):
         source.source.reset()
-        if job is not None and kinds.count(source.source.kind) == 1:
-            job.source_values(source.source.kind).clear()
+        if job is not None:
+            job.source_values(source.node.name).clear()
     before = group.folder.checkpoints(group.phase.folder)
     building = location.with_name(f".{location.name}")
     shutil.rmtree(building, ignore_errors=True)
