@@ -16,6 +16,7 @@ import penstock as ps
 from open_sink import open_sink
 from penstock.sinks.base import Epoch, QueryStatus
 from penstock.sinks.epoch_rows import EpochRows
+from penstock.sinks.plugin import PluginSink
 from penstock.sinks.postgres.sink import PostgresSink
 from servers.postgres import Postgres
 from waiting import wait_for
@@ -51,6 +52,29 @@ def test_an_epoch_that_comes_again_is_stored_once(spark: SparkSession, postgres:
     again.close()
     assert [row[0] for row in _rows(postgres, url)] == list(range(12))
     assert postgres.execute("SELECT query, name, epoch FROM penstock_epochs", url) == [("q-1", "q", 1)]
+
+
+class Sorted(ps.SinkPlugin):
+    """Gives all of its rows to two side outputs."""
+
+    def initialize(self, context: Any) -> None:
+        self.context = context
+
+    def process_batch(self, batch: Any) -> None:
+        for name in ("small", "large"):
+            self.context.side_output(name).write(batch)
+
+
+def test_two_side_outputs_of_a_plugin_into_one_database(spark: SparkSession, postgres: Postgres) -> None:
+    url, frame = postgres.new_database(), spark.range(10)
+    for _ in range(2):  # the second time the process was killed before Spark had noted the epoch
+        sides = {name: PostgresSink({"url": url, "table": name}) for name in ("small", "large")}
+        sink = open_sink(PluginSink(Sorted, Sorted.Options(), name="sorted", side_sinks=sides), frame)
+        sink.write(Epoch(0, frame))
+        sink.close()
+    for table in ("small", "large"):
+        rows = postgres.execute(f"SELECT id FROM {table} ORDER BY id", url)
+        assert [row[0] for row in rows] == list(range(10)), table
 
 
 def test_a_transaction_that_was_cut_short_leaves_no_trace(spark: SparkSession, postgres: Postgres) -> None:

@@ -27,16 +27,13 @@ class ChunkFailed(ClickHouseError):
         self.transient, self.of_rows = transient, of_rows
 
 
-def insert_settings(token: str, chunks: int, chunk: int, *, fills: bool = False) -> Mapping[str, str]:
-    """Return the settings of one insert: one block, stored before the answer, dropped when it was stored before.
-
-    With `fills` a NULL in a column that takes none becomes its default, and is refused otherwise.
-    """
+def insert_settings(token: str, chunks: int, chunk: int) -> Mapping[str, str]:
+    """Return the settings of one insert: one block, stored before the answer, dropped when it was stored before."""
     return {
         "insert_deduplication_token": f"{token}-{chunks}-{chunk}",
         "insert_deduplicate": "1",
         "async_insert": "0",
-        "input_format_null_as_default": str(int(fills)),
+        "input_format_null_as_default": "0",
         "min_insert_block_size_rows": str(1 << 40),
         "min_insert_block_size_bytes": "0",
     }
@@ -51,7 +48,6 @@ def send_chunks(
     chunks: int,
     pending: Collection[int],
     by: Sequence[str] | None,
-    fills: bool = False,
 ) -> dict[int, ChunkFailed]:
     """Insert the pending chunks in one Spark job; return the errors of those that are not stored.
 
@@ -66,7 +62,7 @@ def send_chunks(
     parted = numbered.repartitionById(chunks, F.col(CHUNK)).select(
         *[column(name) for name in frame.columns], *told
     )
-    failures = parted.mapInArrow(_Insert(address, into, token, chunks, fills), FAILURE).collect()
+    failures = parted.mapInArrow(_Insert(address, into, token, chunks), FAILURE).collect()
     return {
         row.chunk: ChunkFailed(row.text, transient=row.transient, of_rows=row.of_rows) for row in failures
     }
@@ -80,7 +76,6 @@ class _Insert:
     into: str
     token: str
     chunks: int
-    fills: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -96,7 +91,7 @@ class _Insert:
         if CONTENT in table.column_names:
             token = f"{token}-{_digest(table.column(CONTENT)):016x}"
             table = table.drop_columns([CONTENT])
-        settings = insert_settings(token, self.chunks, chunk, fills=self.fills)
+        settings = insert_settings(token, self.chunks, chunk)
         try:
             with Client(self.address) as client:
                 client.insert(self.into, table, settings)

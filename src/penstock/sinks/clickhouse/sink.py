@@ -56,8 +56,8 @@ class ClickHouseSink(ServerSink):
         self._counter = 0
         self._deleted: str | None = None
         """The column of the table that says that a row is gone."""
-        self._fills = False
-        """Whether rows that are gone get the defaults of columns that take no NULL."""
+        self._without_null: tuple[str, ...] = ()
+        """Columns that take no NULL, beside those of the key and the version."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -110,10 +110,12 @@ class ClickHouseSink(ServerSink):
         if target.mode == "update":
             created = table.find_table(self._client, options.table)
             self._deleted = None if created is None else created.deleted
-            self._fills = created is not None and any(
-                "Nullable(" not in field.kind
-                for field in created.columns
-                if field.name in target.schema.names and field.name not in target.keys
+            self._without_null = tuple(
+                field.name
+                for field in (() if created is None else created.columns)
+                if field.name in target.schema.names
+                and field.name not in (*target.keys, self._query_version(target))
+                and "Nullable(" not in field.kind
             )
             if not self._query_version(target):
                 self._begin_versions(target)
@@ -126,14 +128,8 @@ class ClickHouseSink(ServerSink):
         with inserts_alone(self.describe()), _persisted(self._encoded(target, epoch.frame)) as (frame, rows):
             if target.mode == "complete":
                 self._replace(frame, rows, target)
-            elif self._deleted is not None and self._fills and target.operation is not None:
-                is_gone = column(self._deleted) == 1
-                gone = frame.where(is_gone).count()
-                if gone < rows:
-                    self._insert(frame.where(~is_gone), rows - gone, self.options.table, token)
-                if gone:
-                    # They have their key alone, and the columns may take no NULL.
-                    self._insert(frame.where(is_gone), gone, self.options.table, f"{token}-gone", fills=True)
+            elif self._deleted is not None and self._without_null and target.operation is not None:
+                self._insert_with_gone(frame, rows, self._deleted, token)
             elif rows:
                 self._insert(frame, rows, self.options.table, token)
         return rows
@@ -167,11 +163,11 @@ class ClickHouseSink(ServerSink):
         self._counter += 1
         return last.withColumn(self._version, F.lit(self._counter).cast("bigint"))
 
-    def _insert(self, frame: DataFrame, rows: int, name: str, token: str, *, fills: bool = False) -> None:
+    def _insert(self, frame: DataFrame, rows: int, name: str, token: str) -> None:
         chunks = min(math.ceil(rows / self.options.batch_rows), MOST_CHUNKS)
         into = f"{full_name(name)} ({', '.join(map(quoted, frame.columns))})"
         if chunks == 1 and _bytes(frame) <= AT_ONCE_BYTES:
-            arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0, fills=fills)
+            arrow, settings = frame.toArrow(), insert_settings(token, chunks, 0)
             self.retry(lambda: self._client.insert(into, arrow, settings))
             return
         by = self.target.keys or None
@@ -179,14 +175,30 @@ class ClickHouseSink(ServerSink):
 
         def send() -> None:
             nonlocal pending
-            failures = send_chunks(
-                frame, self._address, into, token, chunks=chunks, pending=pending, by=by, fills=fills
-            )
+            failures = send_chunks(frame, self._address, into, token, chunks=chunks, pending=pending, by=by)
             pending = frozenset(failures)
             for failure in sorted(failures.values(), key=lambda failure: failure.transient):
                 raise failure
 
         self.retry(send)
+
+    def _insert_with_gone(self, frame: DataFrame, rows: int, deleted: str, token: str) -> None:
+        """Insert rows, and those that are gone by themselves: they may have NULL where the table takes none, and get its defaults there."""
+        from pyspark.sql import functions as F
+
+        is_gone = column(deleted) == 1
+        gone = frame.where(is_gone)
+        lacking = [F.count_if(column(name).isNull()) for name in self._without_null]
+        row = gone.agg(F.count(F.lit(1)), *lacking).first()
+        assert row is not None
+        count, *nulls = row
+        if count < rows:
+            self._insert(frame.where(~is_gone), rows - count, self.options.table, token)
+        if count:
+            absent = [name for name, number in zip(self._without_null, nulls, strict=True) if number]
+            self._insert(
+                gone.drop(*[column(name) for name in absent]), count, self.options.table, f"{token}-gone"
+            )
 
     def _insert_and_delete(self, changes: DataFrame, target: Target, token: str) -> int:
         """Insert the rows that stay, and delete those whose last operation says so, in a table without a column for it."""
