@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, a YAML file.", show_default=False)]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The pipeline, or - for stdin.", show_default=False)
+]
 
 Yes = Annotated[
     bool,
@@ -35,16 +36,13 @@ CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
 
 
-def load_spec(file: Path) -> PipelineSpec:
+def load_spec(file: str) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    from penstock.pipeline.load import check
+    from penstock.cli.pipeline_file import read_right_pipeline
 
-    checked = check(file)
-    if checked.pipeline is not None:
-        hide_from_traces(partial(hide, secrets=checked.pipeline.secrets))
-    for warning in checked.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return checked.spec
+    spec = read_right_pipeline(file).spec
+    hide_from_traces(partial(hide, secrets=spec.secrets))
+    return spec
 
 
 @contextmanager

@@ -50,21 +50,21 @@ class PipelineFields(Options):
 
     name: Annotated[str, AfterValidator(_as_job_name)] | None = Field(
         None,
-        description="the name of the pipeline, by which `penstock jobs` knows it; without it, that of the file",
+        description="the name of the pipeline, by which `penstock jobs` knows it; default: that of the file",
     )
     description: str | None = Field(None, description="what the pipeline is for")
     state: str | None = Field(
         None,
-        description="the state database, as `sqlite:///state.db` or `postgresql://...`; without it, that of all queries",
+        description="the state database, as `sqlite:///state.db` or `postgresql://...`; default: that of all queries",
     )
     trigger: Trigger | None = Field(
         None,
-        description="when epochs begin: a duration between them, or `available_now` (all that is there, then the end); without it, "
+        description="when epochs begin: a duration between them, or `available_now` (all that is there, then the end); default: "
         "200 ms, or as often as the sources are polled",
     )
     checkpoint: str | None = Field(
         None,
-        description="the folder of the checkpoint; without it, one in the home of penstock by the pipeline's name",
+        description="the folder of the checkpoint; default: one in the home of penstock by the pipeline's name",
     )
 
 

@@ -21,6 +21,7 @@ from penstock.pipeline.node import SinkNode, SourceNode, labels_of
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.secret import hide
+from penstock.pipeline.spec import STDIN
 from penstock.pipeline.values import SOURCES
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
@@ -123,6 +124,13 @@ def _is_kept(node: NodeSpec, session: Session) -> bool:
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
     """Where a pipeline keeps checkpoints and views."""
     place = spec.settings.get("checkpoint")
+    if spec.path == spec.name == STDIN:
+        raise ConfigError(
+            "a pipeline from stdin that goes on where it ended needs a name, under which its state is kept",
+            code="PIPELINE_NAME",
+            where=spec.path,
+            hint="add name: to it",
+        )
     if place is not None:
         if is_remote(str(place)):
             raise ConfigError(

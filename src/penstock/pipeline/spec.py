@@ -9,6 +9,8 @@ from typing import Any, Literal
 from penstock.pipeline.node import Node, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.view_node import ViewTransformNode
 
+STDIN = "stdin"
+"""The path of a pipeline that came from there."""
 Kind = Literal["source", "transform", "sink"]
 
 

@@ -45,6 +45,8 @@ class JobRecord:
     call_site: str | None
     definition: Mapping[str, Any]
     kind: Kind = "query"
+    keeps_start: bool = False
+    """Whether what was recorded of its last start is still how it is started: it runs for one epoch only."""
 
 
 class QueryJob:
@@ -86,6 +88,9 @@ class QueryJob:
             # Another query had this name: its numbers mean nothing here.
             self._backend.epochs.clear(self._lease)
             self.values().clear()
+        start = Start(self._command(), os.getcwd(), record.call_site, again="request")
+        if record.keeps_start and before is not None:
+            start = before.start or start
         self._backend.jobs.record(
             Job(
                 self._lease.job,
@@ -93,7 +98,7 @@ class QueryJob:
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),
-                start=Start(self._command(), os.getcwd(), record.call_site, again="request"),
+                start=start,
                 id=record.query,
             ),
             self._lease,

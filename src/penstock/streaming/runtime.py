@@ -88,7 +88,7 @@ class QueryRuntime:
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
                     record = JobRecord(plan.id, plan.location, plan.call_site, plan.definition(), plan.kind)
-                    self._job.record(record)
+                    self._job.record(replace(record, keeps_start=plan.wanted_only))
         except BaseException:
             self._started.set()
             if self._job is not None:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class IcebergNode(SourceNode):
-    """A table of a lake catalog as a stream of appends."""
+    """Reads the rows of a lake table, and then those that are appended to it.
+
+    Rows have no `_op`: all of them are inserts. Rows that are deleted or replaced in the table end the pipeline, unless `only_appends: false`
+    leaves such snapshots out.
+    """
 
     type: Literal["iceberg"] = Field("iceberg", description="`iceberg`")
     table: str = Field(description="`catalog.schema.table`")

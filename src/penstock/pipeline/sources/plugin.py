@@ -23,7 +23,7 @@ class PluginSourceNode(PluginNode, SourceNode):
     plugin: ClassVar[type[SourcePlugin]]
 
     batch_size: Count | None = Field(
-        None, description="how many rows an epoch has at most; without it, what the plugin says"
+        None, description="how many rows an epoch has at most; default: what the plugin says"
     )
     poll_interval: Duration = Field(
         100, description="how long it waits before it asks the plugin again after it had no rows"

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class PostgresNode(PostgresOptions, SourceNode):
-    """A table of PostgreSQL, read once: by ranges of its key side by side, as it was in one moment."""
+    """Reads a PostgreSQL table once, as it was in one moment, then comes to an end; ranges of its key are read side by side.
+
+    Rows have no `_op`: all of them are inserts. To follow the table, take `postgres_cdc`.
+    """
 
     type: Literal["postgres"] = Field("postgres", description="`postgres`")
 

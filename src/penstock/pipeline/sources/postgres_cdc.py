@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class PostgresCdcNode(PostgresCdcOptions, SourceNode):
-    """A table of PostgreSQL, followed: first its rows, then inserts, updates and deletes by logical replication."""
+    """Follows a PostgreSQL table: first its rows, then every insert, update and delete, by logical replication.
+
+    `_op` is `i`, `u` or `d`; the rows of the snapshot are inserts. The server must write its log for that (`wal_level = logical`).
+    """
 
     type: Literal["postgres_cdc"] = Field("postgres_cdc", description="`postgres_cdc`")
 

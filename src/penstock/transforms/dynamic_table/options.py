@@ -50,22 +50,22 @@ class DynamicTableOptions(Options):
     )
     value_type: str | None = Field(
         None,
-        description="of InMemory without `sql`: the type of the values, `string` by default",
+        description="InMemory without `sql` only: the type of the values, `string` by default",
     )
     table: str | None = Field(
-        None, description="of Postgres: `table` or `schema.table`, which is made when it is missing"
+        None, description="Postgres only: `table` or `schema.table`, which is made when it is missing"
     )
     column: str | None = Field(
         None,
-        description="of Postgres: the column with the values; without it, the first one, or `value` in a table that is made",
+        description="Postgres only: the column with the values; default: the first one, or `value` in a table that is made",
     )
     url: PostgresUrl | None = Field(
-        None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
+        None, repr=False, description="Postgres only: its address; default: `PENSTOCK_POSTGRES_URL`"
     )
     refresh: Duration = Field(
         "1 second",
         validate_default=True,
-        description="of Postgres: how old what was read may be when an epoch begins; it is read again only when the table has changed",
+        description="Postgres only: how old what was read may be when an epoch begins; it is read again only when the table has changed",
     )
 
     @model_validator(mode="after")

@@ -58,19 +58,21 @@ class LookupOptions(Options):
     )
     columns: Pairs = Field(
         {},
-        description="the columns to add; under other names as a dictionary, `{name: customer_name}`. Without it, all but the key",
+        description="the columns to add; under other names as a dictionary, `{name: customer_name}`. Default: all but the key",
     )
     url: str | None = Field(
         None,
         repr=False,
-        description="of postgres: its address, PENSTOCK_POSTGRES_URL by default; of http: the address of a service, with the columns of "
+        description="PostgreSQL: its address, default: `PENSTOCK_POSTGRES_URL`; HTTP: the address of a service, with the columns of "
         "`on` in braces for `method: GET`, as in `https://host/customers/{customer_id}`",
     )
-    table: str | None = Field(None, description="of postgres: `table` or `schema.table`")
-    query: str | None = Field(None, description="of postgres: a query in the place of a table")
-    path: PathText | None = Field(None, description="of file: a file or folder, local or in an object store")
+    table: str | None = Field(None, description="PostgreSQL only: `table` or `schema.table`")
+    query: str | None = Field(None, description="PostgreSQL only: a query in the place of a table")
+    path: PathText | None = Field(
+        None, description="file only: a file or folder, local or in an object store"
+    )
     format: _FILE_FORMATS | None = Field(
-        None, description="of file: its format; without it, the ending of the path says it"
+        None, description="file only: its format; default: the ending of the path says it"
     )
     schema_: Texts = Field(
         {},
@@ -80,11 +82,11 @@ class LookupOptions(Options):
     )
     method: Literal["GET", "POST"] = Field(
         "GET",
-        description="of http: `GET` asks for one key at a time and is answered by an object, 404 where there is none; `POST` sends an array "
+        description="HTTP only: `GET` asks for one key at a time and is answered by an object, 404 where there is none; `POST` sends an array "
         "of objects with keys and is answered by an array of objects, which have the key",
     )
-    headers: Texts = Field({}, repr=False, description="of http: more headers of each request")
-    parallelism: Count = Field(8, description="of http: requests at once in each task, with `GET`")
+    headers: Texts = Field({}, repr=False, description="HTTP only: more headers of each request")
+    parallelism: Count = Field(8, description="HTTP only: requests at once in each task, with `GET`")
     batch_size: Count = Field(1_000, description="keys per query, or per request with `POST`")
     ttl: Duration = Field(
         "5 minutes",
@@ -100,7 +102,9 @@ class LookupOptions(Options):
         description="what happens to a row whose key is not there: `null` leaves the columns empty, `drop` leaves the row out, `error` is an "
         "error of the row (`on_error`). Deletes pass",
     )
-    timeout: Duration = Field("10 seconds", validate_default=True, description="of one query or request")
+    timeout: Duration = Field(
+        "10 seconds", validate_default=True, description="how long one query or request may take"
+    )
     retry_for: Duration = Field(
         "30 seconds",
         validate_default=True,
