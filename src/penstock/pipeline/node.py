@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -130,6 +130,14 @@ class SourceNode(Node):
     def poll_interval_ms(self) -> int | None:
         """How often it is to be looked for new rows, when that costs something; None for all the time."""
         return None
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        """What decides which rows it has, by the names that users know: when any of it changes, it is another source, and is read from its beginning.
+
+        The address of the server is no part of it: the same rows may move.
+        """
+        return {"type": self.type}
 
     @property
     def may_know_its_key(self) -> bool:

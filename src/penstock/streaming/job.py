@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
 from penstock.backend.address import hidden
+from penstock.backend.job_values import JobValues
 from penstock.backend.lease import TTL_MS
 from penstock.errors import PenstockError, StateError
 from penstock.streaming.epoch_log import EpochLog
@@ -33,31 +34,6 @@ LOG_FILES = 3
 
 SINK = "sink"
 """The namespace of what the sink of a query remembers."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobValues:
-    """Values of a query in the state backend; they are written only as long as the lease is the query's."""
-
-    backend: Backend
-    lease: Lease
-    namespace: str
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self.backend.state.get(self.lease.job, key, default, namespace=self.namespace)
-
-    def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
-        self.backend.state.put(self.lease.job, key, value, namespace=self.namespace, lease=self.lease)
-
-    def remove(self, key: str) -> None:
-        """Forget a key; one that is not there is no error."""
-        self.backend.state.remove(self.lease.job, key, namespace=self.namespace, lease=self.lease)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.backend.state.clear(self.lease.job, namespace=self.namespace, lease=self.lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +117,15 @@ class QueryJob:
 
     def values(self) -> JobValues:
         """Return what the sink of the query remembers."""
-        return JobValues(self._backend, self._lease, SINK)
+        return self.values_of(SINK)
 
     def source_values(self, name: str) -> JobValues:
         """Return what a source of the query remembers."""
-        return JobValues(self._backend, self._lease, f"source {name}")
+        return self.values_of(f"source {name}")
+
+    def values_of(self, namespace: str) -> JobValues:
+        """Return what is remembered under a name of one's own."""
+        return JobValues(self._backend, self._lease.job, namespace, self._lease)
 
     def fence(self) -> None:
         """Raise unless the lease is still ours."""

@@ -103,7 +103,7 @@ class QueryRuntime:
         location = plan.location or self._queries.temporary_folder()
         spark = plan.frame.sparkSession
         if plan.prepare is not None:
-            plan.prepare(location)
+            plan.prepare(location, self._job)
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 

@@ -142,6 +142,16 @@ def test_a_test_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "even ones stay" in err
 
 
+def test_commands_that_run_read_stdin_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(UNUSED.encode())))
+    assert main(["test", "-"]) == 0
+    err = capsys.readouterr().err
+    assert "stdin has no tests" in err
+    assert "warning: nothing reads the transform 'even'\n  at: stdin:3:14" in err
+
+
 def test_echo(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["echo", "unused.yaml"]) == 0
     out, err = capsys.readouterr()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +26,12 @@ class ClickHouseNode(ClickHouseOptions, SourceNode):
     @property
     def is_bounded(self) -> bool:
         return True
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        names = ("table", "columns", "filter", "cursor", "start_at", "until", "final")
+        database = self.address().database
+        return {**super().reads, "database": database, **{name: getattr(self, name) for name in names}}
 
     def source(self, settings: Settings) -> ClickHouseSource:
         from penstock.sources.clickhouse.source import ClickHouseSource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -104,6 +105,10 @@ class FileNode(SourceNode):
                 hint="for example quarantine: bad/",
             )
         return self
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "path": self.path, "format": self.form, "recursive": self.recursive}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources import SOURCES

@@ -106,6 +106,16 @@ class HybridNode(SourceNode):
             )
         return self
 
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        nodes = {"history": _example(self.history), "live": _example(self.live)}
+        # An address that a setting gives is not known here.
+        parts = {
+            part: {name: value for name, value in node.reads.items() if name != "database"}
+            for part, node in nodes.items()
+        }
+        return {**super().reads, **parts, "cursor": self.cursor}
+
     def source(self, settings: Settings) -> Source:
         """Return both parts with the rows of the live source; a pipeline runs `history_source`, then `live_source`."""
         from penstock.sources import hybrid

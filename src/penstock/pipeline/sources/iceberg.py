@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -54,6 +55,10 @@ class IcebergNode(SourceNode):
         if not self.table.strip():
             raise mistake("table is empty", hint="write catalog.schema.table")
         return self
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "table": self.table}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources.table import IcebergSource

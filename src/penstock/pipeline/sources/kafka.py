@@ -149,6 +149,10 @@ class KafkaNode(SourceNode):
         settings = self.model_extra or {}
         return ((name, value) for name, value in super().__repr_args__() if name not in settings)
 
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "topic": self.topic}
+
     def source(self, settings: Settings) -> Source:
         return self.source_from(settings, self.starting_offsets)
 

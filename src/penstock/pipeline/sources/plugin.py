@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -31,6 +32,13 @@ class PluginSourceNode(PluginNode, SourceNode):
     @property
     def is_bounded(self) -> bool:
         return self.plugin.bounded
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        options = self.plugin_options
+        shown = {name: value for name, value in options.__repr_args__() if name is not None}
+        names = shown if self.plugin.identity is None else self.plugin.identity
+        return {**super().reads, **{name: getattr(options, name, None) for name in names}}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sinks.side_sink import SideSink

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from penstock.pipeline.node import SourceNode
-from penstock.pipeline.sources.postgres import connector_options
+from penstock.pipeline.sources.postgres import connector_options, table_of
 from penstock.sources.postgres.options import PostgresCdcOptions
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class PostgresCdcNode(PostgresCdcOptions, SourceNode):
     @property
     def may_know_its_key(self) -> bool:
         return True
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, **table_of(self), "slot": self.slot}
 
     def source(self, settings: Settings) -> PostgresCdcSource:
         from penstock.sources.postgres.cdc_source import PostgresCdcSource

@@ -34,15 +34,15 @@ class LookupNode(LookupOptions, RowErrors, TransformNode):
     @model_validator(mode="after")
     def _is_of_use(self) -> Self:
         if self.from_ is not None and not self.on:
-            raise mistake("with `from` needs `on`: the columns by which rows are looked up")
+            raise mistake("from needs `on`: the columns by which rows are looked up")
         if self.from_ is None and self.on_error != "fail":
             raise mistake(
-                "without `from` is a table, which has no rows that fail: `on_error` has no use",
+                "on_error has no use without `from`: a table has no rows that fail",
                 hint="remove on_error, or add `from: NODE`",
             )
         if self.from_ is None and self.backend == "http":
             raise mistake(
-                "of an HTTP service is no table, since its rows cannot be listed",
+                "backend http needs `from`: the rows of a service cannot be listed as those of a table",
                 hint="add `from: NODE`, so that it adds its columns to the rows of that node",
             )
         return self

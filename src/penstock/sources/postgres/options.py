@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -48,6 +49,16 @@ class TableOptions(Options):
         validate_default=True,
         description="how long the source waits for a server that does not answer; then the query fails",
     )
+
+    @property
+    def database(self) -> str | None:
+        """The name of the database in the address; None when the server is to choose, or the driver is not there."""
+        if find_spec("psycopg") is None:
+            return None
+        from psycopg.conninfo import conninfo_to_dict
+
+        name = conninfo_to_dict(self.url).get("dbname")
+        return None if name is None else str(name)
 
 
 class PostgresOptions(TableOptions):

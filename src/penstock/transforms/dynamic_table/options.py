@@ -74,12 +74,12 @@ class DynamicTableOptions(Options):
         for name in ("value_type", "table", "column", "url", "refresh"):
             if name not in taken and getattr(self, name) not in (None, _REFRESH):
                 raise mistake(
-                    f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                    f"{name} is no field of the backend {self.backend}", hint=f"it takes {', '.join(taken)}"
                 )
         if self.backend == "Postgres" and self.table is None:
-            raise mistake("of backend Postgres needs the field 'table'")
+            raise mistake("backend Postgres needs `table`")
         if self.sql is not None and self.value_type is not None:
             raise mistake(
-                "has `value_type` beside `sql`, which says the type", hint="cast the column in the query"
+                "value_type has no use beside `sql`, which says the type", hint="cast the column in the query"
             )
         return self

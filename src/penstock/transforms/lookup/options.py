@@ -118,14 +118,14 @@ class LookupOptions(Options):
             own = "schema_" if name == "schema" else name
             if name not in taken and getattr(self, own) != type(self).model_fields[own].default:
                 raise mistake(
-                    f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                    f"{name} is no field of the backend {self.backend}", hint=f"it takes {', '.join(taken)}"
                 )
         if self.backend == "postgres" and (self.table is None) == (self.query is None):
-            raise mistake("of backend postgres needs either `table` or `query`")
+            raise mistake("backend postgres needs either `table` or `query`")
         if self.backend == "postgres" and self.url is not None and not is_address(self.url):
-            raise mistake("has a `url` that is not an address of PostgreSQL", hint=f"for example {EXAMPLE}")
+            raise mistake("url is not an address of PostgreSQL", hint=f"for example {EXAMPLE}")
         if self.backend == "file" and self.path is None:
-            raise mistake("of backend file needs the field 'path'")
+            raise mistake("backend file needs `path`")
         if self.backend == "http":
             self._check_http()
         return self
@@ -134,26 +134,26 @@ class LookupOptions(Options):
         parts = urlsplit(self.url or "")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise mistake(
-                "of backend http needs a `url` that starts with http:// or https://",
+                "backend http needs a `url` that starts with http:// or https://",
                 hint="for example https://host/customers/{customer_id}",
             )
         if not self.schema_:
             raise mistake(
-                "of backend http needs `schema`: the columns to add, with their types",
+                "backend http needs `schema`: the columns to add, with their types",
                 hint="schema: {name: string, credit: double}",
             )
         if not self.on:
-            raise mistake("of backend http needs `on`: the columns by which rows are looked up")
+            raise mistake("backend http needs `on`: the columns by which rows are looked up")
         try:
             named = {name for _, name, _, _ in Formatter().parse(self.url or "") if name is not None}
         except ValueError:
-            raise mistake("has a `url` with a brace that is not closed") from None
+            raise mistake("url has a brace that is not closed") from None
         unknown = sorted(named - set(self.on))
         if unknown:
-            raise mistake(f"has a `url` with {{{unknown[0]}}}, which is not among the columns of `on`")
+            raise mistake(f"url has {{{unknown[0]}}}, which is not among the columns of `on`")
         if self.method == "GET" and named != set(self.on):
             absent = next(name for name in self.on if name not in named)
             raise mistake(
-                f"has a `url` without {{{absent}}}",
+                f"url has no {{{absent}}}, though `on` does",
                 hint="put each column of `on` into it in braces, or use `method: POST`",
             )
