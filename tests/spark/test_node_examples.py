@@ -494,7 +494,9 @@ def site(
 ) -> Iterator[Site]:
     postgres_url, clickhouse_url = postgres.new_database(), clickhouse.new_database()
     lake = f"lake_{uuid.uuid4().hex[:12]}"
-    for key, value in catalogs.conf_of(lake, {"type": "hadoop", "warehouse": str(tmp_path / "lake")}).items():
+    # A query has a session of its own, with a catalog of its own: what this one has cached would not be what is there.
+    options = {"type": "hadoop", "warehouse": str(tmp_path / "lake"), "cache-enabled": "false"}
+    for key, value in catalogs.conf_of(lake, options).items():
         session.spark.conf.set(key, value)
     shutil.copytree(DATA, tmp_path / "examples" / "data")
     monkeypatch.chdir(tmp_path)
