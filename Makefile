@@ -41,7 +41,8 @@ types: $(DEV_STAMP) ## Types, strictly
 	@$(BIN)/mypy
 
 docs: $(DEV_STAMP) ## Build the documentation into site/; a warning fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@log=$$(mktemp); NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >$$log 2>&1; code=$$?; \
+		test $$code -eq 0 || cat $$log >&2; rm -f $$log; exit $$code
 
 bench: $(DEV_STAMP) ## The benchmarks, side by side with their peers (long)
 	@$(BIN)/python benchmarks/cold_start.py

@@ -11,6 +11,7 @@ class Remembered:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.parts: dict[str, Remembered] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         return json.loads(self.values[key]) if key in self.values else default
@@ -23,3 +24,6 @@ class Remembered:
 
     def clear(self) -> None:
         self.values.clear()
+
+    def within(self, part: str) -> Remembered:
+        return self.parts.setdefault(part, Remembered())

@@ -57,6 +57,13 @@ class KeyValues(Protocol):
         """Forget all."""
 
 
+class Namespace(KeyValues, Protocol):
+    """Values with room for those of parts, such as the nodes of a pipeline."""
+
+    def within(self, part: str) -> Namespace:
+        """The values of a part, apart from those of others."""
+
+
 class SideOutput(Protocol):
     """Rows that leave a plugin by another way."""
 
@@ -69,6 +76,7 @@ class TransientValues:
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
+        self._parts: dict[str, TransientValues] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default."""
@@ -85,6 +93,12 @@ class TransientValues:
     def clear(self) -> None:
         """Forget all."""
         self._values.clear()
+        for part in self._parts.values():
+            part.clear()
+
+    def within(self, part: str) -> TransientValues:
+        """The values of a part, apart from those of others."""
+        return self._parts.setdefault(part, TransientValues())
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,8 @@ class SourcePlugin(_Plugin, ABC):
     """Whether it comes to an end: a `read` that gives no rows is the last one."""
     batch_size: int = 100_000
     """How many rows an epoch has at most."""
+    identity: ClassVar[tuple[str, ...] | None] = None
+    """The options that say which rows there are: with other values a pipeline reads from the beginning. None: all that are no secrets."""
 
     @abstractmethod
     def read(self, offset: Any, limit: int) -> tuple[Iterable[pa.RecordBatch], Any]:

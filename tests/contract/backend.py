@@ -398,7 +398,13 @@ class BackendContract:
         assert backend.state.items("orders") == {("", "k"): 1, ("plugin", "k"): 2}
         assert backend.state.items("orders", namespace="plugin") == {("plugin", "k"): 2}
         assert backend.state.jobs() == {"customers", "orders"}
-        assert backend.state.clear("orders", namespace="plugin") == 1
+        backend.state.put("orders", "k", 4, namespace="plugin/a_b")
+        backend.state.put("orders", "k", 5, namespace="plugins")
+        within = backend.state.items("orders", namespace="plugin")
+        assert within == {("plugin", "k"): 2, ("plugin/a_b", "k"): 4}
+        assert backend.state.clear("orders", namespace="plugin/aXb") == 0
+        assert backend.state.clear("orders", namespace="plugin") == 2
+        assert backend.state.clear("orders", namespace="plugins") == 1
         assert backend.state.remove("orders", "k")
         assert not backend.state.remove("orders", "k")
         assert backend.state.get("orders", "k", "gone") == "gone"

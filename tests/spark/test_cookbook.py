@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +22,7 @@ import penstock as ps
 from penstock.cli.main import main
 from penstock.pipeline.load import load
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from penstock.spark import catalogs
 from servers.clickhouse import ClickHouse
 from servers.http_service import HttpService
 from servers.kafka import Broker
@@ -71,11 +74,14 @@ def running(session: ps.Session, file: Path) -> Iterator[PipelineRun]:
     """A pipeline that follows its sources until the body is done."""
     run = PipelineRun(session, plan_pipeline(session, load(file), runs=True))
     run.start()
-    try:
-        yield run
-    finally:
-        run.stop()
-    assert run.wait() is None
+    with ThreadPoolExecutor(1) as threads:
+        # A history is followed by its live source while somebody waits.
+        ended = threads.submit(run.wait)
+        try:
+            yield run
+        finally:
+            run.stop()
+    assert ended.result() is None
 
 
 def printed(capsys: pytest.CaptureFixture[str], file: Path) -> list[dict[str, Any]]:
@@ -277,6 +283,94 @@ def test_kafka_to_clickhouse(
     )[0]
     assert int(times["first"]) >= began.timestamp()
     assert int(times["different"]) >= 2
+
+
+def test_postgres_to_iceberg(
+    session: ps.Session,
+    recipe: Recipe,
+    postgres: Postgres,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, lake = postgres.new_database(), f"lake_{uuid.uuid4().hex[:12]}"
+    options = {"type": "hadoop", "warehouse": str(tmp_path / "lake")}
+    for name, value in catalogs.conf_of(lake, options).items():
+        session.spark.conf.set(name, value)
+    monkeypatch.setenv("PENSTOCK_POSTGRES_URL", url)
+    monkeypatch.setenv("LAKE_TABLE", f"{lake}.shop.orders")
+    postgres.execute("CREATE TABLE orders (id bigint PRIMARY KEY, customer text)", url)
+    postgres.execute("INSERT INTO orders SELECT i, 'c' || i % 3 FROM generate_series(1, 30) i", url)
+
+    def result() -> list[tuple[Any, ...]]:
+        if not session.spark.catalog.tableExists(f"{lake}.shop.orders"):
+            return []
+        rows = session.spark.sql(f"SELECT id, customer FROM {lake}.shop.orders ORDER BY id").collect()
+        return [tuple(row) for row in rows]
+
+    def expected() -> list[tuple[Any, ...]]:
+        return postgres.execute("SELECT id, customer FROM orders ORDER BY id", url)
+
+    with running(session, recipe.write("postgres-to-iceberg")):
+        wait_for(lambda: result() == expected(), "the snapshot")
+        postgres.execute("UPDATE orders SET customer = 'c9' WHERE id <= 4", url)
+        postgres.execute("DELETE FROM orders WHERE customer = 'c1'", url)
+        wait_for(lambda: result() == expected(), "the changes")
+
+
+def test_clickhouse_then_kafka(
+    session: ps.Session,
+    recipe: Recipe,
+    clickhouse: ClickHouse,
+    kafka: Broker,
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, topic = postgres.new_database(), kafka.new_topic(partitions=1)
+    history = clickhouse.new_database()
+    addresses = {
+        "postgres_url": url,
+        "clickhouse_url": history,
+        "kafka_bootstrap_servers": kafka.bootstrap_servers,
+    }
+    for name, address in addresses.items():
+        monkeypatch.setenv(f"PENSTOCK_{name.upper()}", address)
+    # The parts of a hybrid source are read with the settings of the session, which is that of all tests.
+    monkeypatch.setattr(session, "settings", replace(session.settings, **addresses))
+    monkeypatch.setenv("TOPIC", topic)
+    clickhouse.execute("CREATE TABLE orders (id Int64, customer String, amount Float64) ORDER BY id", history)
+    clickhouse.execute(
+        "INSERT INTO orders SELECT number, concat('c', toString(number % 3)), number FROM numbers(1, 30)",
+        history,
+    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def send(first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            row = {"id": number, "customer": f"c{number % 3}", "amount": float(number)}
+            producer.produce(topic, json.dumps(row).encode())
+        producer.flush()
+
+    def expected(last: int) -> list[tuple[Any, ...]]:
+        groups = [[number for number in range(1, last + 1) if number % 3 == rest] for rest in range(3)]
+        return [(f"c{rest}", len(group), float(sum(group))) for rest, group in enumerate(groups)]
+
+    def result() -> list[tuple[Any, ...]]:
+        there = postgres.execute("SELECT to_regclass('order_totals') IS NOT NULL", url)
+        if there != [(True,)]:
+            return []
+        return postgres.execute("SELECT customer, orders, total FROM order_totals ORDER BY customer", url)
+
+    # The topic has rows that are in the history too.
+    send(21, 40)
+    with running(session, recipe.write("clickhouse-then-kafka")):
+        wait_for(lambda: result() == expected(40), "the history and the rows beyond it")
+        send(41, 50)
+        wait_for(lambda: result() == expected(50), "rows that come later")
+
+
+def test_the_rows_of_every_example_are_judged() -> None:
+    judged = set(re.findall(r'recipe\.write\("([\w-]+)"', Path(__file__).read_text(encoding="utf-8")))
+    assert judged >= {file.stem for file in EXAMPLES}
 
 
 @pytest.mark.parametrize("name", [file.stem for file in EXAMPLES if "\ntests:" in file.read_text()])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.backend import Backend
+from penstock.cli.main import main
 from penstock.errors import PenstockError
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.load import check_text
@@ -54,9 +57,17 @@ class Pipeline:
         lines = [json.dumps(dict(zip(("id", "customer", "amount"), row, strict=True))) for row in rows]
         (self.folder / "in" / f"{rows[0][0]}.json").write_text("\n".join(lines))
 
+    def text(self, least: int, mode: str = BOUNDED) -> str:
+        return PIPELINE.format(name=self.name, folder=self.folder, least=least, mode=mode)
+
+    def file(self, least: int, mode: str = BOUNDED) -> str:
+        """Of one version, for commands."""
+        file = self.folder / "p.yaml"
+        file.write_text(self.text(least, mode))
+        return str(file)
+
     def planned(self, least: int, mode: str = BOUNDED) -> tuple[PipelineRun, PendingLetters]:
-        text = PIPELINE.format(name=self.name, folder=self.folder, least=least, mode=mode)
-        spec = check_text(text, "p.yaml").spec
+        spec = check_text(self.text(least, mode), "p.yaml").spec
         return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=True)), PendingLetters(
             self.session, spec, None
         )
@@ -77,6 +88,28 @@ class Pipeline:
 @pytest.fixture
 def pipeline(session: ps.Session, tmp_path: Path) -> Pipeline:
     return Pipeline(session, tmp_path)
+
+
+@pytest.fixture
+def command(
+    session: ps.Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[list[str], str]]:
+    """Run a command in this process, in the session of all tests; return the lines on stdout, and stderr."""
+
+    @contextmanager
+    def embedded(**options: object) -> Iterator[ps.Session]:
+        yield session
+
+    monkeypatch.setattr("penstock.cli.process.embedded", embedded)
+
+    def run(*words: str, code: int = 0) -> tuple[list[str], str]:
+        capsys.readouterr()
+        got = main(list(words))
+        out, err = capsys.readouterr()
+        assert got == code, err
+        return out.splitlines(), err
+
+    return run
 
 
 @pytest.fixture
@@ -161,3 +194,46 @@ def test_letters_while_the_pipeline_runs(pipeline: Pipeline, backend: Backend) -
         ("replay", "replayed"),
         ("replay", "replayed-0"),
     }
+
+
+def test_the_command_lists_letters_and_does_their_epoch(
+    pipeline: Pipeline, command: Callable[..., tuple[list[str], str]]
+) -> None:
+    pipeline.feed((1, 1, 5), (2, 1, 50), (3, 2, 7))
+    file = pipeline.file(10)
+    command("run", file)
+    listed, said = command("replay", file, "--list", "--output", "json")
+    assert sorted(json.loads(json.loads(line)["row"])["id"] for line in listed) == [1, 3]
+    assert said == f"2 dead letters of '{pipeline.name}'\n"
+    listed, said = command("replay", file, "--list", "--limit", "1", "--node", "valid", "--output", "csv")
+    assert (listed[0], len(listed)) == ("node,reason,row,at", 2)
+    assert "did you mean 'valid'?" in command("replay", file, "--node", "valit", code=2)[1]
+    # After the repair one of them is right.
+    assert command("replay", pipeline.file(6)) == ([], "replayed 2 dead letters; 1 waits now\n")
+    assert pipeline.rows("rows", "id") == [(2,), (3,)]
+    assert command("replay", pipeline.file(1), "--limit", "1")[1] == "replayed 1 dead letter; none wait now\n"
+    assert pipeline.rows("rows", "id") == [(1,), (2,), (3,)]
+    assert command("replay", file)[1] == f"no dead letters of '{pipeline.name}' wait\n"
+
+
+def test_the_command_lets_a_running_pipeline_take_letters(
+    pipeline: Pipeline, backend: Backend, command: Callable[..., tuple[list[str], str]]
+) -> None:
+    pipeline.feed((1, 1, 5), (2, 1, 50))
+    pipeline.run(10)
+    run, _ = pipeline.planned(1, LIVE)
+    file = pipeline.file(1, LIVE)
+    run.start()
+    try:
+        command("jobs", "pause", pipeline.name, "--state", backend.url)
+        assert f"'{pipeline.name}' is paused" in command("replay", file, code=1)[1]
+        command("jobs", "resume", pipeline.name, "--state", backend.url)
+        before = backend.jobs.get(pipeline.name).start
+        assert command("replay", file)[1] == "replayed 1 dead letter; none wait now\n"
+        assert pipeline.rows("rows", "id") == [(1,), (2,)]
+        assert backend.jobs.get(pipeline.name).start == before
+        pipeline.feed((3, 3, 30))
+        wait_for(lambda: (3,) in pipeline.rows("rows", "id"), "a row behind the letters")
+    finally:
+        run.stop()
+    assert pipeline.rows("changes", "customer", "orders") == [(1, 1), (1, 2), (3, 1)]

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from pyspark.sql import DataFrame
 import penstock as ps
 from penstock.backend import open_backend
 from penstock.cli.main import main
+from penstock.cli.pipeline import confirm_losses
 from penstock.errors import PenstockError
 from penstock.pipeline.case import run_tests
 from penstock.pipeline.changes import changes
 from penstock.pipeline.load import check_text
 from penstock.pipeline.preview import Preview
 from penstock.pipeline.run import PipelineRun, plan_pipeline
+from penstock.pipeline.values import GroupValues
 from penstock.pipeline.views_step import ViewsStep
+from penstock.streaming.queries import Queries
 from servers.kafka import Broker
 from servers.postgres import Postgres
 from servers.proxy import Proxy
@@ -37,6 +41,7 @@ import json
 import time
 from pathlib import Path
 import penstock as ps
+import pyarrow as pa
 
 class Rows(ps.SinkPlugin):
     '''Appends rows to a file; it fails, or waits, as long as there is a file of its name with .broken or .waiting behind it.'''
@@ -50,6 +55,27 @@ class Rows(ps.SinkPlugin):
             raise ValueError("out of order")
         with open(self.options.file, "a") as file:
             file.writelines(json.dumps(row, default=str) + "\\n" for row in batch.to_pylist())
+
+class One(ps.SourcePlugin):
+    '''One row, with what it remembers of rows before it.'''
+    class Options(ps.Options):
+        id: int
+        pace: int = 1
+
+    schema = "id BIGINT, before BIGINT"
+    bounded = True
+    identity = ("id",)
+
+    def initialize(self, context):
+        self.context = context
+
+    def read(self, offset, limit):
+        before = self.context.state.get("before")
+        row = {"id": self.options.id, "before": before}
+        return ([pa.RecordBatch.from_pylist([row])] if offset is None else []), 1
+
+    def process_checkpoint_marker(self, epoch):
+        self.context.state.put("before", self.options.id)
 
 class Copied(ps.TransformPlugin):
     parallel = False
@@ -97,9 +123,10 @@ class Pipeline:
     def sink(self, name: str, reads: str) -> str:
         return f"{name}: {{type: python, module: '{MODULE}:Rows', from: {reads}, file: '{self.folder / name}.out'}}"
 
-    def planned(self, *parts: str, say: Callable[[str], None] = print) -> PipelineRun:
-        head = f"name: {self.name}\ncheckpoint: '{self.folder / 'state'}'\n"
-        spec = check_text(head + "\n".join(parts), str(self.folder / "pipeline.yaml")).spec
+    def planned(self, *parts: str, checkpoint: str = "", say: Callable[[str], None] = print) -> PipelineRun:
+        place = checkpoint or f"checkpoint: '{self.folder / 'state'}'"
+        text = "\n".join((f"name: {self.name}", place, *parts))
+        spec = check_text(text, str(self.folder / "pipeline.yaml")).spec
         return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=True), say=say)
 
     def run(self, *parts: str, say: Callable[[str], None] = print) -> PenstockError | None:
@@ -262,6 +289,117 @@ def test_other_groups_come_and_go(pipeline: Pipeline) -> None:
     assert [row["id"] for row in pipeline.rows("clicked")] == [7]
     assert pipeline.run(_section("sources", second), _section("sinks", outs[1])) is None
     assert len(pipeline.rows("clicked")) == 1
+
+
+def _changes(run: PipelineRun, pipeline: Pipeline) -> dict[str, tuple[str | None, bool]]:
+    found = changes(run.plan.spec, run.plan.groups, pipeline.session.queries.backend())
+    assert found is not None
+    return {one.node: (one.state, one.loses_rows) for one in found if one.state not in (None, "unchanged")}
+
+
+def test_sources_change_while_others_go_on(pipeline: Pipeline) -> None:
+    right, left = pipeline.source("right", "{id: int64}"), pipeline.source("left", "{id: int64}")
+    counted = "ids: {type: view, primary_key: id, sql: 'SELECT id, count(*) AS total FROM left GROUP BY id'}"
+    both = "all: {type: sql, sql: 'SELECT id FROM left UNION ALL SELECT id FROM right'}"
+    sinks = _section("sinks", pipeline.sink("out", "all"), pipeline.sink("views", "ids"))
+    parts = [_section("sources", right, left), _section("transforms", both, counted), sinks]
+    pipeline.put("left", {"id": 1})
+    pipeline.put("right", {"id": 7})
+    assert pipeline.run(*parts) is None
+    # Another folder: it is read from its beginning, the other source goes on.
+    pipeline.put("moved", {"id": 2})
+    moved = left.replace(str(pipeline.folder / "left"), str(pipeline.folder / "moved"))
+    parts[0] = _section("sources", right, moved)
+    pipeline.put("right", {"id": 8})
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"left": ("read again", True), "ids": ("rebuilt", True)}
+    with pytest.raises(
+        PenstockError, match=r"left \(another path: it is read from its beginning\)"
+    ) as caught:
+        confirm_losses(pipeline.session, run.plan, yes=False)
+    assert caught.value.code == "PIPELINE_STATE_LOSS"
+    confirm_losses(pipeline.session, run.plan, yes=True)
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 7, 8]
+    # The view has nothing of the old folder any more.
+    assert pipeline.table("views", "id") == {2: {"id": 2, "total": 1}}
+    pipeline.put("moved", {"id": 3})
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {}
+    # A source comes, before the others in the order in which Spark has them, and one goes.
+    came = pipeline.source("came", "{id: int64}")
+    pipeline.put("came", {"id": 20})
+    three = both.replace("FROM right", "FROM right UNION ALL SELECT id FROM came")
+    parts[:2] = [_section("sources", right, moved, came), _section("transforms", three, counted)]
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"came": ("new", False)}
+    confirm_losses(pipeline.session, run.plan, yes=False)
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 7, 8, 20]
+    pipeline.put("came", {"id": 21})
+    only = both.replace("FROM right", "FROM came")
+    parts[:2] = [_section("sources", moved, came), _section("transforms", only, counted)]
+    run = pipeline.planned(*parts)
+    assert _changes(run, pipeline) == {"right": ("dropped", True)}
+    run.start()
+    assert run.wait() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 3, 7, 8, 20, 21]
+    assert _totals(pipeline.table("views", "id")) == {2: 1, 3: 1}
+
+
+def test_a_start_that_dies_while_sources_change_is_done_again(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, left = pipeline.source("right", "{id: int64}"), pipeline.source("left", "{id: int64}")
+    rest = [
+        _section("transforms", "all: {type: sql, sql: 'SELECT id FROM left UNION ALL SELECT id FROM right'}"),
+        _section("sinks", pipeline.sink("out", "all")),
+    ]
+    pipeline.put("left", {"id": 1})
+    pipeline.put("right", {"id": 7})
+    assert pipeline.run(_section("sources", right, left), *rest) is None
+    pipeline.put("moved", {"id": 2})
+    moved = left.replace(str(pipeline.folder / "left"), str(pipeline.folder / "moved"))
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupValues, "store", lambda *_: 1 / 0)
+        with pytest.raises(Exception, match="division"):
+            pipeline.planned(_section("sources", right, moved), *rest).start()
+    assert pipeline.run(_section("sources", right, moved), *rest) is None
+    assert pipeline.run(_section("sources", right, moved), *rest) is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2, 7]
+    assert [path.name for path in (pipeline.folder / "state" / "main").glob("*checkpoint*")] == [
+        "checkpoint.3"
+    ]
+
+
+def test_a_source_plugin_with_other_rows_forgets_what_it_remembered(pipeline: Pipeline) -> None:
+    for options in ("id: 1", "id: 1", "id: 1, pace: 2", "id: 2"):
+        source = f"one: {{type: python, module: '{MODULE}:One', options: {{{options}}}}}"
+        assert (
+            pipeline.run(_section("sources", source), _section("sinks", pipeline.sink("out", "one"))) is None
+        )
+    assert [(row["id"], row["before"]) for row in pipeline.rows("out")] == [(1, None), (2, None)]
+
+
+def test_another_source_while_an_epoch_is_not_done_is_refused(pipeline: Pipeline) -> None:
+    parts = [
+        _section("sources", pipeline.source("orders", ORDERS)),
+        _section("sinks", pipeline.sink("out", "orders")),
+    ]
+    pipeline.put("orders", _order(1, "a", 5))
+    broken = pipeline.mark("out", "broken")
+    assert pipeline.run(*parts) is not None
+    other = [parts[0].replace(str(pipeline.folder / "orders"), str(pipeline.folder / "others")), parts[1]]
+    (pipeline.folder / "others").mkdir()
+    with pytest.raises(ps.StateError, match="epoch 0 of the sources as they were has begun") as caught:
+        pipeline.planned(*other).start()
+    assert caught.value.code == "PIPELINE_SOURCE_CHANGED"
+    broken.unlink()
+    assert pipeline.run(*parts) is None
+    assert pipeline.run(*other) is None
+    assert [row["id"] for row in pipeline.rows("out")] == [1]
 
 
 def test_views_change_between_runs_and_sinks_agree(pipeline: Pipeline) -> None:
@@ -672,6 +810,48 @@ def test_a_history_that_is_stopped_goes_on(pipeline: Pipeline) -> None:
     assert pipeline.planned(*parts).plan.groups[0].phase == "history"
 
 
+def test_a_second_run_of_a_pipeline_changes_nothing_of_the_first(pipeline: Pipeline) -> None:
+    pipeline.put("old", {"id": 1})
+    pipeline.put("new", {"id": 1}, {"id": 2})
+    history = f"{{type: file, path: '{pipeline.folder / 'old'}', format: json, schema: {{id: int64}}}}"
+    live = f"{{type: file, path: '{pipeline.folder / 'new'}', format: json, mode: continuous}}"
+    parts = [
+        _section("sources", f"ids: {{type: hybrid, cursor: id, history: {history}, live: {live}}}"),
+        _section("sinks", pipeline.sink("out", "ids")),
+    ]
+    waiting = pipeline.mark("out", "waiting")
+    run = pipeline.planned(*parts)
+    backend = pipeline.session.queries.backend()
+    assert backend.state.items(pipeline.name) == {}
+    run.start()
+    stored = backend.state.items(pipeline.name)
+    assert stored["sources/ids", "boundary"]["cursor"] == "1"
+    pipeline.put("old", {"id": 2})
+    # As on another machine: the folder is not there.
+    elsewhere = f"checkpoint: '{pipeline.folder / 'elsewhere'}'"
+    other = pipeline.planned(*parts, checkpoint=elsewhere)
+    assert other.plan.groups[0].phase == "history"
+    with pytest.raises(ps.StateError):
+        other.start()
+    assert backend.state.items(pipeline.name) == stored
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(run.wait)
+        try:
+            waiting.unlink()
+            wait_for(lambda: 2 in [row["id"] for row in pipeline.rows("out")])
+        finally:
+            run.stop()
+    assert ended.result() is None
+    assert sorted(row["id"] for row in pipeline.rows("out")) == [1, 2]
+    assert backend.state.get(pipeline.name, "history_done", namespace="sources") is True
+    # Another history cannot go on from what the live source has given.
+    (pipeline.folder / "older").mkdir()
+    parts[0] = parts[0].replace(str(pipeline.folder / "old"), str(pipeline.folder / "older"))
+    with pytest.raises(ps.StateError, match="the hybrid source 'ids' reads something else") as caught:
+        pipeline.planned(*parts).start()
+    assert caught.value.code == "PIPELINE_SOURCE_CHANGED"
+
+
 def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     letters = pipeline.folder / "letters"
     text = "\n".join(
@@ -692,6 +872,8 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
             _section("sinks", pipeline.sink("out", "chosen")),
             "tests:\n- name: large\n  given: {orders: [{id: 7, customer: a, amount: 10}, {id: 8, customer: b, amount: 1}]}\n"
             "  expect: {chosen: [{id: 7}]}",
+            "- name: rows of a plugin\n  given: {orders: [{id: 7, customer: a, amount: 10}], copied: [{id: 9, customer: a, amount: 2}]}\n"
+            "  expect: {chosen: [{id: 9}]}",
             "- name: of a sink\n  given: {orders: [{id: 7, customer: a, amount: 10}]}\n  expect: {out: [{id: 8}], orders: [{id: 7}]}",
         ]
     )
@@ -699,10 +881,18 @@ def test_looking_and_testing_write_nothing(pipeline: Pipeline) -> None:
     spec = check_text(text, str(pipeline.folder / "pipeline.yaml")).spec
     with Preview(pipeline.session, spec, "chosen", limit=2).opened() as (_, batches):
         assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [1, 2]
-    passed, failed = run_tests(pipeline.session, spec)
-    assert passed.passed, passed
+    *passed, failed = run_tests(pipeline.session, spec)
+    assert [outcome.passed for outcome in passed] == [True, True], passed
     [difference] = failed.differences
     assert (difference.node, difference.missing, difference.surplus) == ("out", ({"id": 8},), ({"id": 7},))
+    settings = pipeline.session.settings
+    home = replace(settings, home=pipeline.folder / "home", state=f"sqlite:///{pipeline.folder}/state.db")
+    queries = Queries(home, session="looks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(pipeline.session), "queries", property(lambda _: queries))
+        assert changes(spec, plan_pipeline(pipeline.session, spec).groups, queries.existing_backend()) is None
+    queries.close()
+    assert not (pipeline.folder / "state.db").exists()
     assert not letters.exists()
     assert not (pipeline.folder / "copies").exists()
     assert pipeline.rows("out") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select
 
 from penstock.backend.codec import as_stored
 from penstock.backend.job_name import check_job_name
@@ -86,13 +86,13 @@ class Values:
         lease: Lease | None = None,
         connection: Connection | None = None,
     ) -> int:
-        """Remove all keys of a job, or of one of its namespaces, and return how many there were."""
+        """Remove all keys of a job, or of one of its namespaces and those within it, and return how many there were."""
         with self._writing(lease, connection) as open_:
-            return open_.execute(delete(values).where(_of(job, namespace))).rowcount
+            return open_.execute(delete(values).where(_within(job, namespace))).rowcount
 
     def items(self, job: str, *, namespace: str | None = None) -> dict[tuple[str, str], Any]:
-        """All values of a job, or of one of its namespaces, by (namespace, key), in order."""
-        query = select(values).where(_of(job, namespace)).order_by(values.c.namespace, values.c.key)
+        """All values of a job, or of one of its namespaces and those within it, by (namespace, key), in order."""
+        query = select(values).where(_within(job, namespace)).order_by(values.c.namespace, values.c.key)
         with self._database.reading() as connection:
             return {(row.namespace, row.key): _value(row) for row in connection.execute(query)}
 
@@ -132,9 +132,12 @@ def _at(job: str, namespace: str, key: str) -> ColumnElement[bool]:
     return and_(values.c.job == job, values.c.namespace == namespace, values.c.key == key)
 
 
-def _of(job: str, namespace: str | None) -> ColumnElement[bool]:
+def _within(job: str, namespace: str | None) -> ColumnElement[bool]:
     of_job = values.c.job == job
-    return of_job if namespace is None else and_(of_job, values.c.namespace == namespace)
+    if namespace is None:
+        return of_job
+    name = values.c.namespace
+    return and_(of_job, or_(name == namespace, name.startswith(f"{namespace}/", autoescape=True)))
 
 
 def _value(row: Row[Any]) -> Any:

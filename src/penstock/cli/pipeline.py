@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,22 +21,27 @@ if TYPE_CHECKING:
     from penstock.pipeline.run import PipelinePlan
     from penstock.pipeline.spec import PipelineSpec
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, a YAML file.", show_default=False)]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The pipeline, or - for stdin.", show_default=False)
+]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
+    ),
+]
 
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""
 
 
-def load_spec(file: Path) -> PipelineSpec:
+def load_spec(file: str) -> PipelineSpec:
     """Read a pipeline; warnings go to stderr, and all that is wrong with it is one error."""
-    from penstock.pipeline.load import check
+    from penstock.cli.pipeline_file import read_right_pipeline
 
-    checked = check(file)
-    if checked.pipeline is not None:
-        hide_from_traces(partial(hide, secrets=checked.pipeline.secrets))
-    for warning in checked.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return checked.spec
+    spec = read_right_pipeline(file).spec
+    hide_from_traces(partial(hide, secrets=spec.secrets))
+    return spec
 
 
 @contextmanager
@@ -78,22 +82,20 @@ def losses(changes: Sequence[NodeChange]) -> str:
 
 def confirm_losses(session: Session, plan: PipelinePlan, *, yes: bool) -> None:
     """Ask whether rows may go that a changed pipeline can no longer use; StateError where nobody can be asked, or the answer is no."""
-    from penstock.backend import open_backend
     from penstock.pipeline.changes import changes
 
     if yes or not plan.is_lasting:
         return
-    with open_backend(session.settings) as backend:
-        lost = losses(changes(plan.spec, plan.groups, backend) or ())
+    lost = losses(changes(plan.spec, plan.groups, session.queries.existing_backend()) or ())
     if not lost:
         return
     if sys.stdin.isatty() and typer.confirm(
-        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}. Go on?"
+        f"'{plan.spec.name}' has changed, and rows would be lost: {lost}. Go on?", err=True
     ):
         return
     raise StateError(
         f"'{plan.spec.name}' has changed, and rows would be lost: {lost}",
         code="PIPELINE_STATE_LOSS",
         where=plan.spec.path,
-        hint="look at it with `penstock plan`, and add --yes to `penstock run` if that is right",
+        hint="look at it with `penstock plan`, and add --yes if that is right",
     )

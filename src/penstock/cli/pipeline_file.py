@@ -11,6 +11,7 @@ import typer
 from penstock import config
 from penstock.pipeline.load import Checked, check, check_text
 from penstock.pipeline.problem import Problem
+from penstock.pipeline.spec import STDIN as STDIN_NAME
 from penstock.pipeline.yaml_tree import decode
 
 STDIN = "-"
@@ -25,8 +26,8 @@ def read_pipeline(path: str) -> Checked:
     settings = config.load()
     if path != STDIN:
         return check(path, settings=settings)
-    text = decode(sys.stdin.buffer.read(), "stdin")
-    return Checked((text,)) if isinstance(text, Problem) else check_text(text, "stdin", settings=settings)
+    text = decode(sys.stdin.buffer.read(), STDIN_NAME)
+    return Checked((text,)) if isinstance(text, Problem) else check_text(text, STDIN_NAME, settings=settings)
 
 
 def read_right_pipeline(path: str) -> Checked:

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,21 @@ from penstock.backend import Job, JobState, Start
 from penstock.backend.address import hidden
 from penstock.cli.stop import is_newer, stop_job, wait_until
 from penstock.errors import StateError
+from penstock.pipeline.secret import HIDDEN
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
+
+
+def restart_jobs(backend: Backend, jobs: Sequence[Job], timeout: float) -> list[Job]:
+    """Start jobs of one name again: one, or those of a pipeline, whose command starts them all; return those that were started."""
+    running = [job for job in jobs if not job.state.ended]
+    if running or len(jobs) == 1:
+        # A group of a pipeline that has come to its end does not keep the others from it.
+        return [restart_job(backend, job, timeout) for job in running or jobs]
+    # Groups start one after the other: with the last one all do.
+    restart_job(backend, max(jobs, key=lambda job: (job.started_at is not None, job.started_at)), timeout)
+    return [now for job in jobs if is_newer(now := backend.jobs.get(job.name), job)]
 
 
 def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
@@ -25,6 +38,10 @@ def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
     if start is None or start.again is None:
         raise _only_by_hand(job, backend.location, "only its program can start it again")
     if start.again == "request":
+        if job.state.ended and job.kind == "pipeline" and start.place and Path(start.place).is_file():
+            if any(HIDDEN in word for word in start.argv):
+                raise _only_by_hand(job, backend.location, "its command line had secrets, which are not kept")
+            return _launch(backend, job, start, timeout, log=_log(f"{job.name}.run"))
         if job.state.ended:
             raise _only_by_hand(
                 job, backend.location, f"it is {job.state} and the process that ran it is gone"
@@ -36,12 +53,14 @@ def restart_job(backend: Backend, job: Job, timeout: float) -> Job:
     if not job.state.ended:
         ended = stop_job(backend, job, max(timeout, 1))
         print(f"'{job.name}' is {ended.state if ended else 'asked to stop'}", file=sys.stderr)
-    return _launch(backend, job, start, timeout)
+    return _launch(backend, job, start, timeout, log=Path(job.log) if job.log else _log(job.name))
 
 
-def _launch(backend: Backend, job: Job, start: Start, timeout: float) -> Job:
-    own = config.load().home / "logs" / (re.sub(r"[^\w.-]", "_", job.name) + ".log")
-    log = Path(job.log) if job.log else own
+def _log(name: str) -> Path:
+    return config.load().home / "logs" / (re.sub(r"[^\w.-]", "_", name) + ".log")
+
+
+def _launch(backend: Backend, job: Job, start: Start, timeout: float, *, log: Path) -> Job:
     log.parent.mkdir(parents=True, exist_ok=True)
     print(f"starting `{hidden(shlex.join(start.argv))}`, its output goes to {log}", file=sys.stderr)
     try:

@@ -18,6 +18,7 @@ from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.secret import hide
+from penstock.pipeline.step import Step
 from penstock.sinks.base import Target
 from penstock.spark import json_rows
 
@@ -113,7 +114,8 @@ def _run_group(
     session: Session, group: GroupPlan, test: TestSpec, names: Mapping[str, str]
 ) -> list[Difference]:
     """Compare what the test expects with the rows of a group; `names` say whose rows each expectation is about."""
-    evaluator = Evaluator(group.steps, read=list(names.values()))
+    steps = [_stand_in(session, group, step, test) for step in group.steps]
+    evaluator = Evaluator(steps, read=list(names.values()))
     target = Target(
         session.spark,
         query="test",
@@ -140,15 +142,37 @@ def _run_group(
     return [difference for difference in found if difference is not None]
 
 
-def _given(session: Session, test: TestSpec, source: str, relation: Relation) -> DataFrame:
-    rows = next((rows for name, rows in test.given.items() if name.lower() == source.lower()), ())
-    _check_columns(test, source, rows, relation.columns)
+class GivenStep(Step):
+    """Stands in for a step whose rows a test gives, so that nobody else is asked for them."""
+
+    def __init__(self, step: Step, rows: Mapping[str, DataFrame]) -> None:
+        self._step = step
+        self._rows = rows
+        self.nodes, self.inputs = step.nodes, step.inputs
+
+    def relations(self) -> Mapping[str, Relation]:
+        return self._step.relations()
+
+    def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
+        return self._rows
+
+
+def _stand_in(session: Session, group: GroupPlan, step: Step, test: TestSpec) -> Step:
+    given = [name for name in step.nodes if name in test.given]
+    if not given:
+        return step
+    return GivenStep(step, {name: _given(session, test, name, group.relations[name]) for name in given})
+
+
+def _given(session: Session, test: TestSpec, node: str, relation: Relation) -> DataFrame:
+    rows = test.given.get(node, ())
+    _check_columns(test, node, rows, relation.columns)
     if relation.operations:
         rows = [{OPERATION: "i", **row} for row in rows]
     try:
         return json_rows.frame_of(session.spark, rows, relation.schema)
     except PenstockError as error:
-        error.message = f"given rows of '{source}': {error.message}"
+        error.message = f"given rows of '{node}': {error.message}"
         error.where = error.where or str(test.place)
         raise
 

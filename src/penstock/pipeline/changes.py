@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.group_name import NODES, earlier_groups
+from penstock.pipeline.group_name import NODES, OUTSIDE, earlier_groups, kinds_of
 from penstock.pipeline.secret import model_secrets
 from penstock.pipeline.stage_plan import StagePlan, compare
 from penstock.pipeline.stage_store import StageStore
@@ -17,7 +17,7 @@ from penstock.state.files import LocalFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.backend import Backend
+    from penstock.backend import Backend, Job
     from penstock.pipeline.group import GroupPlan
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
 
@@ -31,10 +31,10 @@ class NodeChange:
     change: str
     """`unchanged`, `changed`, `new` or `dropped`."""
     state: str | None = None
-    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`."""
+    """Of views and what they read: `unchanged`, `kept`, `rebuilt`, `new`, `emptied` or `dropped`; of sources: `read again`, `new`, `dropped` or `left`."""
     reason: str = ""
     loses_rows: bool = False
-    """Whether rows go that cannot be had again from the state."""
+    """Whether rows go that cannot be had again from the state, or the place up to which a source was read."""
 
 
 def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
@@ -61,16 +61,18 @@ def _slow_hash(secrets: bytes) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", secrets, b"secrets of a node of penstock", 20_000)
 
 
-def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -> list[NodeChange] | None:
+def changes(
+    spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend | None
+) -> list[NodeChange] | None:
     """Return what has changed, in the order of the file, dropped nodes last; None when the pipeline has not run yet."""
-    jobs = earlier_groups(spec.name, backend).values()
+    jobs = {} if backend is None else earlier_groups(spec.name, backend)
     if not jobs:
         return None
     before: dict[str, Any] = {}
-    for job in jobs:
+    for job in jobs.values():
         before |= job.definition.get(NODES, {})
     states: dict[str, NodeChange] = {}
-    for one in (one for group in groups for one in _states(group)):
+    for one in (*(one for group in groups for one in _states(group)), *_sources(jobs, groups)):
         # The rows of one node may be in the state of several flows: what is lost of any is what counts.
         if one.node not in states or one.loses_rows:
             states[one.node] = one
@@ -93,6 +95,12 @@ def changes(spec: PipelineSpec, groups: Sequence[GroupPlan], backend: Backend) -
     return [*result, *states.values()]
 
 
+def is_changed(spec: PipelineSpec, job: Job) -> bool:
+    """Whether some node of the group that a job runs is another one in the file than it was at its start."""
+    now = fingerprints(spec)
+    return any(now.get(name) != node for name, node in job.definition.get(NODES, {}).items())
+
+
 def _change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
     if before is None:
         return "new"
@@ -101,6 +109,28 @@ def _change(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
 
 def _of(state: NodeChange | None) -> tuple[Any, ...]:
     return () if state is None else (state.state, state.reason, state.loses_rows)
+
+
+def _sources(jobs: Mapping[str, Job], groups: Sequence[GroupPlan]) -> Iterator[NodeChange]:
+    """What happens to the places up to which sources were read."""
+    for group in groups:
+        for one in group.source_changes.changes:
+            left = jobs[group.name].definition.get(OUTSIDE, {}) if group.name in jobs else {}
+            if one.change == "dropped":
+                made = f", and its {left[one.node]} stays" if one.node in left else ""
+                reason = f"how far it was read is forgotten{made}"
+            else:
+                reason = ": ".join(filter(None, (one.reason, "it is read from its beginning")))
+            state = "read again" if one.change == "changed" else one.change
+            yield NodeChange(one.node, "rows", one.change, state, reason, one.loses_place)
+    names = {group.name for group in groups}
+    nodes = {name for group in groups for name in group.nodes}
+    for job in (job for name, job in jobs.items() if name not in names):
+        outside = job.definition.get(OUTSIDE, {})
+        for name in (name for name, kind in kinds_of(job).items() if kind == "source" and name not in nodes):
+            kept = f"{outside[name]} and state" if name in outside else "state"
+            reason = f"its {kept} stay until penstock state reset {job.name}"
+            yield NodeChange(name, "source", "dropped", "left", reason)
 
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:

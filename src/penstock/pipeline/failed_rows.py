@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.step import node_values
 from penstock.transforms.dead_letter import DeadLetters, Sender
 
 if TYPE_CHECKING:
@@ -53,9 +54,6 @@ class FailedRows:
             self._letters.close()
 
     def _sender(self, target: Target) -> Sender:
-        from penstock.pipeline.values import NodeValues
-
-        values = None if target.state is None else NodeValues(target.state, f"{self.node.name} {STATE}")
         return Sender(
             target.spark,
             target.query,
@@ -64,6 +62,6 @@ class FailedRows:
             target.settings,
             committed=target.committed,
             begun=target.begun,
-            state=values,
+            state=node_values(target, f"{self.node.name} {STATE}"),
             status=target.status,
         )

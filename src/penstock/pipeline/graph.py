@@ -111,7 +111,7 @@ def cycles(inputs: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     [('a', 'c', 'b', 'a'), ('d', 'd')]
     """
     result: list[tuple[str, ...]] = []
-    seen: set[str] = set()
+    seen = set(topological(inputs))
     for name in inputs:
         if name in seen:
             continue

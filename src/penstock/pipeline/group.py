@@ -18,6 +18,7 @@ from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import EventTime, labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
+from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
 from penstock.spark.errors.query import translate_query_error, translated
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec
     from penstock.pipeline.step import Step
+    from penstock.pipeline.values import GroupValues
     from penstock.pipeline.views_step import ViewsStep
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
 
@@ -44,6 +46,11 @@ class Phase(StrEnum):
     """The histories of hybrid sources, which come to an end; all others wait."""
     LIVE = "live"
     """All sources, of the hybrid ones what comes behind their histories."""
+
+    @property
+    def folder(self) -> str:
+        """What the name of its checkpoint has of it."""
+        return "" if self is Phase.LIVE else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,10 @@ class GroupPlan:
     """What happens to rows that nodes cannot take, for every node that may have some."""
     letters: Mapping[str, Letters] = field(default_factory=dict)
     """The dead letters of the nodes that write some."""
+    values: GroupValues | None = None
+    """What the group remembers; None for one that is only looked at."""
+    source_changes: SourceChanges = field(default_factory=SourceChanges)
+    """What is different about its sources since its last run."""
     event_times: Mapping[str, EventTime] = field(default_factory=dict)
     """When rows happened, of the nodes that say it."""
 
@@ -116,6 +127,13 @@ class GroupPlan:
     def views(self) -> tuple[ViewsStep, ...]:
         """The views, level by level."""
         return tuple(cast("ViewsStep", step) for step in self.steps if step.level)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where its checkpoint is, or is to be, when other sources begin in it."""
+        phase = self.phase.folder
+        changed = self.source_changes.changes
+        return self.folder.next_checkpoint(phase) if changed else self.folder.checkpoint(phase)
 
     @property
     def news(self) -> list[str]:
@@ -134,7 +152,7 @@ class GroupPlan:
         """The state of views on levels where none are declared any more."""
         return self.folder.views_beside([step.level for step in self.views])
 
-    def begins_anew(self, values: KeyValues | None) -> bool:
+    def begins_anew(self, values: Namespace | None) -> bool:
         """Whether sinks have something to write although no row may come, because views or their readers have changed; `values` are those of the query."""
         return any(step.begins_anew(values) for step in self.views)
 

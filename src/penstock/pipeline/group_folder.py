@@ -30,8 +30,19 @@ class GroupFolder:
         return cls(pipeline / (f"{GROUP}{group}" if group else MAIN))
 
     def checkpoint(self, phase: str = "") -> Path:
-        """The checkpoint of a phase that comes to an end, or that of the group."""
-        return self.path / (f"{CHECKPOINT}-{phase}" if phase else CHECKPOINT)
+        """The checkpoint of a phase that comes to an end, or that of the group; it has another place after its sources have changed."""
+        known = self.checkpoints(phase)
+        return known[-1] if known else self.path / _checkpoint(phase)
+
+    def checkpoints(self, phase: str = "") -> list[Path]:
+        """The checkpoint, behind those whose place it has taken, as far as these are still there."""
+        first = self.path / _checkpoint(phase)
+        later = sorted(self.path.glob(f"{first.name}.*"), key=_generation)
+        return [first, *later] if first.exists() else later
+
+    def next_checkpoint(self, phase: str = "") -> Path:
+        """The place of a checkpoint with other sources."""
+        return self.path / f"{_checkpoint(phase)}.{_generation(self.checkpoint(phase)) + 1}"
 
     @property
     def has_begun(self) -> bool:
@@ -75,3 +86,12 @@ class GroupFolder:
                 where=str(self.path),
             ) from error
         return True
+
+
+def _checkpoint(phase: str) -> str:
+    return f"{CHECKPOINT}-{phase}" if phase else CHECKPOINT
+
+
+def _generation(checkpoint: Path) -> int:
+    number = checkpoint.name.partition(".")[2]
+    return int(number) if number.isdigit() else 1

@@ -21,6 +21,7 @@ NAMES = r"^[^\s.]([^\s]*[^\s.])?$"
 SIDE_NAMES = r"^[^\W\d_]\w*$"
 HYBRID = "hybrid"
 VARIABLE = {"type": "string", "pattern": r"\$\{", "description": "a variable: `${VAR}` or `${VAR:-default}`"}
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 _ABOUT: Mapping[Kind, str] = {
     "source": "where rows come from, by names",
@@ -51,9 +52,14 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
     for definition in definitions.values():
         _take_numbers_as_text(definition)
         _take_variables(definition)
-        for schema in definition.get("properties", {}).values():
-            # Pydantic's titles only say the names again.
+        for schema in (
+            *definition.get("properties", {}).values(),
+            *definition.get("patternProperties", {}).values(),
+        ):
+            # Pydantic's titles only say the names again, and links are those of the documentation.
             schema.pop("title", None)
+            if "description" in schema:
+                schema["description"] = _LINK.sub(r"\1", schema["description"])
     nodes: dict[Kind, dict[str, dict[str, Any]]] = {kind: {} for kind in BUILT_IN}
     for (kind, name), model in models.items():
         nodes[kind][name] = references[model, "validation"]
@@ -185,9 +191,9 @@ def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
 
 
 def _take_numbers_as_text(definition: Mapping[str, Any]) -> None:
-    """Let a number stand where a single text is wanted: a password may be one."""
+    """Let a number stand where a single text is wanted, or a list of them: a password may be one, and the name of a column."""
     for schema in definition.get("properties", {}).values():
-        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+        parts = [part for part in schema.get("anyOf", [schema]) if part.get("type") not in ("null", "array")]
         if len(parts) == 1 and parts[0].get("type") == "string" and not {"enum", "const"} & parts[0].keys():
             parts[0]["type"] = ["string", "number"]
 

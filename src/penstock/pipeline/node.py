@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -50,12 +50,20 @@ class DeadLetter(Options):
 
     type: Literal["file", "kafka", "postgres", "iceberg"] = Field("file", description="what takes them")
     path: str | None = Field(
-        None, description="of a file: the folder; without it, one beside the state of the pipeline"
+        None, description="file only: the folder; default: one beside the state of the pipeline"
     )
-    topic: str | None = Field(None, description="of kafka")
-    table: str | None = Field(None, description="of postgres and iceberg: `table` or `schema.table`")
-    url: PostgresUrl | None = Field(None, repr=False, description="of postgres")
-    bootstrap_servers: str | None = Field(None, description="of kafka")
+    topic: str | None = Field(None, description="kafka only, required there: the topic")
+    table: str | None = Field(
+        None, description="postgres and iceberg only, required there: `table` or `schema.table`"
+    )
+    url: PostgresUrl | None = Field(
+        None,
+        repr=False,
+        description="postgres only: the address of the database; default: `PENSTOCK_POSTGRES_URL`",
+    )
+    bootstrap_servers: str | None = Field(
+        None, description="kafka only: the brokers; default: `PENSTOCK_KAFKA_BOOTSTRAP_SERVERS`"
+    )
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -90,7 +98,8 @@ class RowErrors(Options):
         "fail", description="what happens to a row that fails: `fail`, `drop` (counted) or `dead_letter`"
     )
     dead_letter: DeadLetter | None = Field(
-        None, description="where rows go that fail, with `on_error: dead_letter`"
+        None,
+        description="where rows go that fail, with `on_error: dead_letter`: see [Dead letters](dead-letters.md)",
     )
 
     @field_validator("dead_letter")
@@ -121,6 +130,14 @@ class SourceNode(Node):
     def poll_interval_ms(self) -> int | None:
         """How often it is to be looked for new rows, when that costs something; None for all the time."""
         return None
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        """What decides which rows it has, by the names that users know: when any of it changes, it is another source, and is read from its beginning.
+
+        The address of the server is no part of it: the same rows may move.
+        """
+        return {"type": self.type}
 
     @property
     def may_know_its_key(self) -> bool:
@@ -165,7 +182,7 @@ class SinkNode(Node):
 
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
     primary_key: Names = Field(
-        (), description="the columns that tell rows apart; without it, those of the node in `from`"
+        (), description="the columns that tell rows apart; default: those of the node in `from`"
     )
 
     @property

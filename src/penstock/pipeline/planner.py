@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.graph import Graph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.group_name import group_names
+from penstock.pipeline.group_name import group_names, job_name
 from penstock.pipeline.levels import levels, reads_of
 from penstock.pipeline.lookup_step import LookupStep
 from penstock.pipeline.node import (
@@ -29,22 +30,23 @@ from penstock.pipeline.node import (
 )
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters
+from penstock.pipeline.source_change import READS, SourceChanges, fingerprint, note_reads, source_changes
 from penstock.pipeline.sources.hybrid import HybridNode
 from penstock.pipeline.step import SqlStep, Step, TransformStep, require_columns
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
+from penstock.pipeline.values import GroupValues, PlannedValues, Stored
 from penstock.sources.base import Context as SourceContext
 from penstock.spark.errors.query import translated
+from penstock.spark.micro_batch import plan as spark_plan
 from penstock.transforms.base import Context
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
     from penstock.pipeline.graph import Group
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.plugin import KeyValues
     from penstock.sources.base import Source
 
 
@@ -53,7 +55,7 @@ BOUNDARY, HISTORY_DONE = "boundary", "history_done"
 
 
 class Planner:
-    """Plans the groups of one pipeline in a session; nothing runs and nothing is written."""
+    """Plans the groups of one pipeline in a session; nothing runs, and what is fixed for the first start is stored when the lease is there."""
 
     def __init__(
         self,
@@ -63,20 +65,22 @@ class Planner:
         folder: Path,
         read: Collection[str] = (),
         before: Mapping[str, Mapping[str, str]] | None = None,
-        values: Callable[[str], KeyValues] | None = None,
+        stored: Callable[[str], Stored] = lambda group: {},
+        runs: bool = False,
         is_trial: bool = False,
     ) -> None:
         """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
 
-        `before` are the groups that have run, as `group_names` takes them. `values` gives what the sources of a group remember; None for a pipeline
-        that is only looked at. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A pipeline that `runs` goes on
+        from it, and one that is looked at is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
         side outputs go nowhere.
         """
         self._session = session
         self._spec = spec
         self._folder = folder
         self._read = frozenset(read)
-        self.values = values
+        self._stored = stored
+        self._runs = runs
         self._is_trial = is_trial
         self._graph: Graph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
@@ -88,23 +92,27 @@ class Planner:
         groups = zip(self._graph.queries, self._names, strict=True)
         return [self._group(group, name) for group, name in groups]
 
-    def group(self, name: str) -> GroupPlan:
-        """Return the plan of one group as it is now, after another phase has ended."""
-        return self._group(self._graph.queries[self._names.index(name)], name)
+    def following(self, name: str) -> GroupPlan:
+        """Return the plan of a group whose histories have been read to their ends."""
+        return self._group(self._graph.queries[self._names.index(name)], name, history_done=True)
 
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
         groups = zip(self._graph.queries, self._names, strict=True)
         return next(name for group, name in groups if node in {one.name for one in group.nodes})
 
-    def _group(self, group: Group, name: str) -> GroupPlan:
+    def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
-        if self.values is not None and name in self._before and not folder.has_begun:
-            # What was fixed for a run whose checkpoint is gone is not true of this one.
-            self.values(name).clear()
-        phase = self._phase(group, name)
-        sources = tuple(self._sources(group, name, folder, phase))
+        values = GroupValues.of(self._stored(name), begins=not folder.has_begun)
+        if history_done:
+            values.planned.put(HISTORY_DONE, True)
+        models = {node.name: node.model for node in group.sources if isinstance(node.model, SourceNode)}
+        obstacle = self._obstacle(models, values.planned)
+        changed = note_reads(values.planned, {name: model.reads for name, model in models.items()})
+        phase = self._phase(group, values.planned)
+        sources = tuple(self._sources(group, values.planned, folder, phase))
         relations = {source.node.name: source.relation for source in sources}
+        changes = self._source_changes(name, folder, phase, sources, changed)
         steps = tuple(self._steps(group, folder, relations))
         sinks = tuple(self._sinks(group, relations))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
@@ -121,16 +129,65 @@ class Planner:
             if (event_time := event_time_of(nodes[node], relation.schema)) is not None
         }
         return GroupPlan(
-            name, folder, phase, sources, steps, sinks, relations, nodes, failed, letters, event_times
+            name,
+            folder,
+            phase,
+            sources,
+            steps,
+            sinks,
+            relations,
+            nodes,
+            failed,
+            letters,
+            values if self._runs else None,
+            replace(changes, obstacle=obstacle or changes.obstacle),
+            event_times,
         )
 
-    def _phase(self, group: Group, name: str) -> Phase:
+    def _phase(self, group: Group, values: PlannedValues) -> Phase:
         hybrid = any(isinstance(node.model, HybridNode) for node in group.sources)
-        if not hybrid or self.values is None or self.values(name).get(HISTORY_DONE):
+        if not hybrid or not self._runs or values.get(HISTORY_DONE):
             return Phase.LIVE
         return Phase.HISTORY
 
-    def _sources(self, group: Group, name: str, folder: GroupFolder, phase: Phase) -> Iterator[SourcePlan]:
+    def _source_changes(
+        self,
+        name: str,
+        folder: GroupFolder,
+        phase: Phase,
+        sources: Sequence[SourcePlan],
+        changed: Mapping[str, str],
+    ) -> SourceChanges:
+        """What sources mean for the checkpoint of their group."""
+        checkpoint = folder.checkpoint(phase.folder)
+        if not checkpoint.exists():
+            return SourceChanges()
+        words = [
+            (source.node.name, text) for source in sources if not source.is_idle for text in _shape(source)
+        ]
+        elsewhere = {
+            node: f"the group '{job_name(self._spec.name, other)}'"
+            for other, kinds in self._before.items()
+            if other != name
+            for node in kinds
+        }
+        return source_changes(checkpoint, words, changed, elsewhere)
+
+    @staticmethod
+    def _obstacle(models: Mapping[str, SourceNode], values: PlannedValues) -> str:
+        """Why a group that has run cannot go on: the phases of its hybrid sources are those of all its sources."""
+        for name, model in models.items():
+            if values.values and isinstance(model, HybridNode):
+                noted = values.within(name).get(READS)
+                if noted is None:
+                    return f"the hybrid source '{name}' comes to a group that has run"
+                if noted != fingerprint(model.reads):
+                    return f"the hybrid source '{name}' reads something else than before"
+        return ""
+
+    def _sources(
+        self, group: Group, values: PlannedValues, folder: GroupFolder, phase: Phase
+    ) -> Iterator[SourcePlan]:
         """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in sorted(group.sources, key=lambda node: node.name):
@@ -139,8 +196,8 @@ class Planner:
             context = SourceContext(
                 self._session.spark,
                 self._session.settings,
-                None if self.values is None else NodeValues(self.values(name), node.name),
-                None if self.values is None else str(folder.source(node.name)),
+                values.within(node.name) if self._runs else None,
+                str(folder.source(node.name)) if self._runs else None,
                 goes_on and _is_bounded(node),
                 self._spec.settings.get("trigger") in ENDING_TRIGGERS,
                 self._session.queries.temporary_folder,
@@ -186,6 +243,7 @@ class Planner:
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
                     once=self._read_logs(group, order.views, relations),
+                    origins={node.name: self._origin(node) for node in group.nodes},
                 )
                 relations.update(step.relations())
                 yield step
@@ -217,6 +275,15 @@ class Planner:
             node.name
             for node in group.transforms
             if node.name in views and any(read.log for read in reads_of(node, operations, names))
+        )
+
+    def _origin(self, node: NodeSpec) -> tuple[tuple[str, str], ...]:
+        """What the sources above a node read."""
+        above = sorted(self._graph.above(node.name), key=lambda one: one.name)
+        return tuple(
+            (one.name, ",".join(fingerprint(one.model.reads).values()))
+            for one in above
+            if isinstance(one.model, SourceNode)
         )
 
     def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
@@ -298,6 +365,12 @@ class Planner:
 def has_letters(node: NodeSpec) -> bool:
     """Whether a node keeps rows that it cannot take as dead letters."""
     return isinstance(node.model, RowErrors) and node.model.on_error == "dead_letter"
+
+
+def _shape(source: SourcePlan) -> list[str]:
+    """The sources of Spark that a source is, in the words of a checkpoint."""
+    shape = [part for part in spark_plan.shape(source.stream.df) if part[0] == spark_plan.SOURCE]
+    return [text for _, text in spark_plan.named(shape, [source.node.name] * len(shape))]
 
 
 def _may_fail(node: NodeSpec) -> bool:

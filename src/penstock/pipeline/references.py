@@ -178,9 +178,15 @@ def _near(relation: Relation, names: Iterable[str]) -> str | None:
     wanted = _squashed(relation.name)
     for name in names:
         other = _squashed(name)
-        if wanted == other or ("." in name and difflib.SequenceMatcher(None, wanted, other).ratio() >= NEAR):
+        if wanted == other or ("." in name and _is_near(wanted, other)):
             return name
     return None
+
+
+def _is_near(wanted: str, other: str) -> bool:
+    matcher = difflib.SequenceMatcher(None, wanted, other)
+    # The first bound costs next to nothing, and all names of a large file are asked for each name.
+    return matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR
 
 
 def _squashed(name: str) -> str:

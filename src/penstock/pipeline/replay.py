@@ -11,8 +11,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.backend.job_values import JobValues
 from penstock.errors import DataError
 from penstock.pipeline.dead_letter import Place
 from penstock.pipeline.relation import Relation
@@ -56,7 +57,7 @@ class Requests:
     def add(self, node: str, ids: Sequence[str]) -> str:
         """Ask for letters of a node; return the name of the request."""
         name = f"{_REQUEST}{uuid.uuid4().hex}"
-        self.put(name, {"node": node, "ids": "".join(ids)})
+        self.values.put(name, {"node": node, "ids": "".join(ids)})
         return name
 
     def waiting(self) -> list[Request]:
@@ -71,35 +72,24 @@ class Requests:
     def done(self, requests: Iterable[Request]) -> None:
         """Note letters as replayed, and forget the requests."""
         for request in requests:
-            Replayed(self).add(request.ids)
-            self.remove(request.name)
+            Replayed(self.values).add(request.ids)
+            self.values.remove(request.name)
 
     def replayed(self) -> Replayed:
         """The letters that were replayed, and those that are about to be."""
         return _WithWaiting(self)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self.backend.state.get(self.job, key, default, namespace=NAMESPACE)
-
-    def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
-        self.backend.state.put(self.job, key, value, namespace=NAMESPACE)
-
-    def remove(self, key: str) -> None:
-        """Forget a key; one that is not there is no error."""
-        self.backend.state.remove(self.job, key, namespace=NAMESPACE)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.backend.state.clear(self.job, namespace=NAMESPACE)
+    @property
+    def values(self) -> JobValues:
+        """Where both are; to ask needs no lease."""
+        return JobValues(self.backend, self.job, NAMESPACE)
 
 
 class _WithWaiting(Replayed):
     """Letters that were replayed or are asked for."""
 
     def __init__(self, requests: Requests) -> None:
-        super().__init__(requests)
+        super().__init__(requests.values)
         self._requests = requests
 
     def ids(self) -> list[str]:

@@ -10,33 +10,38 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ConfigError, InternalError, PenstockError
+from penstock.errors import ConfigError, InternalError, PenstockError, StateError
 from penstock.pipeline import record
 from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode, labels_of
-from penstock.pipeline.planner import HISTORY_DONE, Planner
+from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.secret import hide
-from penstock.pipeline.values import JobValues
+from penstock.pipeline.spec import STDIN
+from penstock.pipeline.values import SOURCES
 from penstock.sinks.base import Guarantee
 from penstock.sources.postgres.follow import FOLLOWING, SNAPSHOT
+from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import checkpoint
 from penstock.state.location import is_remote
-from penstock.streaming.job import SINK
 from penstock.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryListener
 from penstock.streaming.metrics import NodeReport
 from penstock.streaming.trigger import Trigger
 from penstock.streaming.writer import StreamWriter
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.engine.session import Session
     from penstock.pipeline.row_counts import RowCounts
     from penstock.pipeline.spec import NodeSpec, PipelineSpec
-    from penstock.plugin import KeyValues
+    from penstock.pipeline.values import Stored
+    from penstock.spark.micro_batch.checkpoint import Shape
+    from penstock.streaming.job import QueryJob
     from penstock.streaming.query import StreamingQuery
     from penstock.streaming.query_plan import QueryPlan
 
@@ -57,6 +62,8 @@ class PipelinePlan:
     is_lasting: bool
     """Whether anything of it is there after its end, so that another run goes on where this one ends."""
     planner: Planner
+    before: Mapping[str, Mapping[str, Any]]
+    """What is recorded of the groups that have run, by their names."""
 
     @property
     def is_bounded(self) -> bool:
@@ -70,48 +77,60 @@ class PipelinePlan:
         """The name of the job that runs a group."""
         return job_name(self.spec.name, group.name)
 
-    def values(self, group: str) -> KeyValues:
-        """What the sources of a group remember."""
-        values = self.planner.values
-        assert values is not None, "only a pipeline that runs remembers anything"
-        return values(group)
-
 
 def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is kept.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
 
-    def values(group: str) -> JobValues:
-        return JobValues(session.queries.backend(), job_name(spec.name, group))
+    backend = None
+    if lasting:
+        backend = session.queries.backend() if runs else session.queries.existing_backend()
 
-    before = earlier_groups(spec.name, session.queries.backend()) if lasting else {}
+    def stored(group: str) -> Stored:
+        return {} if backend is None else backend.state.items(job_name(spec.name, group), namespace=SOURCES)
+
+    before = {} if backend is None else earlier_groups(spec.name, backend)
+    records = {name: job.definition for name, job in before.items()}
     planner = Planner(
         session,
         spec,
         folder=folder,
         before={name: kinds_of(job) for name, job in before.items()},
-        values=values if lasting and runs else None,
+        stored=stored,
+        runs=lasting and runs,
     )
-    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner)
+    return PipelinePlan(spec, tuple(planner.groups()), folder, lasting, planner, records)
 
 
 def is_lasting(session: Session, spec: PipelineSpec) -> bool:
     """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
     models = [node.model for node in spec.nodes.values()]
     return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
-        model.sink(session.settings).guarantee is not Guarantee.NOT_KEPT
-        for model in models
-        if isinstance(model, SinkNode)
+        _is_kept(node, session) for node in spec.of_kind("sink")
     )
+
+
+def _is_kept(node: NodeSpec, session: Session) -> bool:
+    """Whether what a sink takes is there after the end of the pipeline."""
+    assert isinstance(node.model, SinkNode)
+    with translated(where=str(node.place)):
+        return node.model.sink(session.settings).guarantee is not Guarantee.NOT_KEPT
 
 
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
     """Where a pipeline keeps checkpoints and views."""
     place = spec.settings.get("checkpoint")
+    if spec.path == spec.name == STDIN:
+        raise ConfigError(
+            "a pipeline from stdin that goes on where it ended needs a name, under which its state is kept",
+            code="PIPELINE_NAME",
+            where=spec.path,
+            hint="add name: to it",
+        )
     if place is not None:
         if is_remote(str(place)):
             raise ConfigError(
@@ -151,11 +170,11 @@ class PipelineRun:
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
-        return [self._query_plan(group) for group in self.groups.values()]
+        return [self._query_plan(group, replays=False) for group in self.groups.values()]
 
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
-        plans = self.check()
+        plans = [self._query_plan(group) for group in self.groups.values()]
         self._session.queries.dispatcher.add(self._reader)
         try:
             for name, plan in zip(self.groups, plans, strict=True):
@@ -228,8 +247,7 @@ class PipelineRun:
 
     def _follow_history(self, name: str) -> None:
         """Go on with the live sources of a group whose histories have ended."""
-        self.plan.values(name).put(HISTORY_DONE, True)
-        group = self.groups[name] = self.plan.planner.group(name)
+        group = self.groups[name] = self.plan.planner.following(name)
         self._launch(name, self._query_plan(group))
         text = f"'{self.plan.job_name(group)}': history done, following"
         self.queries[name].note(text)
@@ -256,12 +274,19 @@ class PipelineRun:
         if is_late:  # a stop that came meanwhile knew only the queries before
             query.stop()
 
-    def _query_plan(self, group: GroupPlan) -> QueryPlan:
+    def _query_plan(self, group: GroupPlan, *, replays: bool = True) -> QueryPlan:
         spec = self.plan.spec
+        if group.source_changes.obstacle:
+            raise StateError(
+                f"'{self.plan.job_name(group)}' cannot go on: {group.source_changes.obstacle}",
+                code="PIPELINE_SOURCE_CHANGED",
+                where=spec.path,
+                hint=f"change it back, or begin anew: penstock state reset {spec.name}",
+            )
         report = self._report
         name = self.plan.job_name(group)
         replay = None
-        if self.plan.is_lasting and group.letters:
+        if replays and self.plan.is_lasting and group.letters:
             replay = Replay(Requests(self._session.queries.backend(), name), group.letters)
 
         def take(epoch: NodeEpoch) -> None:
@@ -277,21 +302,25 @@ class PipelineRun:
             sources=[source.node.name for source in group.read],
         )
 
-        def prepare(location: str) -> None:
+        def prepare(location: str, job: QueryJob | None) -> None:
             spark, history = self._session.spark, group.folder.checkpoint(Phase.HISTORY)
+            if group.source_changes.changes:
+                _change_sources(spark, group, Path(location), plan.shape, job)
+            if job is not None and group.values is not None:
+                # Not before the checkpoint is the one of these sources: a start that dies in between does both again.
+                group.values.store(job.values_of(SOURCES))
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:
                 shutil.rmtree(views)
-            values = JobValues(self._session.queries.backend(), name, SINK) if plan.named else None
-            if group.begins_anew(values):
+            if group.begins_anew(None if job is None else job.values()):
                 checkpoint.begin_empty(spark, location)
 
         return replace(
             plan,
             kind="pipeline",
             prepare=prepare,
-            parts=record.parts(spec, group),
+            parts=record.parts(spec, group, self.plan.before.get(group.name, {})),
             hide=partial(hide, secrets=spec.secrets),
         )
 
@@ -299,8 +328,7 @@ class PipelineRun:
         taps = [tap for source in group.read for tap in source.stream.taps]
         writer = StreamWriter(self._session.queries, group.frame(), taps=taps).trigger(self._trigger(group))
         if self.plan.is_lasting:
-            phase = "" if group.phase is Phase.LIVE else group.phase
-            writer.option("checkpoint.location", group.folder.checkpoint(phase))
+            writer.option("checkpoint.location", group.checkpoint)
         return writer
 
     def _trigger(self, group: GroupPlan) -> Trigger:
@@ -313,6 +341,24 @@ class PipelineRun:
             polls = [poll for source in group.sources if (poll := _poll(source.node)) is not None]
             trigger = min(polls) if len(polls) == len(group.sources) else INTERVAL
         return Trigger.processing_time(trigger)
+
+
+def _change_sources(
+    spark: SparkSession, group: GroupPlan, location: Path, shape: Shape, job: QueryJob | None
+) -> None:
+    """Make the checkpoint in which sources that have changed begin, and the others go on; it is there as a whole, or not."""
+    changed = {one.node for one in group.source_changes.changes if one.loses_place}
+    for source in (source for source in group.sources if source.node.name in changed):
+        source.source.reset()
+        if job is not None:
+            job.source_values(source.node.name).clear()
+    before = group.folder.checkpoints(group.phase.folder)
+    building = location.with_name(f".{location.name}")
+    shutil.rmtree(building, ignore_errors=True)
+    checkpoint.follow(spark, str(before[-1]), str(building), shape, kept=group.source_changes.kept)
+    building.rename(location)
+    for older in before:
+        shutil.rmtree(older)
 
 
 class _Reader(StreamingQueryListener):
@@ -373,5 +419,6 @@ def _phase(offset: object) -> object:
 
 def _file_name(name: str) -> str:
     """A name as that of a folder: what is not plain in it is told apart by a hash."""
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+    letters = "-_." if name.strip(".") else "-_"
+    plain = "".join(letter if letter.isalnum() or letter in letters else "_" for letter in name)
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from penstock.pipeline.node import Node, RowTransformNode, SinkNode, SourceNode, TransformNode
 from penstock.pipeline.view_node import ViewTransformNode
 
+STDIN = "stdin"
+"""The path of a pipeline that came from there."""
 Kind = Literal["source", "transform", "sink"]
 
 
@@ -77,6 +79,12 @@ class PipelineSpec:
     """How it runs: `trigger` and `checkpoint`, as far as the file says."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Values that came from the environment, which no output shows."""
+    _inputs: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = {node.name.lower(): node.name for node in self.nodes.values() if node.kind != "sink"}
+        inputs = {name: _inputs(node.model, names) for name, node in self.nodes.items()}
+        object.__setattr__(self, "_inputs", inputs)
 
     def of_kind(self, kind: Kind) -> Iterator[NodeSpec]:
         """The nodes of a kind."""
@@ -103,7 +111,9 @@ class PipelineSpec:
                 continue
             seen.add(node.name)
             model = node.model
-            if self.primary_key(node.name) or (isinstance(model, SourceNode) and model.may_know_its_key):
+            if getattr(model, "primary_key", ()):
+                return True
+            if isinstance(model, SourceNode) and model.may_know_its_key:
                 return True
             if isinstance(model, ViewTransformNode):
                 if model.keys:
@@ -114,16 +124,7 @@ class PipelineSpec:
 
     def inputs(self, name: str) -> tuple[str, ...]:
         """The nodes that a node reads, by their names as declared."""
-        names = {node.name.lower(): node.name for node in self.nodes.values() if node.kind != "sink"}
-        model = self.nodes[name].model
-        match model:
-            case SourceNode():
-                return ()
-            case RowTransformNode() | SinkNode():
-                return (names.get(model.from_.lower(), model.from_),)
-            case TransformNode():
-                return model.inputs(names)
-        raise AssertionError(f"a node of no kind: {type(model).__name__}")
+        return self._inputs[name]
 
     def primary_key(self, name: str) -> tuple[str, ...]:
         """The columns that tell the rows of a node apart: its own, or those of the node in `from`."""
@@ -133,7 +134,16 @@ class PipelineSpec:
             model = self.nodes[name].model
             if isinstance(model, SourceNode | TransformNode | SinkNode) and model.primary_key:
                 return model.primary_key
-            read = getattr(model, "from_", None)
-            node = self.find(read) if isinstance(read, str) else None
-            name = "" if node is None else node.name
+            name = self.inputs(name)[0] if isinstance(getattr(model, "from_", None), str) else ""
         return ()
+
+
+def _inputs(model: Node, names: Mapping[str, str]) -> tuple[str, ...]:
+    match model:
+        case SourceNode():
+            return ()
+        case RowTransformNode() | SinkNode():
+            return (names.get(model.from_.lower(), model.from_),)
+        case TransformNode():
+            return model.inputs(names)
+    raise AssertionError(f"a node of no kind: {type(model).__name__}")

@@ -42,6 +42,8 @@ class StageInput:
     """Whether rows carry `_weight`, as the changes of a view without a key do; then it has no keys."""
     log: bool = False
     """Whether every row counts, whatever its key: `_op` is a column like others, and `_arrival` numbers the rows as they came. It has no keys."""
+    origin: tuple[tuple[str, str], ...] = ()
+    """What the sources read from which its rows come, by their names; rows of what a source does not read any more go."""
     retain: Retain = "all"
     """`used` keeps only the columns that views use: less memory, but a changed view may need rows that are gone."""
 
@@ -80,6 +82,7 @@ class SavedInput:
     fields: tuple[tuple[str, str], ...]
     keys: tuple[str, ...]
     retain: Retain
+    origin: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, declared: StageInput) -> SavedInput:
@@ -87,7 +90,7 @@ class SavedInput:
         fields = tuple((field.name, field.type) for field in declared.fields)
         spelled = {name.lower(): name for name, _ in fields}
         keys = tuple(spelled.get(key.lower(), key) for key in declared.keys)
-        return cls(declared.name, fields, keys, declared.retain)
+        return cls(declared.name, fields, keys, declared.retain, declared.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,11 @@ def _input_plans(before: SavedStage, inputs: Sequence[StageInput]) -> Iterator[I
 
 
 def _input_plan(saved: SavedInput, wanted: SavedInput) -> InputPlan:
-    if saved == wanted:
+    gone = [name for name, reads in saved.origin if (name, reads) not in wanted.origin]
+    if gone:
+        others = "reads something else" if len(gone) == 1 else "read something else"
+        return InputPlan(wanted.name, "emptied", f"{', '.join(gone)} {others}, or nothing, here")
+    if replace(saved, origin=wanted.origin) == wanted:
         return InputPlan(wanted.name, "unchanged")
     if saved.keys != wanted.keys:
         return InputPlan(

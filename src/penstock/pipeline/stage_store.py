@@ -84,7 +84,13 @@ class StageStore:
                 hint="run it with the version that wrote it",
             )
         inputs = [
-            SavedInput(one["name"], _pairs(one["fields"]), tuple(one["keys"]), one["retain"])
+            SavedInput(
+                one["name"],
+                _pairs(one["fields"]),
+                tuple(one["keys"]),
+                one["retain"],
+                _pairs(one.get("origin", ())),
+            )
             for one in saved["inputs"]
         ]
         views = [

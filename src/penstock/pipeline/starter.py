@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import indent
+from typing import Any
 
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline.yaml_tree import resolved
@@ -30,7 +31,14 @@ class Rows:
     group: str
     invoke: str
     """A function that does about the same in JavaScript, with its columns."""
+    totals: Mapping[str, str]
+    """For each transform, what a sink that adds up groups by and adds up."""
     test: str = ""
+
+
+def _totals(column: str, *, by: str | None = None) -> str:
+    grouped = f"\ngroup_by: {by}" if by else ""
+    return f"aggregate:\n  rows: {{fn: count}}\n  total: {{fn: sum, from: {column}}}{grouped}"
 
 
 ORDERS_TEST = """\
@@ -43,7 +51,7 @@ tests:
         - {order_id: 2, customer_id: 7, amount: 9.9, ordered_at: "2026-01-01T11:00:00Z"}
     expect:
 """
-_ORDERS = {
+_ORDERS: Mapping[str, Any] = {
     "node": "orders",
     "key": "order_id",
     "kept": "large_orders",
@@ -62,9 +70,28 @@ script: |
       cents: Math.round(Number(row.amount) * 100),
     };
   }""",
+    "totals": {
+        "none": _totals("amount", by="customer_id"),
+        "sql": _totals("amount", by="customer_id"),
+        "view": _totals("total"),
+        "script": _totals("cents", by="customer"),
+    },
     "test": ORDERS_TEST,
 }
 _COLUMNS = '{order_id: int64, customer_id: int64, amount: "decimal(10,2)", ordered_at: timestamp}'
+
+_KAFKA = f"""\
+type: kafka
+topic: ${{TOPIC:-orders}}
+bootstrap_servers: ${{PENSTOCK_KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
+data_format: json
+schema: {_COLUMNS}"""
+_CLICKHOUSE_URL = "url: ${PENSTOCK_CLICKHOUSE_URL:-http://localhost:8123/default}"
+_POSTGRES_URL = (
+    "# A password is better in the environment.\n"
+    "url: ${PENSTOCK_POSTGRES_URL:-postgresql://postgres@localhost:5432/postgres}"
+)
+_CATALOG = "# `lake` is a catalog of the settings.\ntable: ${TABLE:-lake.shop.{table}}"
 
 SOURCES: Mapping[str, Rows] = {
     "file": Rows(
@@ -82,14 +109,35 @@ primary_key: order_id""",
     ),
     "kafka": Rows(
         about="records of a topic, in JSON",
-        yaml=f"""\
-type: kafka
-topic: ${{TOPIC:-orders}}
-bootstrap_servers: ${{PENSTOCK_KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
-data_format: json
-schema: {_COLUMNS}
-starting_offsets: earliest
-primary_key: order_id""",
+        yaml=f"{_KAFKA}\nstarting_offsets: earliest\nprimary_key: order_id",
+        **_ORDERS,
+    ),
+    "postgres": Rows(
+        about="the rows that a table of Postgres has now",
+        yaml=f"type: postgres\n{_POSTGRES_URL}\ntable: orders\nprimary_key: order_id",
+        **_ORDERS,
+    ),
+    "postgres_cdc": Rows(
+        about="a table of Postgres, and then every insert, update and delete",
+        yaml=f"type: postgres_cdc\n{_POSTGRES_URL}\ntable: orders\nprimary_key: order_id",
+        **_ORDERS,
+    ),
+    "clickhouse": Rows(
+        about="the rows that a table of ClickHouse has now",
+        yaml=f"type: clickhouse\n{_CLICKHOUSE_URL}\ntable: orders\nprimary_key: order_id",
+        **_ORDERS,
+    ),
+    "iceberg": Rows(
+        about="a table of a lake, and what is appended to it",
+        yaml=f"type: iceberg\n{_CATALOG.replace('{table}', 'orders')}\nprimary_key: order_id",
+        **_ORDERS,
+    ),
+    "hybrid": Rows(
+        about="the history of a table of ClickHouse, then new records of a topic",
+        yaml=f"type: hybrid\nhistory:\n  type: clickhouse\n  {_CLICKHOUSE_URL}\n  table: orders\n"
+        f"live:\n{indent(_KAFKA, '  ')}\n"
+        "# The history gives the rows up to its greatest value, the topic those beyond.\n"
+        "cursor: order_id\nprimary_key: order_id",
         **_ORDERS,
     ),
     "rate": Rows(
@@ -109,6 +157,12 @@ script: |
     if (row.value % 2) return null;
     return { value: row.value, digit: `d${row.value % 10}` };
   }""",
+        totals={
+            "none": _totals("value"),
+            "sql": _totals("value", by="digit"),
+            "view": _totals("ticks"),
+            "script": _totals("value", by="digit"),
+        },
     ),
 }
 TRANSFORMS: Mapping[str, str] = {
@@ -122,13 +176,28 @@ SINKS: Mapping[str, tuple[str, str]] = {
     "file": ("files in a folder", "type: file\npath: ${OUT:-{out}}/\nformat: json"),
     "postgres": (
         "a table of Postgres, which is created",
-        "type: postgres\n# A password is better in the environment.\n"
-        "url: ${PENSTOCK_POSTGRES_URL:-postgresql://postgres@localhost:5432/postgres}\ntable: {table}",
+        f"type: postgres\n{_POSTGRES_URL}\ntable: {{table}}",
+    ),
+    "postgres_aggregate": (
+        "sums and counts in a table of Postgres, beside the rows",
+        f"type: postgres_aggregate\n{_POSTGRES_URL}\nlanding_table: {{table}}\nagg_table: {{table}}_totals\n{{totals}}",
     ),
     "kafka": (
         "records of a topic",
         "type: kafka\nbootstrap_servers: ${PENSTOCK_KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}\ntopic: {out}",
     ),
+    "clickhouse": (
+        "a table of ClickHouse, which is created",
+        f"type: clickhouse\n{_CLICKHOUSE_URL}\ntable: {{table}}",
+    ),
+    "iceberg": ("a table of a lake, which is created", f"type: iceberg\n{_CATALOG}"),
+    "webhook": (
+        "rows posted to a web service",
+        "type: webhook\nurl: ${WEBHOOK_URL:-http://127.0.0.1:8000/rows}\n"
+        '# headers: {Authorization: "Bearer ${WEBHOOK_TOKEN}"}',
+    ),
+    "blackhole": ("nowhere: to see how fast the rest is", "type: blackhole"),
+    "memory": ("the newest rows, for programs and tests", "type: memory"),
 }
 
 
@@ -141,9 +210,9 @@ _EXPECTED = {
 
 def starter(name: str, *, source: str, transform: str, sink: str, path: str, data: str) -> dict[str, str]:
     """Return the files of a pipeline by their paths: the pipeline at `path`, and what its source reads in `data`."""
-    rows = SOURCES[_known("source", source, SOURCES)]
-    _known("transform", transform, TRANSFORMS)
-    _, sink_yaml = SINKS[_known("sink", sink, SINKS)]
+    rows = SOURCES[known("source", source, SOURCES)]
+    known("transform", transform, TRANSFORMS)
+    _, sink_yaml = SINKS[known("sink", sink, SINKS)]
     nodes, last = _transforms(transform, rows)
     parts = [
         f"# A pipeline: rows go from sources through transforms into sinks.\n"
@@ -155,6 +224,7 @@ def starter(name: str, *, source: str, transform: str, sink: str, path: str, dat
     if nodes:
         parts.append("transforms:\n" + "\n".join(nodes))
     sink_fields = sink_yaml.replace("{out}", f"{name}-out").replace("{table}", last)
+    sink_fields = sink_fields.replace("{totals}", rows.totals[transform])
     parts.append(f"sinks:\n  out:\n    from: {last}\n{indent(sink_fields, '    ')}")
     text = "\n".join(parts) + "\n"
     if rows.test and transform in _EXPECTED:
@@ -205,7 +275,8 @@ def _quoted(text: str) -> str:
     return text if re.fullmatch(r"[\w./*-]+", text) and resolved(text) is text else json.dumps(text)
 
 
-def _known(what: str, name: str, choices: Mapping[str, object]) -> str:
+def known(what: str, name: str, choices: Mapping[str, object]) -> str:
+    """Return the name of a choice; an unknown one is an error that suggests the nearest."""
     if name not in choices:
         raise ConfigError(
             f"no {what} '{name}' to begin with", code="USAGE", hint=suggest(name, choices, what=what)

@@ -12,7 +12,6 @@ from penstock.errors import ConfigError, PenstockError, SqlError, suggest
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
 from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.pipeline.spec import NodeSpec
+    from penstock.plugin import Namespace
     from penstock.sinks.base import Target
     from penstock.transforms.base import Transform
 
@@ -94,7 +94,7 @@ class SqlStep(Step):
         self._changing = changing[0] if changing else None
         if len(changing) > 1 or (changing and sum(not one.static for one in relations.values()) > 1):
             raise ConfigError(
-                f"'{node.name}' brings rows together of which some carry operations: {', '.join(changing)}",
+                f"'{node.name}' joins or unites rows that are updated and deleted ({', '.join(changing)}) with others, and sees one batch of each at a time",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(node.place_of("sql")),
                 hint="a `view` keeps such a result right: type: view",
@@ -185,13 +185,13 @@ class SqlStep(Step):
             return self._keys_of_columns(changing, origins)
         kept = keys and set(self._keys or keys) == set(keys)
         if not kept or not operations.keeps_keys(rows, query, keys=keys):
-            shown = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
+            by = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
+            must = "selects the columns of that key unchanged" if keys else "only selects and filters columns"
             raise ConfigError(
-                f"rows of '{changing}' carry operations {shown}, and '{self._node.name}' does more than project and filter them "
-                "without leaving the columns of that key as they are",
+                f"rows of '{changing}' are updated and deleted {by}, so a query over them {must}: '{self._node.name}' does not",
                 code="PIPELINE_SQL_OPERATIONS",
                 where=str(self._node.place_of("sql")),
-                hint="select the columns of the key as they are, or make it a view: type: view",
+                hint=f"select {', '.join(keys) or 'columns alone'} unchanged, or make it a view: type: view",
             )
         return self._keys or keys, ()
 
@@ -347,9 +347,9 @@ def other_key(node: NodeSpec, keys: Sequence[str], rows: Relation, *, reads: str
     )
 
 
-def node_values(target: Target, node: str) -> NodeValues | None:
+def node_values(target: Target, node: str) -> Namespace | None:
     """What a node remembers, apart from what others of its query do."""
-    return None if target.state is None else NodeValues(target.state, node)
+    return None if target.state is None else target.state.within(node)
 
 
 def _without_operation(relation: Relation) -> StructType:

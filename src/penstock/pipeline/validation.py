@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
-from penstock.pipeline.node import RowErrors
+from penstock.pipeline.node import RowErrors, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.secret import hide
@@ -83,6 +83,8 @@ class Validation:
                 self._node(declared)
         fields = self._fields(tree)
         tests = tuple(self._tests(tree.get("tests")))
+        if fields is not None:
+            self._check_trigger(fields, tree)
         how = {"trigger": fields.trigger, "checkpoint": fields.checkpoint} if fields else {}
         return PipelineSpec(
             name=(fields and fields.name) or Path(self.path).stem or "pipeline",
@@ -116,6 +118,15 @@ class Validation:
         return self._checked(
             PipelineFields, MappingTree(entries, tree.place), Owner("the pipeline"), tree.place
         )
+
+    def _check_trigger(self, fields: PipelineFields, tree: MappingTree) -> None:
+        key = tree.key("trigger")
+        sources = [node.model for node in self.nodes.values() if isinstance(node.model, SourceNode)]
+        ends = bool(sources) and all(model.is_bounded for model in sources)
+        if key is not None and isinstance(fields.trigger, int) and ends:
+            text = "trigger has no use: all sources come to an end, and are read at once"
+            hint = "remove it, or let a source go on: mode: {type: continuous}"
+            self.report(key.place, text, hint, "PIPELINE_UNUSED", is_warning=True)
 
     def _declare(self, tree: MappingTree, section: str, kind: Kind) -> None:
         nodes = tree.get(section)
@@ -229,7 +240,9 @@ class Validation:
             text = f"{owner.name}: {found.text}"
             described = option_fields(model).get(found.name)
             meaning = described.description if described is not None else None
-            hint = found.hint or (f"{found.name}: {meaning}" if meaning else "see the reference of the node")
+            hint = found.hint or (
+                f"{found.name}: {meaning}" if meaning else f"its fields are {', '.join(option_fields(model))}"
+            )
             value = value_in(tree, found.path)
             place = value.place if found.path else place
             # A model may repeat a part of what a variable gave, as the first word of a query.
@@ -260,19 +273,25 @@ class Validation:
                 expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
                 yield TestSpec(fields.name, given, expected, item.place)
 
+    def _may_stand(self, node: Declared, kinds: tuple[Kind, ...]) -> bool:
+        """Whether a test may name a node; rows may be given to transforms that ask others, too."""
+        spec = self.nodes.get(node.name)
+        is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are said already
+        return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
+
     def _named(
-        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: Iterable[Kind]
+        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: tuple[Kind, ...]
     ) -> dict[str, Any]:
         """Return rows by the names of nodes as declared, and report those that are none."""
         result = {}
-        names = [node.name for node in self.declared.values() if node.kind in kinds]
+        names = [node.name for node in self.declared.values() if self._may_stand(node, kinds)]
         found = dict(places(test))
         for name, values in rows.items():
             if len(self.problems) > MOST_PROBLEMS:
                 break
             node = self.declared.get(name.lower())
-            if node is None or node.kind not in kinds:
-                what = "source" if tuple(kinds) == ("source",) else "node"
+            if node is None or not self._may_stand(node, kinds):
+                what = "node" if "sink" in kinds else "source"
                 text = f"{owner.name}: there is no {what} '{name}'"
                 self.report(found[part, name], text, suggest(name, names, what=what), "PIPELINE_TEST")
             elif node.name in self.nodes and self.nodes[node.name].type == "dynamic_table":

@@ -1,77 +1,80 @@
-"""What one node remembers in the state backend, beside the other nodes of its pipeline."""
+"""What is fixed while a group is planned, when nobody has its lease yet: it is stored once the group runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from penstock.plugin import KeyValues
+from penstock.errors import StateError
 
 if TYPE_CHECKING:
-    from penstock.backend import Backend
+    from penstock.backend.job_values import JobValues
 
 SOURCES = "sources"
-"""The namespace of what sources remember."""
-_INDEX = "keys"
+"""The namespace of what a group and its sources remember."""
+Stored = Mapping[tuple[str, str], Any]
+"""Values by namespace and key, as the state backend has them."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeValues:
-    """The values of a query under keys that begin with the name of a node."""
+class PlannedValues:
+    """The values of a group, or of one of its sources, as they are to be."""
 
-    values: KeyValues
-    node: str
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self.values.get(self._name(key), default)
-
-    def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
-        keys = self._keys()
-        if key not in keys:
-            self.values.put(self._name(_INDEX, own=True), [*keys, key])
-        self.values.put(self._name(key), value)
-
-    def remove(self, key: str) -> None:
-        """Forget a key; one that is not there is no error."""
-        self.values.remove(self._name(key))
-        self.values.put(self._name(_INDEX, own=True), [one for one in self._keys() if one != key])
-
-    def clear(self) -> None:
-        """Forget all of this node."""
-        for key in self._keys():
-            self.values.remove(self._name(key))
-        self.values.remove(self._name(_INDEX, own=True))
-
-    def _keys(self) -> list[str]:
-        return list(self.values.get(self._name(_INDEX, own=True), []))
-
-    def _name(self, key: str, *, own: bool = False) -> str:
-        return f"{quote(self.node, safe='')}{'#' if own else '/'}{key}"
-
-
-@dataclass(frozen=True, slots=True)
-class JobValues:
-    """What is remembered of a job without its lease, such as what sources fix at the first start, before anybody has it."""
-
-    backend: Backend
-    job: str
+    values: dict[tuple[str, str], Any]
     namespace: str = SOURCES
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default."""
-        return self.backend.state.get(self.job, key, default, namespace=self.namespace)
+        return self.values.get((self.namespace, key), default)
 
     def put(self, key: str, value: Any) -> None:
         """Set the value of a key."""
-        self.backend.state.put(self.job, key, value, namespace=self.namespace)
+        self.values[self.namespace, key] = value
 
     def remove(self, key: str) -> None:
         """Forget a key; one that is not there is no error."""
-        self.backend.state.remove(self.job, key, namespace=self.namespace)
+        self.values.pop((self.namespace, key), None)
 
     def clear(self) -> None:
-        """Forget all."""
-        self.backend.state.clear(self.job, namespace=self.namespace)
+        """Forget all, also what is in namespaces within."""
+        for namespace, key in list(self.values):
+            if f"{namespace}/".startswith(f"{self.namespace}/"):
+                del self.values[namespace, key]
+
+    def within(self, part: str) -> Self:
+        """The values of a source, apart from those of others."""
+        return replace(self, namespace=f"{self.namespace}/{part}")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValues:
+    """What a group remembers: as it was when the group was planned, and as it is to be when it runs."""
+
+    before: Stored
+    planned: PlannedValues = field(default_factory=lambda: PlannedValues({}))
+
+    @classmethod
+    def of(cls, stored: Stored, *, begins: bool) -> GroupValues:
+        """What is stored, or nothing for a group that begins: what was fixed for another run is not true of it."""
+        return cls(stored, PlannedValues({} if begins else dict(stored)))
+
+    def store(self, values: JobValues) -> None:
+        """Store what was planned, all or nothing; called when the lease is ours.
+
+        Raises StateError when another process has run the group since it was planned.
+        """
+        state, job = values.backend.state, values.job
+        if state.items(job, namespace=values.namespace) != self.before:
+            raise StateError(
+                f"'{job}' was run by another process while it was planned here",
+                code="PIPELINE_PLANNED",
+                where=values.backend.location,
+                hint="start it again",
+            )
+        if self.planned.values == self.before:
+            return
+        with values.backend.transaction() as connection:
+            state.clear(job, namespace=values.namespace, lease=values.lease, connection=connection)
+            for (namespace, key), value in self.planned.values.items():
+                state.put(job, key, value, namespace=namespace, connection=connection)

@@ -49,11 +49,11 @@ class ViewTransformNode(TransformNode):
     """A transform that remembers rows of earlier batches: a view of a durable flow, whose changes go on to the next nodes."""
 
     shards: Count | None = Field(
-        None, description="in how many parts Spark's tasks hold its state; without it, one in the driver"
+        None, description="in how many parts Spark's tasks hold its state; default: one in the driver"
     )
     memory: ByteSize | None = Field(
         None,
-        description="state beyond this size lies in files of this machine (`2 GB`); without it, all is in memory",
+        description="state beyond this size lies in files of this machine (`2 GB`); default: all is in memory",
     )
 
     @property

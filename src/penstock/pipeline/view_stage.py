@@ -560,12 +560,14 @@ def _schema(fields: Fields) -> pa.Schema:
 
 def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, StageView]) -> SavedStage:
     """What the flow has, which may be more or less than was saved, when the process died while it took over a definition."""
+    origins = {} if saved is None else {name: one.origin for name, one in saved.inputs.items()}
     inputs = {
         name: SavedInput(
             name,
             tuple((field.name, field.type) for field in spec.fields),
             spec.primary_key,
             spec.retain if spec.retain != "open" else "used",
+            origins.get(name, ()),
         )
         for name, spec in flow.sources.items()
     }

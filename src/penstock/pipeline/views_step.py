@@ -14,7 +14,6 @@ from penstock.pipeline.relation import Relation
 from penstock.pipeline.stage_plan import InputPlan, StageInput, StagePlan, StageView, ViewPlan
 from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.values import NodeValues
 from penstock.pipeline.view_node import Read, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.session import Session
     from penstock.pipeline.spec import NodeSpec
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.sinks.base import Target
 
 
@@ -49,10 +48,11 @@ class ViewsStep(Step):
         folder: Path,
         readers: Mapping[str, Collection[str]],
         once: Collection[str] = (),
+        origins: Mapping[str, tuple[tuple[str, str], ...]] | None = None,
     ) -> None:
         """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state.
 
-        Readers in `once` must not get a row again.
+        Readers in `once` must not get a row again. `origins` says of nodes what the sources above them read.
         """
         self.level = level
         self._readers = readers
@@ -73,7 +73,10 @@ class ViewsStep(Step):
         for name in self._views:
             for read in reads[name]:
                 _refuse_weights(self._views[name], read, relations)
-        inputs = {read.relation: _input(read, relations[read.node]) for read in outside.values()}
+        inputs = {
+            read.relation: _input(read, relations[read.node], (origins or {}).get(read.node, ()))
+            for read in outside.values()
+        }
         self._sources = {relation: read.node for relation, read in outside.items()}
         self.nodes = tuple(self._views)
         self.inputs = tuple(dict.fromkeys(self._sources.values()))
@@ -145,7 +148,7 @@ class ViewsStep(Step):
             result[name] = Relation(schema, self._keys[name])
         return result
 
-    def begins_anew(self, values: KeyValues | None) -> bool:
+    def begins_anew(self, values: Namespace | None) -> bool:
         """Whether some of what it gives changes although no row comes: a view was made again, or is new, or somebody new reads one."""
         return self._stage.has_waiting_changes or bool(self._fresh(values))
 
@@ -161,14 +164,14 @@ class ViewsStep(Step):
         ]
         if target.state is not None:
             known = {name: sorted(who) for name, who in self._readers.items()}
-            NodeValues(target.state, f"views {self.level}").put(READERS, known)
+            target.state.within(f"views {self.level}").put(READERS, known)
 
-    def _fresh(self, values: KeyValues | None) -> tuple[str, ...]:
+    def _fresh(self, values: Namespace | None) -> tuple[str, ...]:
         """The views with a reader that has nothing of theirs yet: all readers get all rows.
 
         Views without a key are none, nor those with a reader for which every row counts: who has had their rows could not take them again.
         """
-        known = None if values is None else NodeValues(values, f"views {self.level}").get(READERS)
+        known = None if values is None else values.within(f"views {self.level}").get(READERS)
         if known is None:
             return ()
         return tuple(
@@ -212,7 +215,7 @@ def _keys(node: NodeSpec) -> tuple[str, ...]:
     return tuple(model.keys if isinstance(model, ViewTransformNode) else getattr(model, "primary_key", ()))
 
 
-def _input(read: Read, relation: Relation) -> StageInput:
+def _input(read: Read, relation: Relation, origin: tuple[tuple[str, str], ...]) -> StageInput:
     operations = relation.operations and OPERATION in relation.columns
     return StageInput(
         read.relation,
@@ -221,6 +224,7 @@ def _input(read: Read, relation: Relation) -> StageInput:
         operations=operations,
         weights=relation.weights,
         log=read.log,
+        origin=origin,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.config import Settings
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.spark.micro_batch.live import Live
 
 
@@ -88,7 +88,7 @@ class Target:
     """The last epoch that the query's checkpoint has as done, before this start."""
     begun: int = -1
     """The last epoch whose rows the checkpoint has laid down, done or not, before this start."""
-    state: KeyValues | None = None
+    state: Namespace | None = None
     """Values of the sink in the state backend, from one start to the next; None for a query without a name."""
     status: QueryStatus = field(default_factory=QueryStatus)
     """Where the sink reports what it waits for."""

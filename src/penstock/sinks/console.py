@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 class ConsoleOptions(Options):
     """What of an epoch is printed, and how."""
 
-    rows: Count = Field(20, description="rows per epoch")
+    rows: Count = Field(
+        20, description="how many rows of an epoch are shown; further ones are counted, not shown"
+    )
     truncate: bool = Field(True, description="cut long values")
     format: Literal["table", "json"] = Field(
         "table", description="a `table` per epoch, or a `json` object per row and line"
     )
     sample_every: Count = Field(1, description="print one row of so many")
     num_records_before_stop: Count | None = Field(
-        None, description="end the pipeline when so many rows were printed; without it, it goes on"
+        None, description="end the pipeline when so many rows were printed; default: it goes on"
     )
 
 

@@ -38,12 +38,14 @@ class WebhookOptions(ServerOptions):
     batch_rows: Count = Field(
         1_000,
         validation_alias=AliasChoices("batch_rows", "batch_size"),
-        description="rows per request; `batch_size` is another name for it",
+        description="rows per request",
     )
     one_row_per_request: bool = Field(
         False, description="one JSON object per request, and not an array of objects"
     )
-    timeout: Duration = Field("30 seconds", validate_default=True, description="of one request")
+    timeout: Duration = Field(
+        "30 seconds", validate_default=True, description="how long one request may take"
+    )
 
     @field_validator("url")
     @classmethod

@@ -47,7 +47,7 @@ Why = Callable[[bytes | None], str]
 
 
 MaxRecordBytes = Annotated[
-    Count | None, Field(description="larger records are bad records; without it there is no limit")
+    Count | None, Field(description="larger records are bad records; default: there is no limit")
 ]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.config import Settings
-    from penstock.plugin import KeyValues
+    from penstock.plugin import Namespace
     from penstock.sources.bad_record import BadRecordTap
 
 
@@ -25,7 +25,7 @@ class Context:
 
     spark: SparkSession
     settings: Settings
-    state: KeyValues | None = None
+    state: Namespace | None = None
     """What the source remembers from one start to the next, such as columns that it has inferred; None where it begins anew each time."""
     folder: str | None = None
     """A folder of the source's own beside the checkpoint, for a source that keeps more; None is a temporary one."""

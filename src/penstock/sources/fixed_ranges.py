@@ -7,6 +7,7 @@ rows of a range are read by the tasks that get its file.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,22 @@ if TYPE_CHECKING:
     from penstock.sources.base import Context
 
 PLAN, RANGES = "plan.json", "ranges"
+FOLDER = "folder"
+"""Under which a source remembers which folder is its own."""
 
 
 def folder_of(context: Context) -> Folder:
-    """Return the folder of a source, which may be a temporary one."""
-    return Folder(context.spark, context.folder or context.temporary_folder())
+    """Return the folder of a source, which may be a temporary one.
+
+    Its name is among what the source remembers: of two processes that plan a first start, each has its own, and that of the one which runs counts.
+    """
+    if context.folder is None or context.state is None:
+        return Folder(context.spark, context.folder or context.temporary_folder())
+    name = context.state.get(FOLDER)
+    if name is None:
+        name = uuid.uuid4().hex
+        context.state.put(FOLDER, name)
+    return Folder(context.spark, f"{context.folder}/{name}")
 
 
 def fixed(folder: Folder, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from penstock.plugin import KeyValues
 
 HISTORY, LIVE = "history", "live"
 EARLIEST = -2
@@ -197,28 +196,8 @@ class LiveSource(_OfLive):
         return SourceFrame(live.frame.where(later), live.bad_records)
 
 
-@dataclass(frozen=True, slots=True)
-class _PartState:
-    """What one of the two parts remembers, under names of its own."""
-
-    state: KeyValues
-    part: str
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.state.get(f"{self.part}.{key}", default)
-
-    def put(self, key: str, value: Any) -> None:
-        self.state.put(f"{self.part}.{key}", value)
-
-    def remove(self, key: str) -> None:
-        self.state.remove(f"{self.part}.{key}")
-
-    def clear(self) -> None:
-        self.state.clear()
-
-
 def _part(context: Context, part: str) -> Context:
-    state = None if context.state is None else _PartState(context.state, part)
+    state = None if context.state is None else context.state.within(part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
     # The history is read to its end before anything else, and the live source has none.
     return replace(context, state=state, folder=folder, goes_on=False)

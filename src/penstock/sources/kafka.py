@@ -85,10 +85,10 @@ class KafkaOptions(BadRecordOptions):
     schema_registry: str | bool | None = Field(
         None,
         repr=False,
-        description="the address of a schema registry, see Avro below; default `PENSTOCK_SCHEMA_REGISTRY_URL`, `False` for plain Avro",
+        description="the address of a schema registry, see Avro below; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, `False` for plain Avro",
     )
     schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
-    subject: str | None = Field(None, description="the subject of the registry; without it `TOPIC-value`")
+    subject: str | None = Field(None, description="the subject of the registry; default: `TOPIC-value`")
     starting_offsets: str = Field(
         "latest",
         description="`latest`, `earliest`, or Spark's JSON; only for the first start, later ones go on from the checkpoint",

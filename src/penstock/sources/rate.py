@@ -14,7 +14,7 @@ from penstock.sources.spark_options import SparkOptions
 class RateOptions(SparkOptions):
     """How many rows."""
 
-    rows_per_second: Count = Field(1, description="rows per second")
+    rows_per_second: Count = Field(1, description="how many rows are made in a second")
 
 
 class RateSource(Source):

@@ -25,7 +25,7 @@ FileColumns = Annotated[
     Schema,
     Field(
         validation_alias="schema",
-        description="the columns; without it the source infers them once from the files that are there",
+        description="the columns; default: the source infers them once from the files that are there",
     ),
 ]
 

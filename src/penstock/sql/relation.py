@@ -86,10 +86,19 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
     >>> print(renamed("SELECT raw.orders.id FROM raw.orders WHERE orders.amount > 9", {"raw.orders": "n1"}))
     SELECT `orders`.id FROM n1 AS `orders` WHERE orders.amount > 9
+
+    A query whose relations keep their names stays as it is, so that errors show what was written.
+
+    >>> print(renamed("SELECT id FROM Orders", {"orders": "orders"}))
+    SELECT id FROM Orders
     """
     words = significant(text)
     everything = relations(text)
-    ours = [relation for relation in everything if relation.name.lower() in names]
+    ours = [
+        relation
+        for relation in everything
+        if names.get(relation.name.lower(), relation.name).lower() != relation.name.lower()
+    ]
     edits: list[tuple[int, int, str]] = []
     taken: dict[str, set[str]] = {}
     for relation in everything:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend import Heartbeat, Job, JobState, Lease, Start, this_process
 from penstock.backend.address import hidden
+from penstock.backend.job_values import JobValues
 from penstock.backend.lease import TTL_MS
 from penstock.errors import PenstockError, StateError
 from penstock.streaming.epoch_log import EpochLog
@@ -36,31 +37,6 @@ SINK = "sink"
 
 
 @dataclass(frozen=True, slots=True)
-class JobValues:
-    """Values of a query in the state backend; they are written only as long as the lease is the query's."""
-
-    backend: Backend
-    lease: Lease
-    namespace: str
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self.backend.state.get(self.lease.job, key, default, namespace=self.namespace)
-
-    def put(self, key: str, value: Any) -> None:
-        """Set the value of a key."""
-        self.backend.state.put(self.lease.job, key, value, namespace=self.namespace, lease=self.lease)
-
-    def remove(self, key: str) -> None:
-        """Forget a key; one that is not there is no error."""
-        self.backend.state.remove(self.lease.job, key, namespace=self.namespace, lease=self.lease)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.backend.state.clear(self.lease.job, namespace=self.namespace, lease=self.lease)
-
-
-@dataclass(frozen=True, slots=True)
 class JobRecord:
     """What the backend records about a query when it starts."""
 
@@ -69,6 +45,8 @@ class JobRecord:
     call_site: str | None
     definition: Mapping[str, Any]
     kind: Kind = "query"
+    keeps_start: bool = False
+    """Whether what was recorded of its last start is still how it is started: it runs for one epoch only."""
 
 
 class QueryJob:
@@ -110,6 +88,9 @@ class QueryJob:
             # Another query had this name: its numbers mean nothing here.
             self._backend.epochs.clear(self._lease)
             self.values().clear()
+        start = Start(self._command(), os.getcwd(), record.call_site, again="request")
+        if record.keeps_start and before is not None:
+            start = before.start or start
         self._backend.jobs.record(
             Job(
                 self._lease.job,
@@ -117,7 +98,7 @@ class QueryJob:
                 definition=record.definition,
                 checkpoint=record.checkpoint,
                 log=str(self._path),
-                start=Start(self._command(), os.getcwd(), record.call_site, again="request"),
+                start=start,
                 id=record.query,
             ),
             self._lease,
@@ -136,11 +117,15 @@ class QueryJob:
 
     def values(self) -> JobValues:
         """Return what the sink of the query remembers."""
-        return JobValues(self._backend, self._lease, SINK)
+        return self.values_of(SINK)
 
     def source_values(self, name: str) -> JobValues:
         """Return what a source of the query remembers."""
-        return JobValues(self._backend, self._lease, f"source {name}")
+        return self.values_of(f"source {name}")
+
+    def values_of(self, namespace: str) -> JobValues:
+        """Return what is remembered under a name of one's own."""
+        return JobValues(self._backend, self._lease.job, namespace, self._lease)
 
     def fence(self) -> None:
         """Raise unless the lease is still ours."""

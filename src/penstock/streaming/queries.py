@@ -50,6 +50,19 @@ class Queries:
                 self._backend = open_backend(self.settings)
             return self._backend
 
+    def existing_backend(self) -> Backend | None:
+        """The state backend for somebody who only looks; None when there is none yet, and none is made."""
+        from penstock.backend import open_backend
+
+        with self._lock:
+            if self._backend is None:
+                try:
+                    self._backend = open_backend(self.settings, create=False)
+                except StateError as error:
+                    if error.code != "STATE_MISSING":
+                        raise
+            return self._backend
+
     def job(
         self,
         name: str,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.backend.model import Kind
     from penstock.sinks.base import Sink, Target
+    from penstock.streaming.job import QueryJob
     from penstock.streaming.query_sources import QuerySources
 
 
@@ -50,8 +51,8 @@ class QueryPlan:
     """Why `Trigger.continuous` runs micro-batches; None when it need not."""
     kind: Kind = "query"
     """What the state backend calls it."""
-    prepare: Callable[[str], None] | None = None
-    """Called with the place of the checkpoint when the lease is ours, before anything of the checkpoint is read."""
+    prepare: Callable[[str, QueryJob | None], None] | None = None
+    """Called with the place of the checkpoint and the job when the lease is ours, before anything of the checkpoint is read."""
     hide: Callable[[str], str] = field(default=str, repr=False)
     """Takes secrets out of a text that is logged, recorded or raised."""
     parts: Mapping[str, Any] = field(default_factory=dict)

@@ -88,7 +88,7 @@ class QueryRuntime:
                 self._schedule = self._new_schedule(location, state)
                 if self._job is not None:
                     record = JobRecord(plan.id, plan.location, plan.call_site, plan.definition(), plan.kind)
-                    self._job.record(record)
+                    self._job.record(replace(record, keeps_start=plan.wanted_only))
         except BaseException:
             self._started.set()
             if self._job is not None:
@@ -103,7 +103,7 @@ class QueryRuntime:
         location = plan.location or self._queries.temporary_folder()
         spark = plan.frame.sparkSession
         if plan.prepare is not None:
-            plan.prepare(location)
+            plan.prepare(location, self._job)
         state = checkpoint.prepare(spark, location, plan.shape, query=plan.id, savepoint=plan.savepoint)
         return location, state
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.config import Settings
-    from penstock.plugin import KeyValues
+    from penstock.plugin import KeyValues, Namespace
 
 COLUMNS = "id STRING, pipeline STRING, node STRING, reason STRING, row STRING, at TIMESTAMP, epoch BIGINT"
 """Of a letter: `row` is the row as it came into the node, as JSON."""
@@ -40,7 +40,7 @@ class Sender:
     settings: Settings
     committed: int = -1
     begun: int = -1
-    state: KeyValues | None = None
+    state: Namespace | None = None
     """Values of the letters' sink in the state backend; None where nothing is run."""
     status: QueryStatus | None = None
 

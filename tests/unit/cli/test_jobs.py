@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -342,6 +343,37 @@ def test_a_restart_by_its_command(backend: Backend, home: Path, capsys: pytest.C
     assert (home / "orders.log").read_text() == "it runs\n"
     assert main(["jobs", "stop", "orders"]) == 0
     backend.leases.acquire("orders", this_process(), wait_ms=10_000)
+
+
+def test_an_ended_pipeline_is_run_again_by_its_command(
+    backend: Backend, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command starts all groups; it prints into a log of its own."""
+    program = PROGRAM.replace('"orders", log="orders.log"', '"shop/orders", kind="pipeline"')
+    (home / "program.py").write_text(program.replace('acquire("orders"', 'acquire("shop/orders"'))
+    (home / "shop.yaml").touch()
+    command = (sys.executable, "program.py", "never")
+    start = Start(command, str(home), str(home / "shop.yaml"), again="request")
+    for name in ("clicks", "orders"):
+        with Holder(backend, replace(group(name), start=start)) as holder:
+            assert main(["jobs", "stop", f"shop/{name}"]) == 0
+            assert holder.ended.is_set()
+    capsys.readouterr()
+    assert main(["jobs", "restart", "shop", "--timeout", "30"]) == 0
+    out, err = capsys.readouterr()
+    log = home / "logs" / "shop_orders.run.log"
+    assert (out, f"its output goes to {log}" in err) == ("'shop/orders' is RUNNING\n", True)
+    assert log.read_text() == "it runs\n"
+    assert main(["jobs", "stop", "shop/orders"]) == 0
+    backend.leases.acquire("shop/orders", this_process(), wait_ms=10_000)
+    secret = replace(start, argv=(*command, "--conf", "spark.hadoop.fs.s3a.secret.key=***"))
+    with Holder(backend, replace(group("secret"), start=secret)):
+        assert main(["jobs", "stop", "shop/secret"]) == 0
+    assert main(["jobs", "restart", "shop/secret"]) == 1
+    assert "its command line had secrets" in capsys.readouterr().err
+    (home / "shop.yaml").unlink()
+    assert main(["jobs", "restart", "shop/clicks"]) == 1
+    assert "the process that ran it is gone" in capsys.readouterr().err
 
 
 def test_a_command_that_does_not_start_it(

@@ -11,12 +11,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock import config
 from penstock.cli.main import main
-from penstock.errors import DataError
-from penstock.pipeline.load import check
+from penstock.errors import ConfigError, DataError
+from penstock.pipeline.load import check, check_text
+from penstock.pipeline.nodes import SINK_NODES, SOURCE_NODES
+from penstock.pipeline.run import state_folder
+from penstock.pipeline.spec import STDIN
 from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
 from penstock.pipeline.yaml_tree import parse
 
@@ -73,10 +79,42 @@ def test_warnings_are_mistakes_when_asked(capsys: pytest.CaptureFixture[str]) ->
     assert main(["validate", "unused.yaml", "--strict"]) == 2
 
 
-def test_validate_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["validate", "echo", "graph", "run", "dry-run", "plan", "preview", "test", "replay"],
+)
+def test_commands_read_stdin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(WRONG.encode())))
-    assert main(["validate", "-"]) == 2
+    assert main([command, "-"]) == 2
     assert "stdin:2:25" in capsys.readouterr().err
+
+
+def test_warnings_look_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for command in ("echo", "test"):
+        assert main([command, "unused.yaml"]) == 0
+        shown.append([line for line in capsys.readouterr().err.splitlines() if "no tests" not in line])
+    assert shown[0] == shown[1] != []
+
+
+@pytest.mark.parametrize("form", ["csv", "arrow", "table"])
+def test_outcomes_of_tests_are_no_rows(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    assert main(["test", "good.yaml", "--output", form]) == 2
+    assert "'text', 'json'" in capsys.readouterr().err
+
+
+def test_a_pipeline_from_stdin_that_keeps_state_has_a_name() -> None:
+    session: Any = SimpleNamespace(settings=config.load())
+    for text, name in ((GOOD.replace("name: shop\n", ""), None), (GOOD, "shop")):
+        spec = check_text(text, STDIN).spec
+        if name is None:
+            with pytest.raises(ConfigError, match="needs a name") as raised:
+                state_folder(session, spec)
+            assert raised.value.code == "PIPELINE_NAME"
+        else:
+            assert state_folder(session, spec).name == name
 
 
 def test_validate_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +140,16 @@ def test_a_test_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert out == ""
     assert "no test of good.yaml has 'evn ones' in its name" in err
     assert "even ones stay" in err
+
+
+def test_commands_that_run_read_stdin_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(UNUSED.encode())))
+    assert main(["test", "-"]) == 0
+    err = capsys.readouterr().err
+    assert "stdin has no tests" in err
+    assert "warning: nothing reads the transform 'even'\n  at: stdin:3:14" in err
 
 
 def test_echo(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,9 +179,18 @@ def test_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["required"] == ["sources", "sinks"]
 
 
-@pytest.mark.parametrize("sink", SINKS)
+def test_there_is_a_starter_for_every_type() -> None:
+    assert (SOURCES.keys(), SINKS.keys()) == (SOURCE_NODES.builtin.keys(), SINK_NODES.builtin.keys())
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        *((source, "print") for source in SOURCES),
+        *((source, sink) for source in ("file", "rate") for sink in SINKS),
+    ],
+)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("source", SOURCES)
 def test_every_starter_is_right(source: str, transform: str, sink: str) -> None:
     for path, text in starter(
         "007", source=source, transform=transform, sink=sink, path="a b/p.yaml", data="a b/data"
@@ -203,7 +260,15 @@ def test_init_asks_on_a_terminal() -> None:
     os.close(theirs)
     shown = ""
     try:
-        for question, answer in (("Name", "clicks"), ("Source [", "rate"), ("Sink [", "")):
+        # A wrong answer is asked again.
+        answers = [
+            ("Name", "a/b"),
+            ("Name", "clicks"),
+            ("Source [", "rat"),
+            ("Source [", "rate"),
+            ("Sink [", ""),
+        ]
+        for question, answer in answers:
             shown = _read_until(ours, shown, question)
             os.write(ours, f"{answer}\n".encode())
         _read_until(ours, shown, "next: penstock validate clicks.yaml")

@@ -10,7 +10,10 @@ import pytest
 
 from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
+from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
+from penstock.transforms.base import Context
+from penstock.transforms.dynamic_table.memory import MemoryTable
 
 
 @pytest.fixture
@@ -256,3 +259,35 @@ def test_resetting_a_pipeline_means_all_its_groups(
     assert not (tmp_path / "shop" / "main").exists()
     assert not (tmp_path / "shop" / "clicks").exists()
     assert (backend.state.items("shop"), backend.state.items("shop/clicks")) == ({}, {})
+
+
+def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = backend.leases.acquire("shop", Owner("elsewhere", 4711), ttl_ms=60_000)
+    nodes = {
+        "VIP": {"kind": "transform", "type": "dynamic_table"},
+        "orders": {"kind": "source", "type": "file"},
+    }
+    backend.jobs.record(Job("shop", kind="pipeline", definition={"group": "", "nodes": nodes}), lease)
+    assert main(["state", "edit", "shop", "vip", "--add", "7"]) == 1
+    assert "there is no dynamic table VIP in this state" in capsys.readouterr().err
+
+    table = MemoryTable("VIP", value_type="int64")
+    values = JobValues(backend, "shop", "sink", lease).within("VIP")
+    table.open(Context(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
+    assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
+    assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
+    table.update(1, None)
+    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    capsys.readouterr()
+    assert main(["state", "edit", "shop", "vip", "--output", "json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"value": 5}, {"value": 7}]
+
+    assert main(["state", "edit", "shop", "vip", "--add", "seven"]) == 1
+    assert "holds values of the type bigint" in capsys.readouterr().err
+    assert main(["state", "edit", "shop", "orders", "--add", "7"]) == 2
+    assert "'shop' has no dynamic table 'orders'" in capsys.readouterr().err
+    table.update(2, None)
+    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    end(backend, lease)

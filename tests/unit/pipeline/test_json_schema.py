@@ -243,6 +243,7 @@ def test_every_field_has_a_description(schema: dict[str, Any]) -> None:
         if not described.get("description")
     ]
     assert without == []
+    assert ".md" not in json.dumps(schema)
 
 
 def test_every_built_in_node_is_there(schema: dict[str, Any]) -> None:

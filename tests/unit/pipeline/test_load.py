@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import pickle
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,7 +137,13 @@ def replaced(old: str, new: str) -> str:
     [
         ("trigger:", "triger:", "triger", "a pipeline has no part 'triger'", "did you mean 'trigger'?"),
         ("5 seconds", "soon", "soon", "trigger must be a duration", "available_now"),
+        ("sqlite:///state.db", "mysql://db/x", "mysql", "state names no state database: 'mysql'", "postgresql"),
+        ("sqlite:///state.db", "state.db", "state.db", "state is not the URL of a state database", "sqlite:///state.db"),
+        ("trigger:", "checkpoint: s3://b/c\ntrigger:", "s3", "checkpoint must be a folder of this machine", "state:"),
+        ("trigger:", "checkpoint: '${EMPTY:-}'\ntrigger:", "'${EMPTY", "checkpoint is empty", "leave it out"),
         ("name: shop", "name: ' '", "' '", "name cannot be", "printable"),
+        ("name: shop", "name: shop/clicks", "shop/clicks", "name cannot be 'shop/clicks'", "slashes"),
+        ("name: shop", "name: ..", "..", "name cannot be '..'", "dots"),
         ("rate", "rat", "rat}", "unknown source 'rat'", "did you mean 'rate'?"),
         ("type: sql\n", "type: sqll\n", "sqll", "unknown transform 'sqll'", "did you mean 'sql'?"),
         ("type: sql\n", "key: sql\n", "large", "the transform 'large' needs a type", "sql, view"),
@@ -247,6 +255,15 @@ sinks: {out: {type: print, from: a}}
     assert result.spec.name == "p"
 
 
+def test_a_trigger_of_what_ends_is_a_warning() -> None:
+    text = "trigger: 5 s\nsources: {a: {type: file, path: x, format: csv, mode: {type: bounded}}}\nsinks: {b: {type: print, from: a}}\n"
+    problem = only(text)
+    assert (problem.is_warning, at(problem)) == (True, (1, 1))
+    assert "trigger has no use" in problem.text
+    assert problems(text.replace("5 s", "available_now")) == []
+    assert problems(text.replace("bounded", "continuous")) == []
+
+
 def test_a_keyed_sink_needs_a_key() -> None:
     text = (
         "sources: {a: {type: rate}}\nsinks: {out: {type: postgres, from: a, table: t, output_mode: update}}\n"
@@ -323,7 +340,7 @@ def test_no_sink_takes_what_stands_beside_the_rows_of_others(read: str) -> None:
         ("type: sql, sql: SELECT * FROM orders, on_error: drop", "has no field 'on_error'", "put an expect before it"),
         ("type: view, sql: SELECT * FROM orders, dead_letter: {path: x}", "has no field 'dead_letter'", "put an expect before it"),
         ("type: dedup, from: orders, by: value, on_error: drop", "has no field 'on_error'", "put an expect before it"),
-        ("type: lookup, backend: file, path: c.csv, on_error: drop", "is a table, which has no rows that fail", "`from: NODE`"),
+        ("type: lookup, backend: file, path: c.csv, on_error: drop", "on_error has no use without `from`", "`from: NODE`"),
         ("type: script, from: orders, script: 'function invoke(r) {}', dead_letter: {path: x}", "dead_letter gets no rows with `on_error: fail`", "on_error: dead_letter"),
         ("type: expect, from: orders, expectations: {a: {condition: a > 1}}, on_error: drop, dead_letter: {path: x}", "with `on_error: drop`", "on_error: dead_letter"),
     ],
@@ -375,12 +392,41 @@ def test_values_that_do_not_fit_are_said_in_plain_words(old: str, new: str, word
     )
 
 
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ("type: lookup, backend: http, from: orders, on: value, schema: {a: string}, url: 'http://h/{value'", "url has a brace that is not closed"),
+        ("type: lookup, backend: http, from: orders, on: value, schema: {a: string}, url: http://h/", "url has no {value}, though `on` does"),
+        ("type: lookup, backend: http, on: value, schema: {a: string}, url: 'http://h/{value}'", "backend http needs `from`"),
+        ("type: lookup, backend: file, path: c.csv, from: orders", "from needs `on`"),
+        ("type: lookup, backend: file, path: c.csv, table: t", "table is no field of the backend file"),
+        ("type: lookup, backend: file", "backend file needs `path`"),
+        ("type: dynamic_table, backend: Postgres", "backend Postgres needs `table`"),
+        ("type: dynamic_table, table: t", "table is no field of the backend InMemory"),
+        ("type: dynamic_table, value_type: int, sql: SELECT value FROM orders", "value_type has no use beside `sql`"),
+        ("type: cdc, from: orders, primary_key: a, sequence_by: b, exclude: a", "exclude names 'a', which is part of the primary key"),
+    ],
+)  # fmt: skip
+def test_mistakes_about_several_fields_are_sentences(node: str, words: str) -> None:
+    found = problems(BESIDE.replace("NODE", node).replace("READ", "orders"))
+    assert any(problem.text.startswith(f"the transform 'node': {words}") for problem in found), found
+
+
 def test_a_dynamic_table_has_no_rows_to_expect() -> None:
     text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
     text += "tests: [{name: x, expect: {vip: []}}]\n"
     [mistake] = checked(text).mistakes
     assert (mistake.code, at(mistake)) == ("PIPELINE_TEST", (7, 28))
     assert "the test 'x': the dynamic table 'vip' gives no rows" in mistake.text
+
+
+def test_rows_may_be_given_to_what_asks_others() -> None:
+    text = BESIDE.replace("NODE", "type: sql, sql: SELECT * FROM orders").replace("READ", "node")
+    tests = "tests: [{name: x, given: {GIVEN: []}, expect: {out: []}}]\n"
+    assert list(checked(text + tests.replace("GIVEN", "Customers")).spec.tests[0].given) == ["customers"]
+    for name in ("node", "vip", "out"):
+        [mistake] = checked(text + tests.replace("GIVEN", name)).mistakes
+        assert f"there is no source '{name}'" in mistake.text
 
 
 def test_the_rows_of_a_sink_are_those_of_the_node_that_it_reads() -> None:
@@ -496,3 +542,21 @@ def test_preprocessors_change_what_is_checked() -> None:
     assert at(only(f"description: c\n{text}")) == (5, 3)
     refused = only(f"name: refused\n{text}")
     assert (refused.code, refused.hint) == ("OWN", "another name")
+
+
+@pytest.mark.parametrize(
+    "node", ["type: sql, sql: SELECT * FROM BEFORE", "type: handler, url: 'http://h', from: BEFORE"]
+)
+def test_twice_the_nodes_take_twice_the_time(node: str) -> None:
+    def calls(count: int) -> int:
+        names = ["a", *(f"t{number}" for number in range(count))]
+        nodes = [f"  {name}: {{{node.replace('BEFORE', before)}}}\n" for before, name in pairwise(names)]
+        sinks = [f"  o{name}: {{type: postgres, table: t, from: {name}}}\n" for name in names[1:]]
+        text = f"sources: {{a: {{type: rate}}}}\ntransforms:\n{''.join(nodes)}sinks:\n{''.join(sinks)}"
+        profile = cProfile.Profile()
+        found = profile.runcall(problems, text)
+        assert {problem.code for problem in found} == {"PIPELINE_PRIMARY_KEY"}
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(10)
+    assert calls(80) < 2.6 * calls(40)

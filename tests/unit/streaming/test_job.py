@@ -100,6 +100,19 @@ def test_requests_and_progress_go_through_the_heartbeat(tmp_path: Path) -> None:
     assert "epoch 7: 3 rows in, ? out, 5 ms" in log
 
 
+def test_who_runs_one_epoch_only_does_not_change_how_it_is_started(tmp_path: Path) -> None:
+    with open_backend(f"sqlite:///{tmp_path}/state.db") as backend:
+        starts = []
+        for keeps, place in ((True, "a.yaml"), (True, "b.yaml"), (False, "c.yaml")):
+            job = _job(backend, "shop", tmp_path / "logs")
+            job.record(JobRecord("q-1", None, place, {}, "pipeline", keeps_start=keeps))
+            job.end(None)
+            start = backend.jobs.get("shop").start
+            assert start is not None
+            starts.append(start.place)
+    assert starts == ["a.yaml", "a.yaml", "c.yaml"]
+
+
 def test_the_command_line_is_written_down_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock.cli.main import show
 from penstock.cli.new_files import write_new_files
 from penstock.cli.plugin_package import KINDS, create
 from penstock.errors import ConfigError
-from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, starter
+from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, known, starter
 
 NAME = "my-pipeline"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -55,8 +56,8 @@ def init(
 ) -> None:
     """Write a pipeline to begin with.
 
-    It is valid and runs at once, and has rows of its own where it reads files. On a terminal init asks for what is not
-    said. Nothing is written over.
+    It is valid, and has rows of its own where it reads files; where it names a server it runs as soon as that is there. On a terminal init
+    asks for what is not said. Nothing is written over.
 
     \b
     Examples:
@@ -73,12 +74,22 @@ def init(
             "--kind is that of a plugin", code="USAGE", hint="add --plugin NAME, or leave it out"
         )
     asks = sys.stdin.isatty() and not yes
-    name = _checked(name or (typer.prompt("Name of the pipeline", default=NAME, err=True) if asks else NAME))
     sources = {choice: rows.about for choice, rows in SOURCES.items()}
     sinks = {choice: about for choice, (about, _) in SINKS.items()}
-    source = source or _choose("Source", sources, asks=asks)
-    transform = transform or _choose("Transform", TRANSFORMS, asks=asks)
-    sink = sink or _choose("Sink", sinks, asks=asks)
+    # What is said on the command line first: nobody answers questions for nothing.
+    if name is not None:
+        _checked(name)
+    for what, said, choices in (
+        ("source", source, sources),
+        ("transform", transform, TRANSFORMS),
+        ("sink", sink, sinks),
+    ):
+        if said is not None:
+            known(what, said, choices)
+    name = name or (_asked("Name of the pipeline", NAME, _checked) if asks else NAME)
+    source = source or _choose("source", sources, asks=asks)
+    transform = transform or _choose("transform", TRANSFORMS, asks=asks)
+    sink = sink or _choose("sink", sinks, asks=asks)
     path, data = folder / f"{name}.yaml", folder / f"{name}-data"
     write_new_files(
         starter(
@@ -110,8 +121,17 @@ def _choose(what: str, choices: Mapping[str, str], *, asks: bool) -> str:
     width = max(map(len, choices))
     for choice, about in choices.items():
         print(f"  {choice:<{width}}  {about}", file=sys.stderr)
-    answer: str = typer.prompt(what, default=default, err=True)
-    return answer.strip()
+    return _asked(what.capitalize(), default, lambda answer: known(what, answer, choices))
+
+
+def _asked(question: str, default: str, checked: Callable[[str], str]) -> str:
+    """The answer to a question, which is put again until the answer is right."""
+    while True:
+        answer: str = typer.prompt(question, default=default, err=True)
+        try:
+            return checked(answer.strip())
+        except ConfigError as error:
+            show(error)
 
 
 def _checked(name: str) -> str:

@@ -17,7 +17,7 @@ from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.cli.pause import pause_job, paused_jobs, resume_job
-from penstock.cli.restart import restart_job
+from penstock.cli.restart import restart_jobs
 from penstock.cli.stop import stop_job
 from penstock.cli.tail import Log, read
 from penstock.errors import StateError
@@ -102,17 +102,16 @@ def stop(name: Name, timeout: Timeout = 60, state: State = None) -> int:
 def restart(name: Name, timeout: Timeout = 120, state: State = None) -> int:
     """Stop a job and start it again from what was recorded: pipelines, and queries that are defined in SQL.
 
-    A query of a Python program can only be started again by that program; its command line is shown.
+    A pipeline that runs begins again in its process, with the file as it was read then. One that has ended is run by the command
+    that ran it, in this environment and with the file as it is now. A query of a Python program can only be started again by that
+    program; its command line is shown.
 
     \b
     Examples:
       penstock jobs restart large-transactions
     """
     with open_state(state) as backend:
-        jobs = jobs_of(name, backend)
-        # A group of a pipeline that has come to its end does not keep the others from it.
-        running = [job for job in jobs if not job.state.ended]
-        restarted = [restart_job(backend, job, timeout) for job in running or jobs]
+        restarted = restart_jobs(backend, jobs_of(name, backend), timeout)
     for job in restarted:
         print(f"'{job.name}' is {job.state}" + (f": {message_of(job)}" if message_of(job) else ""))
     return FAILED if any(job.state in (JobState.FAILED, JobState.LOST) for job in restarted) else DONE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 
-from penstock.backend import open_backend
 from penstock.cli.main import DONE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.output import Format, Output, write_rows
@@ -31,21 +30,22 @@ def plan(
       penstock plan pipeline.yaml --output json | jq 'select(.loses_rows)'
     """
     spec = load_spec(file)
-    with (
-        pipeline_session(
-            spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
-        ) as session,
-        open_backend(session.settings) as backend,
-    ):
+    with pipeline_session(
+        spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
+    ) as session:
         from penstock.pipeline.changes import changes
         from penstock.pipeline.run import plan_pipeline
 
         planned = plan_pipeline(session, spec)
-        found = changes(spec, planned.groups, backend)
+        found = changes(spec, planned.groups, session.queries.existing_backend())
         if found is None:
             print(f"'{spec.name}' has not run yet: everything is new", file=sys.stderr)
             return DONE
         write_rows([asdict(one) for one in found], COLUMNS, output=output)
+        for obstacle in filter(None, (group.source_changes.obstacle for group in planned.groups)):
+            print(
+                f"it cannot go on: {obstacle}; penstock state reset {spec.name} begins anew", file=sys.stderr
+            )
         lost = losses(found)
         if lost:
             print(f"rows would be lost: {lost}", file=sys.stderr)

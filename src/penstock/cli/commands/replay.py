@@ -10,7 +10,7 @@ import typer
 from penstock.cli.main import DONE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
 from penstock.cli.output import Format, Output, write_rows
-from penstock.cli.pipeline import File, load_spec, pipeline_session
+from penstock.cli.pipeline import File, Yes, confirm_losses, load_spec, pipeline_session
 from penstock.cli.stop import wait_until
 from penstock.errors import StateError
 from penstock.pipeline.secret import hide
@@ -49,6 +49,7 @@ def replay(
             "--timeout", metavar="SECONDS", min=1, help="Wait at most so long for a pipeline that runs."
         ),
     ] = 300,
+    yes: Yes = False,
     master: Master = None,
     conf: Conf = None,
     connector: Connectors = None,
@@ -69,6 +70,7 @@ def replay(
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
+        from penstock.pipeline.changes import is_changed
         from penstock.pipeline.pending import PendingLetters
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
@@ -81,11 +83,16 @@ def replay(
             print(f"{_count(len(rows))} of '{spec.name}'", file=sys.stderr)
             return DONE
         plan = plan_pipeline(session, spec, runs=True)
+        backend = session.queries.backend()
+        for job in filter(None, (backend.jobs.find(plan.job_name(group)) for group in plan.groups)):
+            if job.state.ended:
+                # Its epoch runs here, and takes over what has changed in the file.
+                confirm_losses(session, plan, yes=yes)
+                break
         asked = letters.ask(plan, limit)
         if not asked:
             print(f"no dead letters of '{spec.name}' wait", file=sys.stderr)
             return DONE
-        backend = session.queries.backend()
         for group in plan.groups:
             if group.name not in asked:
                 continue
@@ -93,6 +100,12 @@ def replay(
             if job.state.ended:
                 PipelineRun(session, plan).replay(group.name)
             else:
+                if is_changed(spec, job):
+                    print(
+                        f"warning: '{job.name}' runs what the file said before it was changed; penstock jobs stop "
+                        f"{job.name}, then run it again, when letters fail again",
+                        file=sys.stderr,
+                    )
                 _let_take(backend, job, asked[group.name], timeout)
         count = sum(len(request.ids) for requests in asked.values() for request in requests)
         left = letters.frame().count()

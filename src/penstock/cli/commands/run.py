@@ -15,7 +15,7 @@ import typer
 from penstock.cli.main import DONE, TERMINATED
 from penstock.cli.main import INTERRUPTED as INTERRUPTED_CODE
 from penstock.cli.options import Conf, Connectors, Master, as_conf
-from penstock.cli.pipeline import File, confirm_losses, load_spec, pipeline_session
+from penstock.cli.pipeline import File, Yes, confirm_losses, load_spec, pipeline_session
 from penstock.cli.run_summary import RunSummary
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ def run(
     live: Annotated[
         bool, typer.Option("--live", help="Show a table of rows, lag, epoch and errors per node.")
     ] = False,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
-        ),
-    ] = False,
+    yes: Yes = False,
     master: Master = None,
     conf: Conf = None,
     connector: Connectors = None,

@@ -18,7 +18,7 @@ from penstock.cli.options import State
 from penstock.cli.output import Format, Output
 from penstock.errors import ConfigError, suggest
 from penstock.pipeline.group_folder import FOLDER, GroupFolder
-from penstock.pipeline.group_name import jobs_of
+from penstock.pipeline.group_name import NODES, jobs_of
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -103,6 +103,57 @@ def show(
     return DONE
 
 
+@app.command("edit")
+def edit(
+    name: Name,
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="The dynamic table, by its node.", show_default=False)
+    ],
+    add: Annotated[
+        list[str] | None, typer.Option("--add", "-a", metavar="VALUE", help="Add a value; repeatable.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", "-r", metavar="VALUE", help="Remove a value; repeatable.")
+    ] = None,
+    output: Output = Format.TABLE,
+    state: State = None,
+) -> int:
+    """Add values to a dynamic table in memory, and remove others, also while its pipeline runs.
+
+    The pipeline takes them when its next epoch begins. Without --add and --remove, show the values that it has stored last.
+
+    \b
+    Examples:
+      penstock state edit shop blocked_customers --add 4711 --remove 12
+      penstock state edit shop blocked_customers --output json
+    """
+    from penstock.backend.job_values import JobValues
+    from penstock.streaming.job import SINK
+    from penstock.transforms.dynamic_table import memory
+
+    with open_state(state) as backend:
+        tables = {
+            node: JobValues(backend, job.name, SINK).within(node)
+            for job in jobs_of(name, backend)
+            for node, recorded in job.definition.get(NODES, {}).items()
+            if recorded.get("type") == "dynamic_table"
+        }
+        node = next((node for node in tables if node.lower() == table.lower()), None)
+        if node is None:
+            raise ConfigError(
+                f"'{name}' has no dynamic table '{table}'",
+                code="DYNAMIC_TABLE_UNKNOWN",
+                where=backend.location,
+                hint=suggest(table, tables, what="dynamic table"),
+            )
+        if add or remove:
+            memory.edit(tables[node], node, add=add or (), remove=remove or ())
+            print(f"'{node}' is changed when the next epoch begins", file=sys.stderr)
+        else:
+            write_list([{"value": value} for value in memory.contents(tables[node], node)], ["value"], output)
+    return DONE
+
+
 @app.command("reset")
 def reset(
     name: Name,
@@ -170,11 +221,12 @@ def _remove_group(job: Job, *, dead_letters: bool) -> list[str]:
     """Delete what a group of a pipeline keeps."""
     from penstock import config
     from penstock.pipeline import record, reset
+    from penstock.pipeline.group_name import OUTSIDE
 
     definition = job.definition
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
-    outside = definition.get(record.OUTSIDE, {})
+    outside = definition.get(OUTSIDE, {})
     file = Path(job.start.place if job.start and job.start.place else definition.get(record.PIPELINE, ""))
     for node, reason in reset.remove_outside(file, outside, config.load()):
         if reason:

@@ -6,13 +6,13 @@ import json
 import sys
 import time
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.main import DONE, FAILED
 from penstock.cli.options import Conf, Master, as_conf
-from penstock.cli.output import Format, Output
 from penstock.cli.pipeline import File, load_spec, pipeline_session
 from penstock.errors import ConfigError, suggest
 
@@ -20,19 +20,32 @@ if TYPE_CHECKING:
     from penstock.pipeline.case import Outcome
 
 
+class ReportFormat(StrEnum):
+    """How outcomes of tests are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def run_tests(
     file: File,
     only: Annotated[
         str | None, typer.Option("--only", metavar="TEXT", help="Run only tests whose name has this in it.")
     ] = None,
-    output: Output = Format.TABLE,
+    output: Annotated[
+        ReportFormat,
+        typer.Option(
+            "--output", "-o", metavar="FORMAT", help="How it is reported: text or json.", case_sensitive=False
+        ),
+    ] = ReportFormat.TEXT,
     master: Master = None,
     conf: Conf = None,
 ) -> int:
     """Run the tests in a pipeline's file.
 
-    They give rows to its sources, and say which rows its nodes have then. Sources are not read and sinks are not written. A row that is expected and not there has a -, one that is there and not
-    expected a +, and ~ says how a row of the same key differs.
+    They give rows to its sources, and say which rows its nodes have then. Sources are not read and sinks are not written; columns that
+    the file does not say are looked up, and handlers and look-ups are asked for rows that `given` does not have. A row that is expected
+    and not there has a -, one that is there and not expected a +, and ~ says how a row of the same key differs.
 
     \b
     Examples:
@@ -41,7 +54,7 @@ def run_tests(
     """
     spec = load_spec(file)
     if not spec.tests:
-        print(f"{file} has no tests", file=sys.stderr)
+        print(f"{spec.path} has no tests", file=sys.stderr)
         return DONE
     tests = tuple(test for test in spec.tests if only is None or only in test.name)
     if not tests:
@@ -57,7 +70,7 @@ def run_tests(
 
         outcomes = case.run_tests(session, spec)
         for outcome in outcomes:
-            print(_as_json(outcome) if output is Format.JSON else _as_text(outcome))
+            print(_as_json(outcome) if output is ReportFormat.JSON else _as_text(outcome))
         failed = sum(not outcome.passed for outcome in outcomes)
         seconds = time.monotonic() - began
         print(f"{len(outcomes) - failed} passed, {failed} failed, {seconds:.1f} s", file=sys.stderr)

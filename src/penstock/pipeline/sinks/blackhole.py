@@ -8,7 +8,7 @@ from penstock.sinks.blackhole import BlackholeSink
 
 
 class BlackholeNode(SinkNode):
-    """Computes every row and keeps none."""
+    """Computes every row and stores none, to measure the rest of a pipeline, or to run it dry."""
 
     def sink(self, settings: Settings) -> BlackholeSink:
         return BlackholeSink({}, settings)

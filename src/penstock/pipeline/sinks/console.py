@@ -12,9 +12,14 @@ from penstock.sinks.console import ConsoleOptions, ConsoleSink
 
 
 class PrintNode(ConsoleOptions, SinkNode):
-    """Prints rows, the operation of each before its values."""
+    """Prints rows on standard output, to look at them: a table per epoch, or a line of JSON per row.
 
-    rows: Count = Field(1_000, description="rows per epoch")
+    `_op` stands before the other columns.
+    """
+
+    rows: Count = Field(
+        1_000, description="how many rows of an epoch are shown; further ones are counted, not shown"
+    )
 
     def sink(self, settings: Settings) -> ConsoleSink:
         return ConsoleSink(connector_options(self, ConsoleOptions), settings)

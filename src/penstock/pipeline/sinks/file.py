@@ -15,7 +15,10 @@ from penstock.sinks.file import CsvOptions, FileOptions, FileSink
 
 
 class FileNode(CsvOptions, SinkNode):
-    """Writes files, exactly once for every reader."""
+    """Writes files into a folder, local or in an object store; every reader sees each row once.
+
+    `_op` is a column. Rows are only added: an update or a delete is a row like others.
+    """
 
     model_config = ConfigDict(extra="forbid")
     other_options: ClassVar[Others | None] = None

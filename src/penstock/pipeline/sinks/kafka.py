@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 class KafkaNode(KafkaTopicOptions, SinkNode):
-    """Sends a record per row, in a transaction per epoch; the header `dbz.op` has the operation: `c`, `u` or `d`."""
+    """Sends a record per row to a topic, in one transaction per epoch.
+
+    `_op` is the header `dbz.op`: `c` inserted, `u` updated, `d` deleted. The value of a delete is the row, or nothing with
+    `tombstones: true`. The key of a record is the column of the primary key as text, or a JSON object of several. Readers need
+    `isolation.level=read_committed` to see each row once.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,7 +32,7 @@ class KafkaNode(KafkaTopicOptions, SinkNode):
     schema_registry: str | Literal[False] | None = Field(  # type: ignore[assignment]  # false turns the setting off
         None,
         repr=False,
-        description="of Avro: the address of a schema registry, where the schema is registered; default `PENSTOCK_SCHEMA_REGISTRY_URL`, "
+        description="Avro only: the address of a schema registry, where the schema is registered; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, "
         "`false` for plain Avro",
     )
     exactly_once: bool = Field(

@@ -9,7 +9,10 @@ from penstock.sinks.memory import MemoryOptions, MemorySink
 
 
 class MemoryNode(MemoryOptions, SinkNode):
-    """Keeps the newest rows in this process."""
+    """Keeps the newest rows in the process of the pipeline, for programs and tests.
+
+    `_op` is a column.
+    """
 
     def sink(self, settings: Settings) -> MemorySink:
         return MemorySink(connector_options(self, MemoryOptions), settings)

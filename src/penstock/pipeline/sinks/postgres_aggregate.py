@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class PostgresAggregateNode(PostgresAggregateOptions, SinkNode):
-    """Keeps rows by their key, and sums, counts, averages, least and greatest values of groups of them, exactly once."""
+    """Keeps rows by their key in one PostgreSQL table, and sums, counts, averages, least and greatest values of groups of them in another.
+
+    `_op` is applied and not stored: an update or a delete is taken back from the aggregates.
+    """
 
     schema_: str | None = Field(
         None,

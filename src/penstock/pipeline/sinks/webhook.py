@@ -9,7 +9,10 @@ from penstock.sinks.webhook import WebhookOptions, WebhookSink
 
 
 class WebhookNode(WebhookOptions, SinkNode):
-    """Posts rows to an address, at least once."""
+    """Posts rows as JSON to an address.
+
+    `_op` is a field. Requests have an `Idempotency-Key`, which is the same when an epoch comes again, so that the receiver can tell.
+    """
 
     def sink(self, settings: Settings) -> WebhookSink:
         return WebhookSink(connector_options(self, WebhookOptions), settings)

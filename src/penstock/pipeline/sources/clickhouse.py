@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -15,13 +16,22 @@ if TYPE_CHECKING:
 
 
 class ClickHouseNode(ClickHouseOptions, SourceNode):
-    """The rows that a table has at the first start, in ranges of its sorting key side by side."""
+    """Reads the rows that a ClickHouse table has at the first start, once, then comes to an end; ranges of its sorting key are read side by side.
+
+    Rows have no `_op`: all of them are inserts. To go on with rows that come later, make it the history of a `hybrid` source.
+    """
 
     type: Literal["clickhouse"] = Field("clickhouse", description="`clickhouse`")
 
     @property
     def is_bounded(self) -> bool:
         return True
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        names = ("table", "columns", "filter", "cursor", "start_at", "until", "final")
+        database = self.address().database
+        return {**super().reads, "database": database, **{name: getattr(self, name) for name in names}}
 
     def source(self, settings: Settings) -> ClickHouseSource:
         from penstock.sources.clickhouse.source import ClickHouseSource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -23,22 +24,25 @@ _OF_RECORDS = ("csv", "json")
 
 
 class FileNode(SourceNode):
-    """Files, each read once, in the order in which they were written."""
+    """Reads files, each once and in the order in which they were written: those that are there, or with `mode: continuous` also those that come later.
+
+    Rows have no `_op`: all of them are inserts. A file that was read and changes later is not read again.
+    """
 
     type: Literal["file"] = Field("file", description="`file`")
     path: PathText = Field(
         description="a file, a folder or a pattern, local or in an object store (`s3://...`)"
     )
     format: Annotated[Literal["parquet", "csv", "json", "avro"] | None, IgnoringCase] = Field(
-        None, description="of the files; without it, what their names end with"
+        None, description="the format of the files; default: what their names end with"
     )
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description='the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; without it, they are inferred at the first start and kept',
+        description='the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; default: they are inferred at the first start and kept',
     )
     header: bool | None = Field(
-        None, description="of CSV: the first line has the names of the columns; default true"
+        None, description="CSV only: the first line has the names of the columns; default: true"
     )
     mode: WordOrMode = Field(
         Mode.model_validate({"type": "bounded"}),
@@ -46,17 +50,17 @@ class FileNode(SourceNode):
     )
     recursive: bool = Field(
         False,
-        description="read folders inside the folder too, whatever their names; without it, only those of partitions (`day=2026-01-01/`)",
+        description="read folders inside the folder too, whatever their names; false: only those of partitions (`day=2026-01-01/`)",
     )
     max_files: Count | None = Field(None, description="how many files one epoch reads at most")
     on_bad_record: Annotated[Literal["fail", "drop", "quarantine"], IgnoringCase] = Field(
         "fail",
-        description="of CSV and JSON: a record that does not fit fails the pipeline, is dropped and counted, or is stored elsewhere",
+        description="CSV and JSON only: a record that does not fit fails the pipeline, is dropped and counted, or is stored elsewhere",
     )
     quarantine: PathText | None = Field(
         None, description="where bad records are stored: a folder, an Iceberg table, or `topic:NAME`"
     )
-    max_record_bytes: Count | None = Field(None, description="of JSON: larger records are bad records")
+    max_record_bytes: Count | None = Field(None, description="JSON only: larger records are bad records")
     options: Texts = Field(
         {}, description="options of Spark's reader of the format, such as `sep` or `timestampFormat`"
     )
@@ -101,6 +105,10 @@ class FileNode(SourceNode):
                 hint="for example quarantine: bad/",
             )
         return self
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "path": self.path, "format": self.form, "recursive": self.recursive}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources import SOURCES

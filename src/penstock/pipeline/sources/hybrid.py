@@ -60,7 +60,11 @@ Part = Annotated[
 
 
 class HybridNode(SourceNode):
-    """The columns are those of the live source, and the history has them too."""
+    """Reads a history first and then a live source, with no gap and no overlap: a table of ClickHouse, then a topic of Kafka, for example.
+
+    Take it where the live source does not reach back to the beginning, or where a table is read faster. The columns are those of the live
+    source, and the history must have them too. `_op` is that of the live source; the rows of the history are inserts.
+    """
 
     type: Literal["hybrid"] = Field("hybrid", description="`hybrid`")
     history: Part = Field(
@@ -74,7 +78,7 @@ class HybridNode(SourceNode):
     cursor: str | None = Field(
         None,
         description="a column of both, never NULL, that only grows, such as an id, a block number or a time: the history gives the rows up to its "
-        "greatest value at the first start, the live source those beyond, and all updates and deletes that it has. Without it there must be a primary key: rows are upserts, and "
+        "greatest value at the first start, the live source those beyond, and all updates and deletes that it has. If there is none, there must be a primary key: rows are upserts, and "
         "the live source begins where it stood before the history was read",
     )
 
@@ -101,6 +105,16 @@ class HybridNode(SourceNode):
                 hint="add cursor: a column that only grows",
             )
         return self
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        nodes = {"history": _example(self.history), "live": _example(self.live)}
+        # An address that a setting gives is not known here.
+        parts = {
+            part: {name: value for name, value in node.reads.items() if name != "database"}
+            for part, node in nodes.items()
+        }
+        return {**super().reads, **parts, "cursor": self.cursor}
 
     def source(self, settings: Settings) -> Source:
         """Return both parts with the rows of the live source; a pipeline runs `history_source`, then `live_source`."""

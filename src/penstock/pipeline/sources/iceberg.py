@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class IcebergNode(SourceNode):
-    """A table of a lake catalog as a stream of appends."""
+    """Reads the rows of a lake table, and then those that are appended to it.
+
+    Rows have no `_op`: all of them are inserts. Rows that are deleted or replaced in the table end the pipeline, unless `only_appends: false`
+    leaves such snapshots out.
+    """
 
     type: Literal["iceberg"] = Field("iceberg", description="`iceberg`")
     table: str = Field(description="`catalog.schema.table`")
@@ -50,6 +55,10 @@ class IcebergNode(SourceNode):
         if not self.table.strip():
             raise mistake("table is empty", hint="write catalog.schema.table")
         return self
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "table": self.table}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources.table import IcebergSource

@@ -35,7 +35,11 @@ Offsets = Annotated[
 
 
 class KafkaNode(SourceNode):
-    """Records of one topic, of several, or of all that fit a pattern."""
+    """Reads records of Kafka: of one topic, of several, or of all that fit a pattern.
+
+    `operations` says where `_op` comes from: a header of the record (the default), Debezium's envelope, or nowhere. The pipeline keeps the
+    offsets in its checkpoint, and goes on there when it starts again; `starting_offsets` counts for the first start only.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, StringConstraints(pattern=r"^kafka\.")], Any]
@@ -48,24 +52,24 @@ class KafkaNode(SourceNode):
     bootstrap_servers: BootstrapServers
     data_format: Annotated[Literal["json", "avro", "binary"] | None, IgnoringCase] = Field(
         None,
-        description="of values: `json`, `avro`, or `binary` (the columns `key` and `value`); without it `json` when there is a schema, else `avro`",
+        description="the format of values: `json`, `avro`, or `binary` (the columns `key` and `value`); default: `json` when there is a schema, else `avro`",
     )
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description='of JSON: the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; with `operations: debezium` those of the rows',
+        description='JSON only: the columns, `{id: int64, price: "decimal(10,2)"}` or DDL; with `operations: debezium` those of the rows',
     )
     avro_schema: str | None = Field(
         None,
-        description="of Avro: the schema as JSON, or the path of a file; without it the newest one in the schema registry",
+        description="Avro only: the schema as JSON, or the path of a file; default: the newest one in the schema registry",
     )
     schema_registry: str | bool | None = Field(
         None,
         repr=False,
-        description="of Avro: the address of a schema registry; default `PENSTOCK_SCHEMA_REGISTRY_URL`, `false` for plain Avro",
+        description="Avro only: the address of a schema registry; default: `PENSTOCK_SCHEMA_REGISTRY_URL`, `false` for plain Avro",
     )
     schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
-    subject: str | None = Field(None, description="the subject in the registry; without it `TOPIC-value`")
+    subject: str | None = Field(None, description="the subject in the registry; default: `TOPIC-value`")
     starting_offsets: Offsets = Field(
         "earliest",
         description="`earliest`, `latest`, or offsets by topic and partition; only for the first start, later ones go on where the last ended",
@@ -85,12 +89,12 @@ class KafkaNode(SourceNode):
     )
     parallelism: Count | None = Field(
         None,
-        description="how many tasks read side by side; without it one per core, and one per partition at least",
+        description="how many tasks read side by side; default: one per core, and one per partition at least",
     )
     batch_size: Count | None = Field(None, description="how many records one epoch reads at most")
     batch_flush_interval: Duration | None = Field(
         None,
-        description="how long an epoch waits for `batch_size` records (100,000 without it); without it, it begins with what is there",
+        description="how long an epoch waits for `batch_size` records, or for 100,000 when that is not set; default: it begins with what is there",
     )
     group: str | None = Field(
         None,
@@ -144,6 +148,10 @@ class KafkaNode(SourceNode):
         """Without settings of the consumer, which may be passwords."""
         settings = self.model_extra or {}
         return ((name, value) for name, value in super().__repr_args__() if name not in settings)
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, "topic": self.topic}
 
     def source(self, settings: Settings) -> Source:
         return self.source_from(settings, self.starting_offsets)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -22,7 +23,7 @@ class PluginSourceNode(PluginNode, SourceNode):
     plugin: ClassVar[type[SourcePlugin]]
 
     batch_size: Count | None = Field(
-        None, description="how many rows an epoch has at most; without it, what the plugin says"
+        None, description="how many rows an epoch has at most; default: what the plugin says"
     )
     poll_interval: Duration = Field(
         100, description="how long it waits before it asks the plugin again after it had no rows"
@@ -31,6 +32,13 @@ class PluginSourceNode(PluginNode, SourceNode):
     @property
     def is_bounded(self) -> bool:
         return self.plugin.bounded
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        options = self.plugin_options
+        shown = {name: value for name, value in options.__repr_args__() if name is not None}
+        names = shown if self.plugin.identity is None else self.plugin.identity
+        return {**super().reads, **{name: getattr(options, name, None) for name in names}}
 
     def source(self, settings: Settings) -> Source:
         from penstock.sinks.side_sink import SideSink

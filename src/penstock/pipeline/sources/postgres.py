@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from penstock.options import Options
 from penstock.pipeline.node import SourceNode
-from penstock.sources.postgres.options import PostgresOptions
+from penstock.sources.postgres.options import PostgresOptions, TableOptions
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class PostgresNode(PostgresOptions, SourceNode):
-    """A table of PostgreSQL, read once: by ranges of its key side by side, as it was in one moment."""
+    """Reads a PostgreSQL table once, as it was in one moment, then comes to an end; ranges of its key are read side by side.
+
+    Rows have no `_op`: all of them are inserts. To follow the table, take `postgres_cdc`.
+    """
 
     type: Literal["postgres"] = Field("postgres", description="`postgres`")
 
@@ -28,10 +32,24 @@ class PostgresNode(PostgresOptions, SourceNode):
     def may_know_its_key(self) -> bool:
         return True
 
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, **table_of(self), "filter": self.filter}
+
     def source(self, settings: Settings) -> PostgresSource:
         from penstock.sources.postgres.source import PostgresSource
 
         return PostgresSource(connector_options(self, PostgresOptions), settings)
+
+
+def table_of(node: TableOptions) -> dict[str, Any]:
+    """Return which table is read, and what of it."""
+    return {
+        "database": node.database,
+        "table": node.table,
+        "schema": node.namespace,
+        "columns": node.columns,
+    }
 
 
 def connector_options(node: SourceNode, model: type[Options]) -> dict[str, Any]:

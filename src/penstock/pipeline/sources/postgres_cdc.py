@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from penstock.pipeline.node import SourceNode
-from penstock.pipeline.sources.postgres import connector_options
+from penstock.pipeline.sources.postgres import connector_options, table_of
 from penstock.sources.postgres.options import PostgresCdcOptions
 
 if TYPE_CHECKING:
@@ -16,13 +17,20 @@ if TYPE_CHECKING:
 
 
 class PostgresCdcNode(PostgresCdcOptions, SourceNode):
-    """A table of PostgreSQL, followed: first its rows, then inserts, updates and deletes by logical replication."""
+    """Follows a PostgreSQL table: first its rows, then every insert, update and delete, by logical replication.
+
+    `_op` is `i`, `u` or `d`; the rows of the snapshot are inserts. The server must write its log for that (`wal_level = logical`).
+    """
 
     type: Literal["postgres_cdc"] = Field("postgres_cdc", description="`postgres_cdc`")
 
     @property
     def may_know_its_key(self) -> bool:
         return True
+
+    @property
+    def reads(self) -> Mapping[str, Any]:
+        return {**super().reads, **table_of(self), "slot": self.slot}
 
     def source(self, settings: Settings) -> PostgresCdcSource:
         from penstock.sources.postgres.cdc_source import PostgresCdcSource

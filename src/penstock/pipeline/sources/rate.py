@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 class RateNode(SourceNode):
-    """So many rows per second, with a `timestamp` and a `value` that counts up from 0."""
+    """Makes rows up, to try a pipeline without data: so many per second, with a `timestamp` and a `value` that counts up from 0.
+
+    Rows have no `_op`: all of them are inserts.
+    """
 
     type: Literal["rate"] = Field("rate", description="`rate`")
-    rows_per_second: Count = Field(1, description="rows per second")
+    rows_per_second: Count = Field(1, description="how many rows are made in a second")
 
     def source(self, settings: Settings) -> Source:
         from penstock.sources.rate import RateSource

@@ -25,9 +25,14 @@ _NUMBER, _GONE = "_number", "_gone"
 
 
 class CdcNode(ViewTransformNode):
-    """A table from the changes of its rows, each with a sequence: they may come late, in any order and repeatedly. With `scd: 1` it has the
-    last row of each key, with `scd: 2` every version of it, with `valid_from` and `valid_to`: the sequence of the change that made it,
-    and of the one that ended it, NULL for the version that holds now."""
+    """Makes a table, or the history of a table, from changes of its rows that come late, in any order, or twice.
+
+    Each change has a sequence (`sequence_by`). With `scd: 1` the result has the last row of each key. With `scd: 2` it has every version of
+    it, with `valid_from` and `valid_to`: the sequence of the change that made the version, and of the change that ended it (NULL for the
+    version that holds now). Its rows have `_op`.
+
+    It keeps every change that ever came, so its state grows for as long as changes come.
+    """
 
     type: Literal["cdc"] = Field("cdc", description="`cdc`")
     from_: str = Field(validation_alias="from", description="the node whose rows are the changes")
@@ -38,7 +43,7 @@ class CdcNode(ViewTransformNode):
     )
     delete_where: str | None = Field(
         None,
-        description="the condition under which a change deletes the row of its key; without it, `_op = 'd'` where rows have `_op`",
+        description="the condition under which a change deletes the row of its key; default: `_op = 'd'` where rows have `_op`",
     )
     scd: Literal[1, 2] = Field(1, description="1 for the rows as they are, 2 for their history")
     exclude: Names = Field((), description="columns of the changes that the result does not show")

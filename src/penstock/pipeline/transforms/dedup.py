@@ -24,18 +24,20 @@ _RANK = "_rank"
 
 
 class DedupNode(ViewTransformNode):
-    """One row of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
-    A row that takes the place of another one goes on as an update."""
+    """Lets one row pass of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
+
+    Its rows have `_op`: a row that takes the place of another one is a `u`.
+
+    It keeps every row that ever came, duplicates too, so its state grows for as long as rows come.
+    """
 
     type: Literal["dedup"] = Field("dedup", description="`dedup`")
     from_: str = Field(validation_alias="from", description="the node whose rows it takes")
-    by: Names = Field(
-        (), description="the columns in which rows are alike; without it, those of `primary_key`"
-    )
+    by: Names = Field((), description="the columns in which rows are alike; default: those of `primary_key`")
     keep: Literal["first", "last"] = Field("first", description="which of them stays: `first` or `last`")
     order_by: Names = Field(
         (),
-        description="the columns that order them, NULL behind all others; without it, the order in which they came",
+        description="the columns that order them, NULL behind all others; default: the order in which they came",
     )
 
     @model_validator(mode="after")

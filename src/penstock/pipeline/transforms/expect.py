@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class ExpectNode(ExpectOptions, RowTransformNode):
-    """Conditions that rows should meet: rows that do not are counted, left out, stored elsewhere, or end the pipeline."""
+    """Checks conditions that rows should meet: rows that do not are counted, left out, stored elsewhere, or end the pipeline.
+
+    `_op` passes. A delete passes unchecked, since it may have no values but its key; an update that does not pass becomes a delete.
+    """
 
     type: Literal["expect"] = Field("expect", description="`expect`")
     on_error: OnError = Field(

@@ -13,7 +13,11 @@ from penstock.transforms.handler.transform import HandlerTransform
 
 
 class HandlerNode(HandlerOptions, RowTransformNode):
-    """Posts rows to a service, and goes on with the rows that it answers."""
+    """Posts rows to an HTTP service, and goes on with the rows that it answers.
+
+    `_op` is sent with each row; an answer without it has that of the row it answers. An update that the service drops
+    becomes a delete. An epoch that comes again asks the service again.
+    """
 
     columns: Columns | None = Field(
         None, validation_alias="schema", description=HandlerOptions.model_fields["columns"].description

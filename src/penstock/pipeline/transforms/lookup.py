@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 class LookupNode(LookupOptions, RowErrors, TransformNode):
-    """Values by key from PostgreSQL, an HTTP service or a file: with `from`, columns beside the rows of that node; without it, a table that
-    `sql` nodes join."""
+    """Looks values up by key in PostgreSQL, an HTTP service or a file: with `from`, it adds them as columns to the rows of that node; without
+    `from`, it is a table that `sql` nodes join.
+
+    `_op` passes; an update that is left out becomes a delete. The values are those of the moment of the look-up: rows that passed before do not change with them.
+    """
 
     type: Literal["lookup"] = Field("lookup", description="`lookup`")
     from_: str | None = Field(
@@ -31,15 +34,15 @@ class LookupNode(LookupOptions, RowErrors, TransformNode):
     @model_validator(mode="after")
     def _is_of_use(self) -> Self:
         if self.from_ is not None and not self.on:
-            raise mistake("with `from` needs `on`: the columns by which rows are looked up")
+            raise mistake("from needs `on`: the columns by which rows are looked up")
         if self.from_ is None and self.on_error != "fail":
             raise mistake(
-                "without `from` is a table, which has no rows that fail: `on_error` has no use",
+                "on_error has no use without `from`: a table has no rows that fail",
                 hint="remove on_error, or add `from: NODE`",
             )
         if self.from_ is None and self.backend == "http":
             raise mistake(
-                "of an HTTP service is no table, since its rows cannot be listed",
+                "backend http needs `from`: the rows of a service cannot be listed as those of a table",
                 hint="add `from: NODE`, so that it adds its columns to the rows of that node",
             )
         return self

@@ -17,8 +17,12 @@ MEMBERSHIP = "dynamic_table_check"
 
 
 class SqlNode(TransformNode):
-    """Rows computed from each batch of other nodes by a query of Spark: filters, projections, functions, `explode`, `UNION ALL`,
-    and joins with look-ups and tables that stand still."""
+    """Filters and computes rows by a query of Spark: projections, functions, `explode`, `UNION ALL`, and joins with look-ups and tables that
+    stand still.
+
+    It sees one batch at a time and remembers nothing; aggregates, windows and joins of streams are for `view`. `_op` passes without being
+    selected: a delete passes any filter, and an update that a filter does not let through becomes a delete.
+    """
 
     type: Literal["sql"] = Field("sql", description="`sql`")
     sql: str = Field(

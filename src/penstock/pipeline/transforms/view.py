@@ -13,8 +13,13 @@ from penstock.sql.relation import read_names
 
 
 class ViewNode(ViewTransformNode):
-    """A query over all rows that ever came: joins of several nodes, aggregates, windows, top-k. Each batch costs what it changes, and
-    the next nodes get the changes of the answer: with `primary_key` as rows with `_op`, without one as rows with `_weight`."""
+    """Keeps the answer of a query over all rows that ever came: joins of several nodes, aggregates, windows, top-k.
+
+    Each batch costs what it changes, and the next nodes get the changes of the answer: with `primary_key` as rows with `_op`, without one as
+    rows with `_weight`.
+
+    It keeps the rows of its inputs, so its state grows for as long as new rows or new keys come.
+    """
 
     type: Literal["view"] = Field("view", description="`view`")
     sql: str = Field(description="the query; it reads nodes by their names, as tables with all their rows")

@@ -30,24 +30,24 @@ class ClickHouseOptions(ServerOptions):
     version: str | None = Field(
         None,
         validation_alias=AliasChoices("version", "version_column_name"),
-        description="update mode: the column of the query that says which row of a key is newest; without it the sink counts in a "
+        description="update mode: the column of the query that says which row of a key is newest; default: the sink counts in a "
         "column `_version`",
     )
     order_by: Expressions | None = Field(
         None,
-        description="append mode: the sorting key of a table that the sink creates, as in SQL; without it the key of `.key(...)`, or none",
+        description="append mode: the sorting key of a table that the sink creates, as in SQL; default: the key of the rows, or none",
     )
     partition_by: Expressions | None = Field(
         None, description="the partitions of a table that the sink creates, as in SQL"
     )
     batch_rows: Count = Field(
         100_000,
-        description="rows per insert; Spark's tasks insert a larger epoch in chunks side by side, and need penstock installed",
+        description="rows per insert; Spark's tasks insert a larger epoch in chunks side by side, for which the machines of a cluster need penstock too",
     )
     settings: Texts = Field(
         {}, description='settings of ClickHouse for every request, for example `{"insert_quorum": 2}`'
     )
-    timeout: Duration = Field("5 minutes", validate_default=True, description="of one request")
+    timeout: Duration = Field("5 minutes", validate_default=True, description="how long one request may take")
 
     @field_validator("settings", mode="before")
     @classmethod

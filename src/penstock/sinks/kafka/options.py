@@ -28,30 +28,30 @@ class KafkaTopicOptions(ServerOptions):
     bootstrap_servers: BootstrapServers
     avro_schema: str | None = Field(
         None,
-        description="the Avro schema of values, as JSON; without it, it follows from the columns",
+        description="the Avro schema of values, as JSON; default: it follows from the columns",
     )
     schema_registry: str | None = Field(
         None,
         repr=False,
-        description="of Avro: the address of a schema registry; the schema is registered there, and values begin with its id",
+        description="Avro only: the address of a schema registry; the schema is registered there, and values begin with its id",
     )
     schema_registry_auth: str | None = Field(None, repr=False, description="`user:password` for the registry")
-    subject: str | None = Field(None, description="the subject in the registry; without it `TOPIC-value`")
+    subject: str | None = Field(None, description="the subject in the registry; default: `TOPIC-value`")
     headers: Texts = Field(
         {},
-        description="headers of every record; a query in the form of records may have a column `headers` instead",
+        description="headers of every record; a query that gives whole records (`key`, `value`) may have a column `headers` instead",
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
         None,
-        description="how the producer compresses records; without it, as the settings of the producer say",
+        description="how the producer compresses records; default: as the settings of the producer say",
     )
     tombstones: bool = Field(
         False,
-        description="of a change stream: a row that is deleted is a record without a value, as compacted topics want it, and not the row",
+        description="where rows have `_op`: a row that is deleted is a record without a value, as compacted topics want it, and not the row",
     )
     transactional_id: str | None = Field(
         None,
-        description="write exactly once, with transactions of this id; `with_kafka_transactional(id)` sets it",
+        description="write in transactions of this id, exactly once",
     )
     exactly_once: bool = Field(
         False,
@@ -69,6 +69,6 @@ class KafkaOptions(KafkaTopicOptions):
 
     value_format: Annotated[Literal["json", "avro", "string", "binary"] | None, IgnoringCase] = Field(
         None,
-        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Without it, "
+        description="`json` (all columns, NULL written out), `avro` (all columns), `string` or `binary` (the column `value`). Default: "
         "a query that has only `value` and perhaps `key` and `headers` is sent as it is, all others as JSON",
     )

@@ -18,11 +18,11 @@ class ResultColumn(Options):
     """One column of the aggregate table."""
 
     from_: str | None = Field(
-        None, validation_alias="from", description="the column of the rows; without it that of the same name"
+        None, validation_alias="from", description="the column of the rows; default: that of the same name"
     )
     type: str | None = Field(
         None,
-        description="its type in PostgreSQL, `numeric(30,5)` for example; without it as the values need it",
+        description="its type in PostgreSQL, `numeric(30,5)` for example; default: as the values need it",
     )
 
     @field_validator("type")
@@ -81,7 +81,7 @@ class PostgresAggregateOptions(PostgresServerOptions):
     agg_table: str = Field(description="the table of the aggregates, with a row per group")
     group_by: GroupColumns = Field(
         {},
-        description="the columns of a group, as `account: {from: owner, type: text}` or a list of names; without it all rows are one group",
+        description="the columns of a group, as `account: {from: owner, type: text}` or a list of names; default: all rows are one group",
     )
     aggregate: dict[str, AggregateColumn] = Field(
         min_length=1, description="the aggregates of a group, as `balance: {fn: sum, from: amount}`"

@@ -75,7 +75,7 @@ class UpsertOptions(Options):
     deduplicate: bool | None = Field(
         None,
         description="update mode: of several rows of one key in an epoch write only the last one; false: one after the other, so that "
-        "`update_where` sees each. Without it true, but for a sink with `update_where`",
+        "`update_where` sees each. Default: true, but false with `update_where`",
     )
 
     @property

@@ -27,9 +27,7 @@ class ClickHouseOptions(Options):
     user: str | None = Field(None, description="the user, where the address has none")
     password: str | None = Field(None, repr=False, description="the password, where the address has none")
     database: str | None = Field(None, description="the database, where the address has none")
-    columns: Names = Field(
-        (), description="the columns that are read; without it all, as `SELECT *` has them"
-    )
+    columns: Names = Field((), description="the columns that are read; default: all, as `SELECT *` has them")
     filter: str | None = Field(
         None, description="a condition in ClickHouse's SQL; only rows for which it is true are read"
     )
@@ -51,11 +49,11 @@ class ClickHouseOptions(Options):
     )
     final: bool | None = Field(
         None,
-        description="read with `FINAL`, so that rows that replace each other are one; without it, for engines that merge rows, such as ReplacingMergeTree",
+        description="read with `FINAL`, so that rows that replace each other are one; default: true for engines that merge rows, such as ReplacingMergeTree",
     )
     batch_size: Count = Field(1_000_000, description="about how many rows one epoch reads")
     parallelism: Count | None = Field(
-        None, description="how many ranges of an epoch are read side by side; without it one per core"
+        None, description="how many ranges of an epoch are read side by side; default: one per core"
     )
     settings: Texts = Field(
         {}, description="settings of ClickHouse for every request, such as `{max_threads: 2}`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -23,11 +24,11 @@ class TableOptions(Options):
     namespace: str | None = Field(
         None,
         validation_alias="schema",
-        description="the schema of the table, when `table` does not name it; without it the user's search path decides",
+        description="the schema of the table, when `table` does not name it; default: the user's search path decides",
     )
-    columns: Names = Field((), description="the columns to read; without it all of them")
+    columns: Names = Field((), description="the columns to read; default: all of them")
     primary_key: Names = Field(
-        (), description="the columns that tell rows apart; without it the table's own primary key"
+        (), description="the columns that tell rows apart; default: the table's own primary key"
     )
     types: Texts = Field(
         {},
@@ -41,13 +42,23 @@ class TableOptions(Options):
     )
     partitions: Count | None = Field(
         None,
-        description="how many ranges of the key are read side by side; without it one for every 32 MB, 8 at most",
+        description="how many ranges of the key are read side by side; default: one for every 32 MB, 8 at most",
     )
     retry_for: Duration = Field(
         "5 minutes",
         validate_default=True,
         description="how long the source waits for a server that does not answer; then the query fails",
     )
+
+    @property
+    def database(self) -> str | None:
+        """The name of the database in the address; None when the server is to choose, or the driver is not there."""
+        if find_spec("psycopg") is None:
+            return None
+        from psycopg.conninfo import conninfo_to_dict
+
+        name = conninfo_to_dict(self.url).get("dbname")
+        return None if name is None else str(name)
 
 
 class PostgresOptions(TableOptions):
@@ -63,11 +74,11 @@ class PostgresCdcOptions(TableOptions):
 
     slot: str | None = Field(
         None,
-        description="the replication slot; without it one with the name of the pipeline and the node. It is created when it is missing, and "
+        description="the replication slot; default: one with the name of the pipeline and the node. It is created when it is missing, and "
         "stays when the pipeline stops: Postgres then keeps its log for it",
     )
     publication: str | None = Field(
-        None, description="the publication; without it one with the name of the slot"
+        None, description="the publication; default: one with the name of the slot"
     )
     create: bool = Field(
         True,

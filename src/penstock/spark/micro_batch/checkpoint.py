@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -209,10 +209,11 @@ def _fill(spark: SparkSession, savepoint: str, location: str) -> None:
     target.delete(COPYING)
 
 
-def follow(spark: SparkSession, before: str, after: str, shape: Shape) -> None:
+def follow(spark: SparkSession, before: str, after: str, shape: Shape, *, kept: Collection[str] = ()) -> None:
     """Let a query with other sources go on where one has ended: its id stays, its epochs are counted on, and the new sources begin where they begin.
 
-    What `after` has already is left as it is, so that it may be called at every start.
+    Those of the `kept` ones, in the words of the shape, go on where they are. What `after` has already is left as it is, so that it may be called at
+    every start.
     """
     source, target = Folder(spark, before), Folder(spark, after)
     last = last_epoch(source)
@@ -221,12 +222,28 @@ def follow(spark: SparkSession, before: str, after: str, shape: Shape) -> None:
     source.copy("metadata", target, "metadata")
     note = json.loads(source.read(SHAPE))
     target.write(SHAPE, json.dumps({**note, "shape": list(shape)}))
-    nowhere = [NO_OFFSET] * len(_texts(shape, "source"))
+    places = _kept_places(_texts([tuple(part) for part in note["shape"]], "source"), shape, kept)
+    for place, old in enumerate(places):
+        if old is not None and source.exists(f"sources/{old}"):
+            source.copy(f"sources/{old}", target, f"sources/{place}")
     # Spark looks at the batch before the last one, too.
     for epoch in range(max(last - 1, 0), last + 1):
-        version, metadata, *_ = source.read(f"offsets/{epoch}").split("\n")
-        target.write(f"offsets/{epoch}", "\n".join([version, metadata, *nowhere]))
+        version, metadata, *offsets = source.read(f"offsets/{epoch}").split("\n")
+        lines = [NO_OFFSET if old is None else offsets[old] for old in places]
+        target.write(f"offsets/{epoch}", "\n".join([version, metadata, *lines]))
         target.write(f"commits/{epoch}", source.read(f"commits/{epoch}"))
+
+
+def _kept_places(before: Sequence[str], shape: Shape, kept: Collection[str]) -> list[int | None]:
+    """The place that each source of a shape had before; None for one that begins."""
+    left = {place: text for place, text in enumerate(before) if text in kept}
+    places: list[int | None] = []
+    for text in _texts(shape, "source"):
+        place = next((place for place, other in left.items() if other == text), None)
+        if place is not None:
+            del left[place]
+        places.append(place)
+    return places
 
 
 def begin_empty(spark: SparkSession, checkpoint: str) -> None:

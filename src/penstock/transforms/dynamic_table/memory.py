@@ -14,7 +14,6 @@ from penstock.transforms.dynamic_table.members import Members, Part, spark_type
 from penstock.transforms.dynamic_table.table import DynamicTable, changes, parsed
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -127,13 +126,7 @@ def edit(values: SwappableValues, table: str, *, add: Sequence[str] = (), remove
 
     The values are texts, which must fit the type of the table.
     """
-    manifest = values.get(MANIFEST)
-    if manifest is None:
-        raise StateError(
-            f"there is no dynamic table {table} in this state",
-            code="DYNAMIC_TABLE_UNKNOWN",
-            hint="it is there as soon as its pipeline has run, when its backend is InMemory",
-        )
+    manifest = _manifest(values, table)
     for texts in (add, remove):
         parsed(texts, manifest["type"], table=table)
     for _ in range(_MOST_TRIES):
@@ -155,14 +148,28 @@ def edit(values: SwappableValues, table: str, *, add: Sequence[str] = (), remove
     )
 
 
-def contents(values: SwappableValues | KeyValues) -> pa.Array | None:
-    """The values of a table in memory as its pipeline has stored them last; None when there is none."""
+def contents(values: SwappableValues, table: str) -> list[Any]:
+    """The values of a table in memory as its pipeline has stored them last, in order."""
+    while True:
+        manifest = _manifest(values, table)
+        stored = [values.get(_key(number)) for number in manifest["parts"]]
+        if values.get(MANIFEST)["parts"] == manifest["parts"]:
+            break
+        # The pipeline has stored another set meanwhile, and removed parts of this one.
+    members = Members(manifest["type"])
+    parts = tuple(_decoded(part, members) for part in stored)
+    return sorted(Members(manifest["type"], parts).whole().to_pylist())
+
+
+def _manifest(values: SwappableValues, table: str) -> Any:
     manifest = values.get(MANIFEST)
     if manifest is None:
-        return None
-    members = Members(manifest["type"])
-    parts = tuple(_decoded(values.get(_key(number)), members) for number in manifest["parts"])
-    return Members(manifest["type"], parts).whole()
+        raise StateError(
+            f"there is no dynamic table {table} in this state",
+            code="DYNAMIC_TABLE_UNKNOWN",
+            hint="it is there as soon as its pipeline has run, when its backend is InMemory",
+        )
+    return manifest
 
 
 def _key(number: int) -> str:

@@ -50,22 +50,22 @@ class DynamicTableOptions(Options):
     )
     value_type: str | None = Field(
         None,
-        description="of InMemory without `sql`: the type of the values, `string` by default",
+        description="InMemory without `sql` only: the type of the values, `string` by default",
     )
     table: str | None = Field(
-        None, description="of Postgres: `table` or `schema.table`, which is made when it is missing"
+        None, description="Postgres only: `table` or `schema.table`, which is made when it is missing"
     )
     column: str | None = Field(
         None,
-        description="of Postgres: the column with the values; without it, the first one, or `value` in a table that is made",
+        description="Postgres only: the column with the values; default: the first one, or `value` in a table that is made",
     )
     url: PostgresUrl | None = Field(
-        None, repr=False, description="of Postgres: its address; by default PENSTOCK_POSTGRES_URL"
+        None, repr=False, description="Postgres only: its address; default: `PENSTOCK_POSTGRES_URL`"
     )
     refresh: Duration = Field(
         "1 second",
         validate_default=True,
-        description="of Postgres: how old what was read may be when an epoch begins; it is read again only when the table has changed",
+        description="Postgres only: how old what was read may be when an epoch begins; it is read again only when the table has changed",
     )
 
     @model_validator(mode="after")
@@ -74,12 +74,12 @@ class DynamicTableOptions(Options):
         for name in ("value_type", "table", "column", "url", "refresh"):
             if name not in taken and getattr(self, name) not in (None, _REFRESH):
                 raise mistake(
-                    f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                    f"{name} is no field of the backend {self.backend}", hint=f"it takes {', '.join(taken)}"
                 )
         if self.backend == "Postgres" and self.table is None:
-            raise mistake("of backend Postgres needs the field 'table'")
+            raise mistake("backend Postgres needs `table`")
         if self.sql is not None and self.value_type is not None:
             raise mistake(
-                "has `value_type` beside `sql`, which says the type", hint="cast the column in the query"
+                "value_type has no use beside `sql`, which says the type", hint="cast the column in the query"
             )
         return self

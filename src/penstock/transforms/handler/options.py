@@ -33,10 +33,12 @@ class HandlerOptions(Options):
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description="the columns of the rows that it answers, as `{id: bigint, name: string}` or DDL; without it those of the rows that it takes",
+        description="the columns of the rows that it answers, as `{id: bigint, name: string}` or DDL; default: those of the rows that it takes",
     )
     schema_override: Columns | None = Field(None, description="another name for `schema`")
-    timeout: Duration = Field("30 seconds", validate_default=True, description="of one request")
+    timeout: Duration = Field(
+        "30 seconds", validate_default=True, description="how long one request may take"
+    )
     retry_for: Duration = Field(
         "5 minutes",
         validate_default=True,

@@ -58,19 +58,21 @@ class LookupOptions(Options):
     )
     columns: Pairs = Field(
         {},
-        description="the columns to add; under other names as a dictionary, `{name: customer_name}`. Without it, all but the key",
+        description="the columns to add; under other names as a dictionary, `{name: customer_name}`. Default: all but the key",
     )
     url: str | None = Field(
         None,
         repr=False,
-        description="of postgres: its address, PENSTOCK_POSTGRES_URL by default; of http: the address of a service, with the columns of "
+        description="PostgreSQL: its address, default: `PENSTOCK_POSTGRES_URL`; HTTP: the address of a service, with the columns of "
         "`on` in braces for `method: GET`, as in `https://host/customers/{customer_id}`",
     )
-    table: str | None = Field(None, description="of postgres: `table` or `schema.table`")
-    query: str | None = Field(None, description="of postgres: a query in the place of a table")
-    path: PathText | None = Field(None, description="of file: a file or folder, local or in an object store")
+    table: str | None = Field(None, description="PostgreSQL only: `table` or `schema.table`")
+    query: str | None = Field(None, description="PostgreSQL only: a query in the place of a table")
+    path: PathText | None = Field(
+        None, description="file only: a file or folder, local or in an object store"
+    )
     format: _FILE_FORMATS | None = Field(
-        None, description="of file: its format; without it, the ending of the path says it"
+        None, description="file only: its format; default: the ending of the path says it"
     )
     schema_: Texts = Field(
         {},
@@ -80,11 +82,11 @@ class LookupOptions(Options):
     )
     method: Literal["GET", "POST"] = Field(
         "GET",
-        description="of http: `GET` asks for one key at a time and is answered by an object, 404 where there is none; `POST` sends an array "
+        description="HTTP only: `GET` asks for one key at a time and is answered by an object, 404 where there is none; `POST` sends an array "
         "of objects with keys and is answered by an array of objects, which have the key",
     )
-    headers: Texts = Field({}, repr=False, description="of http: more headers of each request")
-    parallelism: Count = Field(8, description="of http: requests at once in each task, with `GET`")
+    headers: Texts = Field({}, repr=False, description="HTTP only: more headers of each request")
+    parallelism: Count = Field(8, description="HTTP only: requests at once in each task, with `GET`")
     batch_size: Count = Field(1_000, description="keys per query, or per request with `POST`")
     ttl: Duration = Field(
         "5 minutes",
@@ -100,7 +102,9 @@ class LookupOptions(Options):
         description="what happens to a row whose key is not there: `null` leaves the columns empty, `drop` leaves the row out, `error` is an "
         "error of the row (`on_error`). Deletes pass",
     )
-    timeout: Duration = Field("10 seconds", validate_default=True, description="of one query or request")
+    timeout: Duration = Field(
+        "10 seconds", validate_default=True, description="how long one query or request may take"
+    )
     retry_for: Duration = Field(
         "30 seconds",
         validate_default=True,
@@ -114,14 +118,14 @@ class LookupOptions(Options):
             own = "schema_" if name == "schema" else name
             if name not in taken and getattr(self, own) != type(self).model_fields[own].default:
                 raise mistake(
-                    f"of backend {self.backend} has no field '{name}'", hint=f"it takes {', '.join(taken)}"
+                    f"{name} is no field of the backend {self.backend}", hint=f"it takes {', '.join(taken)}"
                 )
         if self.backend == "postgres" and (self.table is None) == (self.query is None):
-            raise mistake("of backend postgres needs either `table` or `query`")
+            raise mistake("backend postgres needs either `table` or `query`")
         if self.backend == "postgres" and self.url is not None and not is_address(self.url):
-            raise mistake("has a `url` that is not an address of PostgreSQL", hint=f"for example {EXAMPLE}")
+            raise mistake("url is not an address of PostgreSQL", hint=f"for example {EXAMPLE}")
         if self.backend == "file" and self.path is None:
-            raise mistake("of backend file needs the field 'path'")
+            raise mistake("backend file needs `path`")
         if self.backend == "http":
             self._check_http()
         return self
@@ -130,26 +134,26 @@ class LookupOptions(Options):
         parts = urlsplit(self.url or "")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise mistake(
-                "of backend http needs a `url` that starts with http:// or https://",
+                "backend http needs a `url` that starts with http:// or https://",
                 hint="for example https://host/customers/{customer_id}",
             )
         if not self.schema_:
             raise mistake(
-                "of backend http needs `schema`: the columns to add, with their types",
+                "backend http needs `schema`: the columns to add, with their types",
                 hint="schema: {name: string, credit: double}",
             )
         if not self.on:
-            raise mistake("of backend http needs `on`: the columns by which rows are looked up")
+            raise mistake("backend http needs `on`: the columns by which rows are looked up")
         try:
             named = {name for _, name, _, _ in Formatter().parse(self.url or "") if name is not None}
         except ValueError:
-            raise mistake("has a `url` with a brace that is not closed") from None
+            raise mistake("url has a brace that is not closed") from None
         unknown = sorted(named - set(self.on))
         if unknown:
-            raise mistake(f"has a `url` with {{{unknown[0]}}}, which is not among the columns of `on`")
+            raise mistake(f"url has {{{unknown[0]}}}, which is not among the columns of `on`")
         if self.method == "GET" and named != set(self.on):
             absent = next(name for name in self.on if name not in named)
             raise mistake(
-                f"has a `url` without {{{absent}}}",
+                f"url has no {{{absent}}}, though `on` does",
                 hint="put each column of `on` into it in braces, or use `method: POST`",
             )

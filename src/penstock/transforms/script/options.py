@@ -38,7 +38,7 @@ class ScriptOptions(Options):
     """A script that takes each row and returns none, one or several."""
 
     language: Literal["javascript", "typescript", "js", "ts"] = Field(
-        "javascript", description="of the script: `javascript` (`js`) or `typescript` (`ts`)"
+        "javascript", description="the language: `javascript` (`js`) or `typescript` (`ts`)"
     )
     script: str = Field(
         description="the program, with a function `invoke(row)`: what it returns is null (no row), an object (one row) or an array of objects"
@@ -46,7 +46,7 @@ class ScriptOptions(Options):
     columns: Columns | None = Field(
         None,
         validation_alias="schema",
-        description="the columns of what `invoke` returns, as `{id: bigint, name: string}` or DDL; without it those of the rows that it takes",
+        description="the columns of what `invoke` returns, as `{id: bigint, name: string}` or DDL; default: those of the rows that it takes",
     )
     bigint: bool = Field(
         False,

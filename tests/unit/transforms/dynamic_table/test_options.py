@@ -17,9 +17,12 @@ def test_a_node_reads_what_its_query_reads() -> None:
 @pytest.mark.parametrize(
     ("node", "text"),
     [
-        ({"backend": "Postgres"}, "needs the field 'table'"),
-        ({"backend": "InMemory", "table": "t"}, "has no field 'table'"),
-        ({"backend": "Postgres", "table": "t", "value_type": "int"}, "has no field 'value_type'"),
+        ({"backend": "Postgres"}, "backend Postgres needs `table`"),
+        ({"backend": "InMemory", "table": "t"}, "table is no field of the backend InMemory"),
+        (
+            {"backend": "Postgres", "table": "t", "value_type": "int"},
+            "value_type is no field of the backend Postgres",
+        ),
         ({"sql": "SELECT 1", "value_type": "int"}, "beside `sql`"),
         ({"backend": "Redis"}, "InMemory"),
     ],
