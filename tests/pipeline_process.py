@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from class_archive import archive_conf
 from penstock import config
 from processes import descendants
 
@@ -36,7 +37,7 @@ class PipelineProcess:
             **os.environ,
             "PENSTOCK_HOME": str(home_in(folder)),
             "PENSTOCK_STATE": f"sqlite:///{folder / 'state.db'}",
-            "PENSTOCK_CONF": "spark.sql.shuffle.partitions=2",
+            "PENSTOCK_CONF": f"{archive_conf()} spark.sql.shuffle.partitions=2",
             **(environment or {}),
         }
         self._child: subprocess.Popen[bytes] | None = None

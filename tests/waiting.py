@@ -6,9 +6,15 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], what: str = "what was waited for", seconds: float = 60) -> None:
-    """Return as soon as the condition holds; fail when it does not in time."""
+def wait_for(
+    condition: Callable[[], object],
+    what: str = "what was waited for",
+    seconds: float = 60,
+    *,
+    shown: Callable[[], str] = str,
+) -> None:
+    """Return as soon as the condition holds; fail when it does not in time, with what `shown` returns."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"no {what} after {seconds} s"
+        assert time.monotonic() < deadline, f"no {what} after {seconds} s\n{shown()}"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Install what the tests need beside Python packages: PostgreSQL, the jars of test servers and of all connectors.
+"""Install what the tests need beside Python packages: PostgreSQL, the jars of test servers and of all connectors, and the class archive.
 
 What is there already is left alone, so that a second run takes no time. Exit code 2: something must be installed by hand.
 """
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from penstock import config
 from penstock.errors import PenstockError
-from penstock.spark.boot import jars
+from penstock.spark.boot import archive_build, jars
 from servers import installed
 from servers.jar import LOCK, class_path
 
@@ -35,6 +35,9 @@ def main() -> int:
         jars.ensure(jars.CONNECTORS, config.load())
         for name in LOCK:
             class_path(name)
+        # Processes that tests start use it; made here, it is there for the first of them, and none is made beside them.
+        if not archive_build.make(config.load()):
+            print("no class archive: the tests run without one, and take longer", file=sys.stderr)
     except PenstockError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

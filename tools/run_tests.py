@@ -37,7 +37,7 @@ class Running:
         """Run one part to its end, show what it printed, and return its exit code."""
         started = monotonic()
         with tempfile.TemporaryFile() as output:
-            command = [sys.executable, "-m", "pytest", *sys.argv[1:], *part]
+            command = [sys.executable, "-m", "pytest", "--durations=10", *sys.argv[1:], *part]
             if self.ending:
                 return 1
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parents[1]
 BEGIN = """
 import contextlib
@@ -156,22 +154,24 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("wait", WAITS)
-def test_a_killed_jvm_is_heard_by_whoever_waits(tmp_path: Path, wait: str) -> None:
+def test_a_killed_jvm_is_heard_by_whoever_waits(tmp_path: Path) -> None:
+    ways = ", ".join(f"{name!r}: lambda session: {wait}" for name, wait in WAITS.items())
     run(
         f"""
-with ps.Session.embedded(master="local[2]") as session:
-    killed = []
+def kill(session, killed):
+    running(session)
+    killed.append(time.monotonic())
+    os.kill(jvm(), signal.SIGKILL)
 
-    def kill():
-        running(session)
-        killed.append(time.monotonic())
-        os.kill(jvm(), signal.SIGKILL)
 
-    threading.Thread(target=kill).start()
-    error = caught(lambda: {WAITS[wait]})
-    quick(killed[0])
-    assert error.code == "SPARK_ENDED" and "SIGKILL" in error.message, error
+# Each in a session of its own, one after the other: the process gets over the end of a JVM, too.
+for way, wait in {{{ways}}}.items():
+    with ps.Session.embedded(master="local[2]") as session:
+        killed = []
+        threading.Thread(target=kill, args=(session, killed)).start()
+        error = caught(lambda: wait(session))
+        quick(killed[0])
+        assert error.code == "SPARK_ENDED" and "SIGKILL" in error.message, (way, error)
 """,
         tmp_path,
     )

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import penstock as ps
+from class_archive import archive_conf
 from feed import Feed
 from processes import descendants
 from seed import SEED
@@ -85,7 +86,7 @@ def _child(folder: Path, settings: dict[str, Any]) -> Iterator[subprocess.Popen[
             env={
                 **os.environ,
                 "TMPDIR": str(folder),
-                "PENSTOCK_CONF": "spark.penstock.archive=false spark.sql.shuffle.partitions=2",
+                "PENSTOCK_CONF": f"{archive_conf()} spark.sql.shuffle.partitions=2",
             },
         )
     assert child.stdout is not None

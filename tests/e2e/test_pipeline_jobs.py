@@ -101,7 +101,7 @@ def test_a_followed_table_is_paused_reset_and_fails_without_a_secret(
         postgres.execute("ALTER TABLE copy RENAME COLUMN amount TO other", url)
         postgres.execute("INSERT INTO orders VALUES (3, 30)", url)
         assert pipeline.wait() == 1
-        assert f"at: {pipeline.file}:6:" in pipeline.said() or "pipeline.yaml:6:" in pipeline.said()
+        assert f"at: {pipeline.file}:6:" in pipeline.said()
         assert "Traceback" not in pipeline.said()
     shown = command(tmp_path, "jobs", "show", "followed")
     logged = command(tmp_path, "jobs", "logs", "followed")

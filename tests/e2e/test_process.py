@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from class_archive import archive_conf
 from processes import children, is_java
 
-# A build in the background would have a JVM and a temporary folder of its own.
+# In a home of the test's own, and with another Java, there is no archive, and a build would be one more JVM.
 NO_ARCHIVE = "spark.penstock.archive=false"
 
 
@@ -30,7 +31,7 @@ def python(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(tmp_path), "PENSTOCK_CONF": NO_ARCHIVE, **environment},
+            env={**os.environ, "TMPDIR": str(tmp_path), "PENSTOCK_CONF": archive_conf(), **environment},
         )
         started.append(process)
         return process
@@ -103,7 +104,7 @@ with ps.Session.embedded(master="local[1]") as session:
     print(session.sql("SELECT 1 AS one").toArrow().to_pylist())
 """
     home = str(tmp_path / "home")
-    both = [python(program, PENSTOCK_HOME=home) for _ in range(2)]
+    both = [python(program, PENSTOCK_HOME=home, PENSTOCK_CONF=NO_ARCHIVE) for _ in range(2)]
     for process in both:
         assert lines_of(process) == ["[{'one': 1}]"]
 

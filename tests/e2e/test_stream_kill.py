@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyarrow import parquet
 
+from class_archive import archive_conf
 from feed import Feed
 from processes import descendants
 from seed import SEED
@@ -75,7 +76,7 @@ def _child(folder: Path, settings: dict[str, Any]) -> Iterator[subprocess.Popen[
                 **os.environ,
                 "TMPDIR": str(folder),
                 "PENSTOCK_STATE": f"sqlite:///{folder}/state.db",
-                "PENSTOCK_CONF": "spark.penstock.archive=false spark.sql.shuffle.partitions=2",
+                "PENSTOCK_CONF": f"{archive_conf()} spark.sql.shuffle.partitions=2",
             },
         )
     assert child.stdout is not None
@@ -124,7 +125,7 @@ def _committed(broker: Broker, topic: str) -> list[int]:
         consumer.assign([TopicPartition(topic, 0, 0)])
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            for message in consumer.consume(10_000, timeout=1):
+            for message in consumer.consume(1_000, timeout=0.1):
                 if message.error() is not None:
                     return found
                 found.append(json.loads(message.value() or b"")["id"])

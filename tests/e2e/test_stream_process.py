@@ -14,8 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from class_archive import archive_conf
 from penstock.backend import JobState, open_backend
 from penstock.backend.address import sqlite_url
+from pipeline_process import home_in
 from processes import descendants
 from waiting import wait_for
 
@@ -41,9 +43,9 @@ def started(home: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env={
             **os.environ,
-            "PENSTOCK_HOME": str(home),
+            "PENSTOCK_HOME": str(home_in(home)),
             "PENSTOCK_STATE": sqlite_url(home / "state.db"),
-            "PENSTOCK_CONF": "spark.penstock.archive=false",
+            "PENSTOCK_CONF": archive_conf(),
         },
     )
     with process:

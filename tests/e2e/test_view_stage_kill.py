@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from class_archive import archive_conf
 from seed import SEED
 
 POINTS = ("behind the tick", "between the sinks", "behind the sinks")
@@ -115,7 +116,7 @@ def _rows(number: random.Random) -> list[dict[str, Any]]:
 
 
 def _run(folder: Path, point: str, epochs: int) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PENSTOCK_CONF": "spark.penstock.archive=false", "TMPDIR": str(folder)}
+    environment = {**os.environ, "PENSTOCK_CONF": archive_conf(), "TMPDIR": str(folder)}
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, point, str(epochs)],
         cwd=folder,

@@ -63,9 +63,10 @@ class Changes:
 
 
 @pytest.mark.parametrize(
-    "number", [*range(2), *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 100))]
+    ("number", "ticks"),
+    [*((n, 15) for n in range(2)), *(pytest.param(n, 25, marks=pytest.mark.soak) for n in range(100))],
 )
-def test_a_flow_that_frees_rows_answers_as_one_that_does_not(number: int, tmp_path: Path) -> None:
+def test_a_flow_that_frees_rows_answers_as_one_that_does_not(number: int, ticks: int, tmp_path: Path) -> None:
     changes = Changes(SEED + number)
     retain: Any = ["open", "all", "used"][number % 3]
     # Half of the views; one of them that needs another has it before.
@@ -80,7 +81,7 @@ def test_a_flow_that_frees_rows_answers_as_one_that_does_not(number: int, tmp_pa
         assert operators(freeing, ArrangeOpen)
         assert not operators(keeping, ArrangeOpen)
         assert not operators(keeping, Closing)
-        for at in range(25):
+        for at in range(ticks):
             change = changes.tick()
             summaries = [feed(flow, change) for flow in (freeing, keeping)]
             assert summaries[0].late == summaries[1].late
@@ -100,14 +101,17 @@ def test_a_flow_that_frees_rows_answers_as_one_that_does_not(number: int, tmp_pa
                     assert rows == expected[name], f"{name}, tick {at}"
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_shards_free_rows_and_answer_as_one_process(number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "ticks"),
+    [*((n, 10) for n in range(2)), *(pytest.param(n, 20, marks=pytest.mark.soak) for n in range(2))],
+)
+def test_shards_free_rows_and_answer_as_one_process(number: int, ticks: int) -> None:
     changes = Changes(SEED + number)
     retain: Any = ["open", "all"][number % 2]
     with small_state():
         in_shards = joins_flow(retain=retain, kernel=ShardedKernel(InProcess(3)))
         alone = joins_flow(retain=retain)
-        for at in range(20):
+        for at in range(ticks):
             change = changes.tick()
             summaries = [feed(flow, change) for flow in (in_shards, alone)]
             assert summaries[0].late == summaries[1].late
@@ -143,7 +147,7 @@ BOUNDED = [
 
 @pytest.mark.parametrize(
     ("names", "minutes"),
-    [(BOUNDED, 400), *(pytest.param([name], 4_000, marks=pytest.mark.soak) for name in BOUNDED)],
+    [(BOUNDED, 320), *(pytest.param([name], 4_000, marks=pytest.mark.soak) for name in BOUNDED)],
 )
 def test_the_state_of_views_does_not_grow_with_time(names: list[str], minutes: int) -> None:
     def rows_of(start: int, end: int) -> list[dict[str, Any]]:
@@ -240,7 +244,8 @@ def test_explain_says_what_is_freed_and_what_is_not() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_fault_at_a_call_of_a_tick_loses_nothing() -> None:
+@pytest.mark.parametrize("step", [8_009, pytest.param(4_001, marks=pytest.mark.soak)])
+def test_a_fault_at_a_call_of_a_tick_loses_nothing(step: int) -> None:
     names = [
         "near left",
         "minute anti",
@@ -256,7 +261,7 @@ def test_a_fault_at_a_call_of_a_tick_loses_nothing() -> None:
     for change in changes:
         feed(clean, change)
         expected.append(answers(clean, names))
-    for call in range(1 + SEED % 4_001, 200_000, 4_001):
+    for call in range(1 + SEED % step, 200_000, step):
         flow = joins_flow(views=names, retain="open")
         hit = False
         for at, change in enumerate(changes):

@@ -40,7 +40,7 @@ def test_case_that_failed_once_is_right(session: ps.Session, path: Path) -> None
 
 
 @seed(FRESH)
-@settings(UNHURRIED, max_examples=40)
+@settings(UNHURRIED, max_examples=20)
 @given(example=examples())
 @pytest.mark.timeout(1200)  # a failure is made smaller for five minutes
 def test_generated_view_is_right_after_every_tick(session: ps.Session, example: Example) -> None:

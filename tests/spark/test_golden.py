@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -39,14 +40,22 @@ def test_flow_gives_the_answer_of_spark_after_every_tick(
         _play(session, area, case, expected)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES[::9]])
+def _every_ninth(first: int) -> list[Any]:
+    """Every ninth case, half of them in the soak runs only."""
+    return [
+        pytest.param(case, id=case.id, marks=[pytest.mark.soak] if number % 2 else [])
+        for number, case in enumerate(CASES[first::9])
+    ]
+
+
+@pytest.mark.parametrize("case", _every_ninth(0))
 def test_recomputing_every_view_gives_the_same_deltas(session: ps.Session, case: Case) -> None:
     area, expected = AREAS[case.area], RECORDED[case.area][case.name]
     with settings(session.spark, area.conf):
         assert _play(session, area, case, expected) == _play(session, area, case, expected, diff_based=True)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES[4::9]])
+@pytest.mark.parametrize("case", _every_ninth(4))
 def test_view_registered_on_a_flow_with_rows_is_filled(session: ps.Session, case: Case) -> None:
     area, expected = AREAS[case.area], RECORDED[case.area][case.name]
     schemas = {table: area.schema(table) for table in area.tables}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.spark import catalogs
 from servers.kafka import Broker
+from waiting import wait_for
 
 START = datetime(2026, 1, 1, 12)
 
@@ -54,15 +54,20 @@ class Input:
         self._files += 1
 
 
-def run(tmp_path: Path, stream: ps.Stream) -> ps.StreamingQuery:
-    """Read what has come since the last run."""
-    query = (
+def start(tmp_path: Path, stream: ps.Stream) -> ps.StreamingQuery:
+    """Begin to read what has come since the last run."""
+    return (
         stream.write_stream.output_mode("append")
         .trigger(ps.Trigger.available_now())
         .format("memory")
         .option("checkpoint.location", tmp_path / "ckpt")
         .start()
     )
+
+
+def run(tmp_path: Path, stream: ps.Stream) -> ps.StreamingQuery:
+    """Read what has come since the last run."""
+    query = start(tmp_path, stream)
     query.await_termination()
     return query
 
@@ -100,16 +105,23 @@ SHAPES: dict[str, tuple[Callable[[ps.Stream], ps.Stream], list[float]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_rows_that_come_too_late_are_kept(session: ps.Session, tmp_path: Path, shape: str) -> None:
-    given = Input(tmp_path / "in")
-    given.add(1, 110)
-    given.add(111)
-    given.add(5, 59.999, 60, 70, 100, 100.001, 109)
-    make, expected = SHAPES[shape]
-    run(tmp_path, make(read(session, given)))
-    assert late(tmp_path) == expected
-    assert pq.read_table(tmp_path / "late").column_names == ["at", "s", "k"]
+def test_rows_that_come_too_late_are_kept(session: ps.Session, tmp_path: Path) -> None:
+    queries = []
+    for shape, (make, _) in SHAPES.items():  # side by side: each waits for Spark most of the time
+        folder = tmp_path / shape
+        folder.mkdir()
+        given = Input(folder / "in")
+        given.add(1, 110)
+        given.add(111)
+        given.add(5, 59.999, 60, 70, 100, 100.001, 109)
+        queries.append(start(folder, make(read(session, given))))
+    for query in queries:
+        query.await_termination()
+    assert {shape: late(tmp_path / shape) for shape in SHAPES} == {
+        shape: expected for shape, (_, expected) in SHAPES.items()
+    }
+    for shape in SHAPES:
+        assert pq.read_table(tmp_path / shape / "late").column_names == ["at", "s", "k"]
 
 
 class Pair:
@@ -134,25 +146,36 @@ class Pair:
         return self.read(given).side_output_late(self.folder / f"late_{given.folder.name}")
 
     def run(self, stream: ps.Stream) -> list[dict[str, Any]]:
-        counted, ended = self.counted, threading.Event()
+        return self.start(stream)()
+
+    def start(self, stream: ps.Stream) -> Callable[[], list[dict[str, Any]]]:
+        """Start a query, and return what waits for its end and returns its rows; others may run beside it."""
+        counted: list[tuple[str, int]] = []
+        ended: set[str] = set()
 
         class Listener(ps.StreamingQueryListener):
             def on_query_progress(self, event: Any) -> None:
-                counted.append(event.progress.late_rows)
+                counted.append((event.query_id, event.progress.late_rows))
 
             def on_query_terminated(self, event: Any) -> None:
-                ended.set()
+                ended.add(event.query_id)
 
         listener = Listener()
         manager = ps.StreamingQueryManager(self.session)
         manager.add_listener(listener)
-        try:
-            query = run(self.folder, stream)
-            assert ended.wait(10)
-        finally:
-            manager.remove_listener(listener)
-        assert query.exception() is None
-        return [row for batch in query.memory_batches() for row in batch.to_pylist()]
+        query = start(self.folder, stream)
+
+        def rows() -> list[dict[str, Any]]:
+            try:
+                query.await_termination()
+                wait_for(lambda: query.id in ended, "the end of the query")
+            finally:
+                manager.remove_listener(listener)
+            assert query.exception() is None
+            self.counted += [late_rows for query_id, late_rows in counted if query_id == query.id]
+            return [row for batch in query.memory_batches() for row in batch.to_pylist()]
+
+        return rows
 
     def late(self) -> tuple[list[float], list[float]]:
         return late(self.folder, "late_left"), late(self.folder, "late_right")
@@ -244,24 +267,27 @@ JOINS: dict[str, tuple[Callable[[Pair], ps.Stream], list[float], list[float]]] =
 }
 
 
-@pytest.mark.parametrize("shape", JOINS)
-def test_rows_that_come_too_late_for_a_join_are_kept(session: ps.Session, tmp_path: Path, shape: str) -> None:
-    pair = Pair(session, tmp_path)
-    build, left, right = JOINS[shape]
-    for given in (pair.left, pair.right):
-        given.add(1, 110)
-        given.add(111)
-    pair.left.add(5, 60, 100.001, 109, 50, 100, keys={50: None, 100: "b"})
-    pair.right.add(6, 61, 103)
-    pair.run(build(pair))
-    assert pair.late() == (left, right)
-    assert late(tmp_path, "late_again") == []
-    kept = len(left) + len(right)
-    one_sided = {
-        "only the left": 2,
-        "only the right, semi": 3,
-    }  # what is late on the other side is counted only
-    assert sum(pair.counted) == kept + one_sided.get(shape, 0)
+@pytest.mark.timeout(600)
+def test_rows_that_come_too_late_for_a_join_are_kept(session: ps.Session, tmp_path: Path) -> None:
+    pairs, ends = {}, []
+    for shape, (build, _, _) in JOINS.items():
+        folder = tmp_path / shape
+        folder.mkdir()
+        pair = pairs[shape] = Pair(session, folder)
+        for given in (pair.left, pair.right):
+            given.add(1, 110)
+            given.add(111)
+        pair.left.add(5, 60, 100.001, 109, 50, 100, keys={50: None, 100: "b"})
+        pair.right.add(6, 61, 103)
+        ends.append(pair.start(build(pair)))
+    for end in ends:
+        end()
+    # What is late on the other side is counted only.
+    one_sided = {"only the left": 2, "only the right, semi": 3}
+    for shape, (_, left, right) in JOINS.items():
+        assert pairs[shape].late() == (left, right), shape
+        assert late(pairs[shape].folder, "late_again") == [], shape
+        assert sum(pairs[shape].counted) == len(left) + len(right) + one_sided.get(shape, 0), shape
 
 
 def test_every_row_is_joined_or_late(session: ps.Session, tmp_path: Path) -> None:

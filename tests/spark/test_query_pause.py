@@ -32,8 +32,11 @@ def test_a_paused_query_keeps_its_place_and_its_lease(session: ps.Session, tmp_p
         assert (job.state, job.request) == (JobState.PAUSED, None)
         assert job.lease is not None
         assert job.lease.active
+        epochs = backend.epochs.list(name)
         (folder / "2.json").write_text('{"id": 2}\n')
+        # A query that runs looks at the folder and would have begun an epoch.
         assert not threading.Event().wait(0.5)
+        assert backend.epochs.list(name) == epochs
         assert rows == [1]
         assert query.status.message == "paused"
         assert main(["jobs", "resume", name, "--state", backend.url]) == 0

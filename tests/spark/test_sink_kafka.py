@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ def _messages(kafka: Broker, topic: str, *, partitions: int = 1) -> list[Any]:
         deadline = time.monotonic() + 60
         while len(ended) < partitions:
             assert time.monotonic() < deadline
-            for message in consumer.consume(10_000, timeout=1):
+            for message in consumer.consume(1_000, timeout=0.1):
                 if message.error() is None:
                     found.append(message)
                 else:
@@ -204,53 +206,58 @@ def test_a_record_that_is_too_large_fails_the_epoch_as_a_whole(spark: SparkSessi
 
 
 def test_a_broker_that_does_not_answer_is_reported_in_time(spark: SparkSession) -> None:
-    for options in ({}, {"transactional_id": "away"}):
+    frame = spark.range(1)
+
+    def opened(options: dict[str, str]) -> ps.ConnectorError:
         sink = KafkaSink(
             {"bootstrap_servers": "127.0.0.1:1", "topic": "t", "retry_for": "1 second", **options}
         )
-        frame = spark.range(1)
         with pytest.raises(ps.ConnectorError, match="gave up after") as refused:
             sink.open(Target(spark, "q", "q", "append", frame.schema, settings=config.load()))
-        assert refused.value.retryable
+        return refused.value
+
+    with ThreadPoolExecutor() as pool:
+        refusals = list(pool.map(opened, ({}, {"transactional_id": "away"})))
+    assert all(error.retryable for error in refusals)
 
 
-@pytest.mark.parametrize("transactional", [True, False])
-def test_a_query_waits_for_a_broker_that_restarts(
-    session: ps.Session, tmp_path: Path, transactional: bool
-) -> None:
-    with Broker() as broker:
-        topic = broker.new_topic()
-        writer = (
-            session.read_stream.rate(rows_per_second=100)
-            .select(F.col("value").alias("id"))
-            .write_stream.format("kafka")
-            .option("topic", topic)
-            .option("bootstrap_servers", broker.bootstrap_servers)
-            .option("checkpoint.location", tmp_path / "ckpt")
-        )
-        if transactional:
-            writer = writer.with_kafka_transactional("restart")
-        else:
-            for name, value in {
-                "max.block.ms": 1000,
-                "request.timeout.ms": 500,
-                "delivery.timeout.ms": 1000,
-            }.items():
-                writer = writer.option(f"kafka.{name}", value)
-        query = writer.start("waits-for-kafka")
-        with query:
-            wait_for(lambda: len(_messages(broker, topic)) > 0)
-            broker.kill()
-            wait_for(lambda: query.status.message.startswith("waiting for kafka topic"), seconds=120)
-            broker.start()
-            before = len(_messages(broker, topic))
-            wait_for(lambda: len(_messages(broker, topic)) > before)
-        assert query.exception() is None
-        ids = _ids(broker, topic)
-        if transactional:
-            assert ids == list(range(len(ids)))
-        else:
-            assert set(ids) == set(range(max(ids) + 1))
+def test_queries_wait_for_a_broker_that_restarts(session: ps.Session, tmp_path: Path) -> None:
+    """One with transactions and one without, side by side."""
+    impatient = {"max.block.ms": 1000, "request.timeout.ms": 500, "delivery.timeout.ms": 1000}
+    with Broker() as broker, ExitStack() as stack:
+        topics = {"exactly": broker.new_topic(), "at-least": broker.new_topic()}
+        queries: dict[str, ps.StreamingQuery] = {}
+        for name, topic in topics.items():
+            writer = (
+                session.read_stream.rate(rows_per_second=100)
+                .select(F.col("value").alias("id"))
+                .write_stream.format("kafka")
+                .option("topic", topic)
+                .option("bootstrap_servers", broker.bootstrap_servers)
+                .option("checkpoint.location", tmp_path / name)
+            )
+            if name == "exactly":
+                writer = writer.with_kafka_transactional("restart")
+            else:
+                writer = writer.options(**{f"kafka.{option}": value for option, value in impatient.items()})
+            queries[name] = stack.enter_context(writer.start(f"waits-for-kafka-{name}"))
+
+        def all_have_more(before: Mapping[str, int]) -> bool:
+            return all(len(_messages(broker, topics[name])) > count for name, count in before.items())
+
+        wait_for(lambda: all_have_more(dict.fromkeys(topics, 0)))
+        broker.kill()
+        waiting = "waiting for kafka topic"
+        wait_for(lambda: all(q.status.message.startswith(waiting) for q in queries.values()), seconds=120)
+        broker.start()
+        counts = {name: len(_messages(broker, topic)) for name, topic in topics.items()}
+        wait_for(lambda: all_have_more(counts))
+        for query in queries.values():
+            query.stop()
+            assert query.exception() is None
+        exactly, at_least = (_ids(broker, topic) for topic in topics.values())
+        assert exactly == list(range(len(exactly)))
+        assert set(at_least) == set(range(max(at_least) + 1))
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])

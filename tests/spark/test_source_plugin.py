@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from class_archive import archive_conf
 from penstock.errors import ConfigError, ConnectorError, PenstockError
 from penstock.streaming.writer import StreamWriter
 from waiting import wait_for
@@ -124,7 +125,7 @@ def test_an_epoch_that_a_kill_cut_short_comes_again_as_it_was(tmp_path: Path) ->
     lines = tmp_path / "lines"
 
     def run(fatal_epoch: int) -> int:
-        environment = {**os.environ, "PENSTOCK_CONF": "spark.penstock.archive=false"}
+        environment = {**os.environ, "PENSTOCK_CONF": archive_conf()}
         program = [sys.executable, "-c", PROGRAM, str(fatal_epoch)]
         return subprocess.run(program, cwd=tmp_path, env=environment, timeout=120, check=False).returncode
 

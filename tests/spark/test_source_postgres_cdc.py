@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import penstock as ps
+from class_archive import archive_conf
 from processes import descendants
 from seed import SEED
 from servers.postgres import Postgres
@@ -168,7 +169,7 @@ def _process(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
                 **os.environ,
                 "TMPDIR": str(folder),
                 "PENSTOCK_STATE": f"sqlite:///{folder}/state.db",
-                "PENSTOCK_CONF": "spark.penstock.archive=false spark.sql.shuffle.partitions=2",
+                "PENSTOCK_CONF": f"{archive_conf()} spark.sql.shuffle.partitions=2",
             },
         )
     try:

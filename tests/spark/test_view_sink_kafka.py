@@ -32,7 +32,7 @@ def _records(kafka: Broker, topic: str) -> list[tuple[str | None, Any, int]]:
         consumer.assign([TopicPartition(topic, 0, 0)])
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            for message in consumer.consume(1_000, timeout=1):
+            for message in consumer.consume(1_000, timeout=0.1):
                 if message.error() is not None:
                     return records
                 key, value = message.key(), message.value()

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.main import main
 from penstock.errors import ConfigError
-from penstock.pipeline.load import check
+from penstock.pipeline.load import check, check_text
+from seed import FRESH
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
-EACH = 40
+PIPELINES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
+NODES = sorted((ROOT / "examples" / "nodes").glob("*.yaml"))
+EACH = {"pipelines": 40, "nodes": 8}
+BY_COMMAND = 10
+"""Every so many files are given to the commands, too."""
+NEAR = 2
+"""So many lines from a mutated line is a place that helps."""
 LONGEST = 5.0
 """Seconds for one file, with room for a busy machine; a few milliseconds are usual."""
 ENVIRON = {
@@ -128,17 +135,22 @@ MUTATORS: list[Callable[[list[str], random.Random], None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_mutated_files(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [*PIPELINES, *NODES], ids=lambda path: path.stem)
+def test_mutated_files(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
     lines = path.read_text(encoding="utf-8").splitlines()
-    wrong = 0
-    for seed in range(EACH):
-        chance = random.Random(f"{path.stem} {seed}")
+    wrong, each = 0, EACH[path.parent.name]
+    for number in range(each):
+        seed = f"{path.stem} {number} {FRESH}"
+        chance = random.Random(seed)
         mutated = list(lines)
         for mutate in chance.choices(MUTATORS, k=chance.choice([1, 1, 1, 2, 4])):
             if mutated:
                 mutate(mutated, chance)
-        file = tmp_path / f"{seed}.yaml"
+        file = tmp_path / f"{number}.yaml"
         file.write_bytes("\n".join(mutated).encode("utf-8", "surrogatepass"))
         begin = time.perf_counter()
         result = check(file, environ=ENVIRON)
@@ -158,7 +170,33 @@ def test_mutated_files(path: Path, tmp_path: Path) -> None:
             assert caught.value.code
         else:
             assert result.spec.nodes
-    assert wrong > EACH / 4
+        if number % BY_COMMAND == 0:
+            for words in (["validate"], ["validate", "--output", "json"], ["echo"], ["graph"]):
+                code = main([words[0], str(file), *words[1:]])
+                out, err = capsys.readouterr()
+                assert code in ((2,) if result.mistakes else (0,)), (seed, words)
+                assert "Traceback" not in out + err, (seed, words)
+                assert "geheim" not in out + err, (seed, words)
+    assert wrong > each / 4 or path in NODES  # of so few, none may be wrong
+
+
+@pytest.mark.parametrize("mutate", [rename, retype])
+def test_a_problem_is_shown_where_it_is(mutate: Callable[[list[str], random.Random], None]) -> None:
+    near = far = 0
+    for path in [*PIPELINES, *NODES]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number in range(5):
+            mutated = list(lines)
+            mutate(mutated, random.Random(f"{path.stem} {number}"))
+            changed = [
+                at for at, pair in enumerate(zip(lines, mutated, strict=True), 1) if len(set(pair)) > 1
+            ]
+            problems = check_text("\n".join(mutated), str(path), environ=ENVIRON).problems
+            if changed and problems:
+                is_near = any(abs(problem.place.line - changed[0]) <= NEAR for problem in problems)
+                near, far = near + is_near, far + (not is_near)
+    # What reads a node whose name has changed is the place then, and may be further away.
+    assert near > 4 * far, (near, far)
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000])

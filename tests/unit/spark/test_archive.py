@@ -61,6 +61,15 @@ def test_a_whole_archive_is_used(tmp_path: Path, jars: ClassPath) -> None:
     assert "-Xshare:auto" in archive.use(class_archive)
 
 
+def test_a_home_behind_a_link_has_the_same_archive(tmp_path: Path, jars: ClassPath) -> None:
+    finished(archive.locate(tmp_path / "home", JAVA, jars, OPTIONS), jars)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "cds").symlink_to(tmp_path / "home" / "cds")
+    (tmp_path / "alias").symlink_to(tmp_path / "home")
+    for home in (tmp_path / "linked", tmp_path / "alias"):
+        assert archive.usable(archive.locate(home, JAVA, jars, OPTIONS), jars) == jars
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "gone", "no card", "bad card", "empty card"])
 def test_a_damaged_archive_is_not_used(tmp_path: Path, jars: ClassPath, damage: str) -> None:
     class_archive = finished(archive.locate(tmp_path, JAVA, jars, OPTIONS), jars)

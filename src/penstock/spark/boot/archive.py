@@ -51,7 +51,12 @@ def locate(home: Path, java: Java, class_path: ClassPath, options: Sequence[str]
         "options": [option for option in options if shapes_classes(option)],
     }
     text = json.dumps(parts, sort_keys=True)
-    return Archive(home / "cds", hashlib.sha256(text.encode()).hexdigest()[:20])
+    return Archive(folder_in(home), hashlib.sha256(text.encode()).hexdigest()[:20])
+
+
+def folder_in(home: Path) -> Path:
+    """The folder of archives under its real name: a card holds names, and a home that is reached by a link has the same archives."""
+    return (home / "cds").resolve()
 
 
 def shapes_classes(option: str) -> bool:

@@ -27,7 +27,7 @@ from pathlib import Path
 from penstock import config
 from penstock.config import Settings
 from penstock.spark.boot import archive_training, gateway, startup
-from penstock.spark.boot.archive import QUIET, Archive, discard, head, stamp, usable
+from penstock.spark.boot.archive import QUIET, Archive, discard, folder_in, head, stamp, usable
 from penstock.spark.boot.classpath import ClassPath
 from penstock.spark.boot.java import Java
 
@@ -129,7 +129,7 @@ def build(order: Order) -> bool:
 
     While somebody else is at it, a build in the background gives up, and one that is waited for waits.
     """
-    archive = Archive(Path(order.home) / "cds", order.key)
+    archive = Archive(folder_in(Path(order.home)), order.key)
     class_path = ClassPath(base=tuple(map(Path, order.class_path)))
     with _locked(archive.folder, wait=not order.background) as lock:
         if lock is None:
