@@ -238,7 +238,14 @@ public class ArrowStream {
         if (schema != null) frame(SCHEMA, 0, 0, schema);
         job = start(rdd, partitions);
         boolean ended = false;
-        while (!ended) ended = handle(news.take());
+        while (!ended) {
+          Object piece = news.take();
+          try {
+            ended = handle(piece);
+          } catch (ClosedChannelException closed) {
+            raiseOutcome(closed);
+          }
+        }
         frame(END, 0, 0, new byte[0]);
         return BoxedUnit.UNIT;
       } catch (Throwable thrown) {
@@ -291,6 +298,20 @@ public class ArrowStream {
       for (int each = 0; batches != null && each < batches.length; each++) frame(BATCH, partition, attempt, batches[each]);
       frame(COMMIT, partition, attempt, new byte[0]);
       return false;
+    }
+
+    /**
+     * A task that was interrupted while it sent has closed the channel: its job is being cancelled, and the error that cancels it comes.
+     */
+    private void raiseOutcome(ClosedChannelException closed) throws InterruptedException {
+      while (true) {
+        Object piece = news.take();
+        if (piece instanceof Throwable) raise((Throwable) piece);
+        if (piece instanceof scala.util.Try) {
+          ((scala.util.Try) piece).get();
+          raise(closed);
+        }
+      }
     }
 
     void send(Iterator batches, int partition, long attempt) {
