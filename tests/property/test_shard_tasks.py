@@ -52,7 +52,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[random.Random]:
 
         monkeypatch.setattr(wire, name, dying)
     yield chance
-    worker._HELD.clear()
+    worker._LIVE.clear()
 
 
 @pytest.mark.parametrize(("shards", "remote"), [(1, False), (3, False), (4, True)])
@@ -247,10 +247,10 @@ def test_lost_shards_of_sources_that_keep_some_columns(remote: bool) -> None:
             for one in (plain, flow):
                 tick(one, change)
         # What the workers have is lost before the states are saved, and behind that.
-        worker._HELD.clear()
+        worker._LIVE.clear()
         assert views_of(flow) == views_of(plain)
         assert len(flow._graph.kernel.save()) > 3
-        worker._HELD.clear()
+        worker._LIVE.clear()
         assert views_of(flow) == views_of(plain)
     executor.close()
 

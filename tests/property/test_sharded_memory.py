@@ -52,7 +52,7 @@ def test_a_budget_in_shards(kind: str, shards: int, tmp_path: Path) -> None:
     flow.checkpoint(tmp_path)
     if kind == "tasks":
         # Shards that are lost have the same budget.
-        worker._HELD.clear()
+        worker._LIVE.clear()
         assert kernel.memory() - kernel.mapped() <= BUDGET
     kernel.close()
     again = ps.IncrementalFlow(clock=lambda: 0)

@@ -54,7 +54,7 @@ class Threads(SparkShards):
             if self.chance.random() < self.deaths:
                 # Another process, or an executor that has an older version.
                 for number in group.numbers:
-                    worker._HELD.pop((group.kernel, number), None)
+                    worker._LIVE.pop((group.kernel, number), None)
             try:
                 list(worker.run_group(group, []))
                 return

@@ -380,11 +380,11 @@ class Shard(LocalKernel):
         missing: Mapping[str, Delta] | None = None,
         seconds: Mapping[str, float] | None = None,
     ) -> Changed:
-        told = {name: delta for name, delta in (outputs or {}).items() if len(delta) and self.tells(name)}
+        reported = {name: delta for name, delta in (outputs or {}).items() if len(delta) and self.tells(name)}
         narrow = {name: entry for name, entry in self._sources.items() if entry.source.retain == "used"}
         return Changed(
-            {name: delta for name, delta in told.items() if name in self._views},
-            {name: _counts(delta) for name, delta in told.items() if name in self._sources},
+            {name: delta for name, delta in reported.items() if name in self._views},
+            {name: _counts(delta) for name, delta in reported.items() if name in self._sources},
             missing or {},
             seconds or {},
             {name: entry.columns for name, entry in narrow.items()},

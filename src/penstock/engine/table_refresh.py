@@ -68,11 +68,11 @@ class TableRefresh:
     ) -> StepSummary | None:
         """Bring sources to the versions of their tables of now, or to those `at`; called under `lock`."""
 
-        def held(spec: SourceSpec) -> Delta:
+        def rows_of(spec: SourceSpec) -> Delta:
             with self._runner.lock:
                 return table_source.held_rows(self._runner.graph, spec)
 
-        batches = table_source.changes(self._session(), sources, held, at=at) if sources else []
+        batches = table_source.changes(self._session(), sources, rows_of, at=at) if sources else []
         with self._runner.lock:
             return self._runner.step_with(batches) if batches else None
 

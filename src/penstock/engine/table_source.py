@@ -74,15 +74,15 @@ def standings(graph: Graph, names: tuple[str, ...]) -> list[Standing]:
 def changes(
     session: Session,
     sources: list[Standing],
-    held: Callable[[SourceSpec], Delta],
+    rows_of: Callable[[SourceSpec], Delta],
     *,
     at: Mapping[str, str] | None = None,
 ) -> list[Fed]:
     """What brings sources up to date with their tables, or to the versions `at` of some; nothing for those that are.
 
-    `held` gives the rows that a source has: they are compared with those of a table whose history does not reach back far enough.
+    `rows_of` gives the rows that a source has: they are compared with those of a table whose history does not reach back far enough.
     """
-    fed = [_change(session, source, held, (at or {}).get(source.table.name)) for source in sources]
+    fed = [_change(session, source, rows_of, (at or {}).get(source.table.name)) for source in sources]
     return [batch for batch in fed if batch is not None]
 
 
@@ -92,7 +92,7 @@ def held_rows(graph: Graph, spec: SourceSpec) -> Delta:
 
 
 def _change(
-    session: Session, source: Standing, held: Callable[[SourceSpec], Delta], at: str | None
+    session: Session, source: Standing, rows_of: Callable[[SourceSpec], Delta], at: str | None
 ) -> Fed | None:
     spec, table = source.spec, source.table
     where = f"source '{spec.name}', table {table.name}"
@@ -106,7 +106,7 @@ def _change(
             raise StateError(
                 f"version {at} of the table {table.name} is not kept any more", code="FLOW_TABLE_HISTORY"
             )
-        return Fed(spec.name, _delta(opened, source, until, held), position=until)
+        return Fed(spec.name, _delta(opened, source, until, rows_of), position=until)
     except PenstockError as error:
         error.where = error.where or where
         raise
@@ -114,7 +114,7 @@ def _change(
         raise errors.located(errors.translate(error), where) from None
 
 
-def _delta(opened: LakeTable, source: Standing, until: str, held: Callable[[SourceSpec], Delta]) -> Delta:
+def _delta(opened: LakeTable, source: Standing, until: str, rows_of: Callable[[SourceSpec], Delta]) -> Delta:
     spec, since = source.spec, source.position or None
     columns = [field.name for field in spec.fields]
     if since is None or opened.has(since):
@@ -126,7 +126,7 @@ def _delta(opened: LakeTable, source: Standing, until: str, held: Callable[[Sour
         spec.name,
     )
     wanted = _consolidated(spec, opened, None, until or None, columns)
-    return consolidate(concat([wanted, -held(spec)]))
+    return consolidate(concat([wanted, -rows_of(spec)]))
 
 
 def _consolidated(

@@ -80,9 +80,9 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
         return MappingTree(tuple(entries), place)
     if isinstance(value, list | tuple):
         items = before.items if isinstance(before, SequenceTree) else ()
-        held = [*items, *[None] * max(0, len(value) - len(items))]
+        old_items = [*items, *[None] * max(0, len(value) - len(items))]
         return SequenceTree(
-            tuple(_merged(item, old, place) for item, old in zip(value, held, strict=False)), place
+            tuple(_merged(item, old, place) for item, old in zip(value, old_items, strict=False)), place
         )
     if isinstance(value, str):
         return Scalar(value, place, style='"')

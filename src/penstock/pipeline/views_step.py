@@ -156,10 +156,10 @@ class ViewsStep(Step):
         fresh = self._fresh(target.state) if target.committed >= 0 else ()
         with self._in_file():
             plan = self._stage.open(committed=target.committed, fresh=fresh)
-        told: list[InputPlan | ViewPlan] = [] if target.committed < 0 else [*plan.inputs, *plan.views]
+        plans: list[InputPlan | ViewPlan] = [] if target.committed < 0 else [*plan.inputs, *plan.views]
         self.news = [
             ": ".join(filter(None, (f"{one.name} is {one.change}", one.reason)))
-            for one in told
+            for one in plans
             if one.change != "unchanged"
         ]
         if target.state is not None:

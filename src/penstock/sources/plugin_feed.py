@@ -217,9 +217,9 @@ class Feed:
             count = end["rows"] - start["rows"]
             if self._rows is None or self._rows.start != start["rows"] or self._rows.count != count:
                 self._hold(self._again(start, count))
-            held = self._rows
-        assert held is not None
-        return held.batches()
+            rows = self._rows
+        assert rows is not None
+        return rows.batches()
 
     def _some(self, start: Offset) -> _Rows:
         plugin = self._living()

@@ -112,8 +112,8 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
             state.commit()
         finally:
             plugin.terminate()
-        aside = [(name, part.to_pylist()) for name, part in sides.batches]
-        results.append({"rows": out, "side outputs": aside, "state": vars(stored)})
+        side_rows = [(name, part.to_pylist()) for name, part in sides.batches]
+        results.append({"rows": out, "side outputs": side_rows, "state": vars(stored)})
     once, again = results
     for what, first in once.items():
         require(

@@ -58,9 +58,9 @@ def send_chunks(
     numbered = frame.withColumn(CHUNK, F.pmod(F.hash(*_content(frame, by)), F.lit(chunks)))
     if len(pending) < chunks:
         numbered = numbered.where(F.col(CHUNK).isin(sorted(pending)))
-    told = [] if by is not None or chunks == 1 else [F.xxhash64(*_content(frame, by)).alias(CONTENT)]
+    content = [] if by is not None or chunks == 1 else [F.xxhash64(*_content(frame, by)).alias(CONTENT)]
     parted = numbered.repartitionById(chunks, F.col(CHUNK)).select(
-        *[column(name) for name in frame.columns], *told
+        *[column(name) for name in frame.columns], *content
     )
     failures = parted.mapInArrow(_Insert(address, into, token, chunks), FAILURE).collect()
     return {

@@ -76,11 +76,11 @@ def rows_of(
         if changed is not None and within[:changed].any():
             # What comes before the change of the table is read as the table was, and the change ends the next batch.
             within[changed:] = wanted[changed:] = False
-    told = wanted[owner]
-    _refuse_truncates(parsed, shape, told)
+    is_wanted = wanted[owner]
+    _refuse_truncates(parsed, shape, is_wanted)
     batches = [
         batch
-        for places, relation in _by_relation(parsed, about_table & told, shape)
+        for places, relation in _by_relation(parsed, about_table & is_wanted, shape)
         for batch in _batches(parsed, places, relation, shape, transactions.end_lsns[owner], fill)
     ]
     return Rows(int(transactions.end_lsns[within].max()), batches)
@@ -238,10 +238,10 @@ def _require_key(changes: Changes, table: Table, where: str) -> None:
             )
 
 
-def _refuse_truncates(messages: Messages, shape: Shape, told: NDArray[np.bool_]) -> None:
+def _refuse_truncates(messages: Messages, shape: Shape, is_wanted: NDArray[np.bool_]) -> None:
     if shape.on_truncate == "ignore":
         return
-    if told[pgoutput.truncates(messages, shape.table.oid)].any():
+    if is_wanted[pgoutput.truncates(messages, shape.table.oid)].any():
         raise DataError(
             f"the table {shape.table.display} was emptied by TRUNCATE, which does not say which rows are gone",
             code="CDC_TRUNCATED",

@@ -325,9 +325,9 @@ def _check_table(connection: psycopg.Connection, slot: Slot, table: Table, where
     if slot.full or table.identity == "full":
         return
     if not set(table.key) <= set(table.identity_columns):
-        told = f"only {', '.join(table.identity_columns)}" if table.identity_columns else "nothing"
+        identity = f"only {', '.join(table.identity_columns)}" if table.identity_columns else "nothing"
         raise ConfigError(
-            f"deletes in {table.display} tell {told} of a row, and its key is {', '.join(table.key)}",
+            f"deletes in {table.display} tell {identity} of a row, and its key is {', '.join(table.key)}",
             code="CDC_IDENTITY",
             where=where,
             hint=f"ALTER TABLE {table.display} REPLICA IDENTITY FULL, or replica_identity: full",

@@ -40,13 +40,13 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Held:
+class _LiveShard:
     version: int
     shard: Shard
 
 
 # Of each kernel the shards that this process has.
-_HELD: dict[tuple[str, int], _Held] = {}
+_LIVE: dict[tuple[str, int], _LiveShard] = {}
 
 
 def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
@@ -55,9 +55,9 @@ def run_group(group: Group, rows: Iterable[Any]) -> Iterator[Any]:
         # A worker that has not read everything is not used again.
         pass
     # Another task of this process may come and go meanwhile.
-    for key in list(_HELD):
+    for key in list(_LIVE):
         if key[0] != group.kernel:
-            _HELD.pop(key, None)
+            _LIVE.pop(key, None)
     connections = _Connections()
     if len(group.numbers) == 1:
         _run(group, group.numbers[0], connections)
@@ -106,27 +106,27 @@ class _Connections:
 def _run(group: Group, number: int, connections: _Connections) -> None:
     key = (group.kernel, number)
     # What fails half-way is made again.
-    held = _HELD.pop(key, None) or _Held(-1, group.shard(number))
+    live = _LIVE.pop(key, None) or _LiveShard(-1, group.shard(number))
     with wire.connect(group.address, group.secret) as connection:
         connections.add(connection)
         stays = True
         while stays:
-            wire.send(connection, (number, held.version))
+            wire.send(connection, (number, live.version))
             begun = wire.receive(connection)
             if begun is None:
                 break
             stays, anew, folder, changes, entries, version, change, rows, question = begun
             if anew:
-                held = _Held(version, _from_base(group.shard(number), folder, loads(changes)))
+                live = _LiveShard(version, _from_base(group.shard(number), folder, loads(changes)))
             for entry in entries:
-                _replay(held.shard, entry)
-            held.version = version
+                _replay(live.shard, entry)
+            live.version = version
             if question is not None:
-                _answer(connection, group, held.shard, loads(question))
-            elif _make(connection, held.shard, loads(change), loads(rows)):
-                held.version += 1
-    if held.version >= 0:
-        _HELD[key] = held
+                _answer(connection, group, live.shard, loads(question))
+            elif _make(connection, live.shard, loads(change), loads(rows)):
+                live.version += 1
+    if live.version >= 0:
+        _LIVE[key] = live
 
 
 def _answer(connection: Any, group: Group, shard: Shard, question: Question) -> None:

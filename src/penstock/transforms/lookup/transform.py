@@ -193,11 +193,11 @@ class LookupTransform(Transform):
         backend, options = plan.backend, self.options
         fields = {enrich.ERROR: "string", enrich.FOUND: "boolean"}
         fields |= {f"c{at}": kind for at, kind in enumerate(backend.kinds)}
-        told = hashlib.sha256(
+        digest = hashlib.sha256(
             f"{context.query} {context.name} {options.model_dump_json()}".encode()
         ).hexdigest()
         task = enrich.Enrich(
-            id=told,
+            id=digest,
             backend=backend,
             cache_size=options.cache_size,
             ttl=options.ttl / 1000,
