@@ -66,9 +66,10 @@ def _same(expected: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(want, strip, CHECK)
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, state: str) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PENSTOCK_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+    shown = {"PENSTOCK_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
+    return {**os.environ, "PATH": path, **shown, "PENSTOCK_STATE": state}
 
 
 def _run_python(page: Path, found: list[Block], folder: Path, env: dict[str, str]) -> None:
@@ -222,7 +223,8 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, request: pytest.F
     shutil.copytree(ROOT / "examples" / "data", folder / "data")
     from penstock import config
 
-    env = _environment(config.load().home) | _addresses(page, request)
+    state = f"sqlite:///{tmp_path}/state.db"  # of this page alone, which lists what it has started
+    env = _environment(config.load().home, state) | _addresses(page, request)
     found = blocks(page)
     _run_python(page, found, folder, env)
     with Shell(folder, env) as shell:
