@@ -18,7 +18,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import processor
 from harness import environment, machine, publish, table
 from penstock import config
 from penstock.spark.boot import archive_build
@@ -60,16 +59,15 @@ spark.sql("SELECT *, now() AS at FROM orders WHERE amount > 990").show()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process: seconds to the first row, and to its end; seconds of the processor."""
+    """One process: seconds to the first row, and to its end."""
 
     first: float
     total: float
-    used: float
 
 
 def measure(command: list[str]) -> Run:
     """Run a command in a fresh process; one that fails or prints no row ends the benchmark."""
-    begin, used = time.perf_counter(), processor.ended()
+    begin = time.perf_counter()
     first = None
     with (
         tempfile.TemporaryFile() as errors,
@@ -84,7 +82,7 @@ def measure(command: list[str]) -> Run:
         errors.seek(0)
         if process.returncode or first is None:
             sys.exit(f"{command} failed:\n{errors.read().decode()}")
-    return Run(first, total, processor.ended() - used)
+    return Run(first, total)
 
 
 def report(runs: dict[str, list[Run]], here: str) -> str:
@@ -101,10 +99,9 @@ def report(runs: dict[str, list[Run]], here: str) -> str:
                 *(f"{seconds:.2f} s" for seconds in (statistics.median(first), min(first), max(first))),
                 f"{statistics.median(first) / stock:.2f}",
                 f"{total:.2f} s",
-                f"{statistics.median(run.used for run in results):.1f} s",
             ]
         )
-    head = ["", "runs", "first row, median", "minimum", "maximum", "of stock", "whole process", "processor"]
+    head = ["", "runs", "first row, median", "minimum", "maximum", "of stock", "whole process, median"]
     return f"{table(head, lines)}\n\nMeasured on: {here}."
 
 

@@ -218,8 +218,10 @@ def report(results: dict[str, Any]) -> str:
             f"\n\nA pipeline that waits for Kafka behind {waiting['rows']:,} rows takes {waiting['percent']:.1f}% of a core "
             f"(goal: under {GOAL_IDLE:.0f}%) and has {waiting['memory'] / 1e6:,.0f} MB, that of the JVM included."
         )
-    machines = dict.fromkeys(results[name]["machine"] for name in (*CASES, "idle") if name in results)
-    return f"{text}\n\nMeasured on: {'; '.join(machines)}."
+    measured = [results[name]["machine"].partition("; ") for name in (*CASES, "idle") if name in results]
+    machines = dict.fromkeys(machine for machine, _, _ in measured)
+    loads = ", ".join(load.rpartition(" ")[2] for _, _, load in measured)
+    return f"{text}\n\nMeasured on: {'; '.join(machines)}; load averages when the cases started {loads}."
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -25,12 +24,6 @@ def tree(root: int | None = None) -> list[int]:
 def seconds(root: int | None = None) -> float:
     """Processor seconds that a process and all below it have used, children that have ended included."""
     return sum(sum(map(int, fields[11:15])) for one in tree(root) if (fields := _stat(one))) / TICKS
-
-
-def ended() -> float:
-    """Processor seconds that the children which have ended, and been waited for, have used, with theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def memory(root: int | None = None) -> int:
