@@ -275,6 +275,29 @@ def test_a_keyed_sink_needs_a_key() -> None:
     assert problems(text.replace("table: t", "table: t, primary_key: value")) == []
 
 
+@pytest.mark.parametrize("type_", ["view, primary_key: value", "sql", "dynamic_table"])
+@pytest.mark.parametrize(
+    ("query", "written", "hint"),
+    [
+        ("SELECT value FROM ordrs", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM orders JOIN ordrs USING (value)", "ordrs", "did you mean 'orders'?"),
+        ("SELECT value FROM raw.tiks", "raw.tiks", "did you mean 'raw.ticks'?"),
+        ("SELECT value FROM out", "out", "nodes that can be read"),
+    ],
+)
+def test_a_misspelt_node_in_a_query_is_one_mistake(type_: str, query: str, written: str, hint: str) -> None:
+    text = f"""\
+sources: {{orders: {{type: rate}}, raw.ticks: {{type: rate}}}}
+transforms: {{totals: {{type: {type_}, sql: "{query}"}}}}
+sinks: {{out: {{type: print, from: orders}}}}
+"""
+    problem = only(text)
+    assert problem.code == "PIPELINE_UNKNOWN_NODE"
+    assert f"the transform 'totals' reads '{written}'" in problem.text
+    assert hint in problem.hint
+    assert at(problem) == (2, text.splitlines()[1].index(written) + 1)
+
+
 def test_tables_of_catalogs_and_files_are_no_nodes() -> None:
     text = """\
 sources: {orders: {type: rate}}
