@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.group_name import NODES, OUTSIDE, earlier_groups, kinds_of
-from penstock.pipeline.secret import model_secrets
+from penstock.pipeline.group_name import NODES, earlier_groups, kinds_of
+from penstock.pipeline.outside import left_behind
+from penstock.pipeline.secret import hide, model_secrets
 from penstock.pipeline.stage_plan import StagePlan, compare
 from penstock.pipeline.stage_store import StageStore
 from penstock.state.files import LocalFiles
@@ -72,7 +73,8 @@ def changes(
     for job in jobs.values():
         before |= job.definition.get(NODES, {})
     states: dict[str, NodeChange] = {}
-    for one in (*(one for group in groups for one in _states(group)), *_sources(jobs, groups)):
+    left = _left_behind(spec, jobs, groups, backend)
+    for one in (*(one for group in groups for one in _states(group)), *_sources(jobs, groups, left)):
         # The rows of one node may be in the state of several flows: what is lost of any is what counts.
         if one.node not in states or one.loses_rows:
             states[one.node] = one
@@ -111,26 +113,44 @@ def _of(state: NodeChange | None) -> tuple[Any, ...]:
     return () if state is None else (state.state, state.reason, state.loses_rows)
 
 
-def _sources(jobs: Mapping[str, Job], groups: Sequence[GroupPlan]) -> Iterator[NodeChange]:
-    """What happens to the places up to which sources were read."""
+def _sources(
+    jobs: Mapping[str, Job], groups: Sequence[GroupPlan], left: Mapping[str, str]
+) -> Iterator[NodeChange]:
+    """What happens to the places up to which sources were read; `left` says by nodes what stays in other systems."""
+    told = set()
     for group in groups:
         for one in group.source_changes.changes:
-            left = jobs[group.name].definition.get(OUTSIDE, {}) if group.name in jobs else {}
-            if one.change == "dropped":
-                made = f", and its {left[one.node]} stays" if one.node in left else ""
-                reason = f"how far it was read is forgotten{made}"
-            else:
-                reason = ": ".join(filter(None, (one.reason, "it is read from its beginning")))
+            told.add(one.node)
+            begins = "how far it was read is forgotten" if one.change == "dropped" else ""
+            reason = begins or ": ".join(filter(None, (one.reason, "it is read from its beginning")))
+            reason = "; ".join(filter(None, (reason, left.get(one.node))))
             state = "read again" if one.change == "changed" else one.change
             yield NodeChange(one.node, "rows", one.change, state, reason, one.loses_place)
     names = {group.name for group in groups}
     nodes = {name for group in groups for name in group.nodes}
     for job in (job for name, job in jobs.items() if name not in names):
-        outside = job.definition.get(OUTSIDE, {})
         for name in (name for name, kind in kinds_of(job).items() if kind == "source" and name not in nodes):
-            kept = f"{outside[name]} and state" if name in outside else "state"
-            reason = f"its {kept} stay until penstock state reset {job.name}"
-            yield NodeChange(name, "source", "dropped", "left", reason)
+            told.add(name)
+            stays = f"its state stays until penstock state reset {job.name}"
+            yield NodeChange(
+                name, "source", "dropped", "left", "; ".join(filter(None, (stays, left.get(name))))
+            )
+    for name in left.keys() - told:
+        yield NodeChange(name, "source", "unchanged" if name in nodes else "dropped", "left", left[name])
+
+
+def _left_behind(
+    spec: PipelineSpec, jobs: Mapping[str, Job], groups: Sequence[GroupPlan], backend: Backend | None
+) -> dict[str, str]:
+    """By nodes: what sources that are gone have left in other systems, and what removes it."""
+    if backend is None:
+        return {}
+    texts: dict[str, list[str]] = {}
+    names = {group: job.name for group, job in jobs.items()}
+    for note, command in left_behind(spec.name, names, groups, backend):
+        text = f"the {note.made} stays until {command}"
+        texts.setdefault(note.node, []).append(hide(text, spec.secrets))
+    return {node: "; ".join(lines) for node, lines in texts.items()}
 
 
 def _states(group: GroupPlan) -> Iterator[NodeChange]:

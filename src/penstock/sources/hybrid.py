@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from penstock.data.operation import INSERT, OPERATION
 from penstock.errors import DataError, suggest
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Context, MadeOutside, Source, SourceFrame
 from penstock.sources.kafka import OWN
 from penstock.spark.micro_batch import plan
 
@@ -115,7 +115,7 @@ class _OfLive(Source):
         return named
 
     @property
-    def made_outside(self) -> str | None:
+    def made_outside(self) -> MadeOutside | None:
         return self._live.made_outside
 
     def reset(self) -> bool:

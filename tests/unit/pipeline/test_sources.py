@@ -267,7 +267,10 @@ def test_what_a_live_table_leaves_behind_has_the_names_of_pipeline_and_node() ->
         node.history_source(SETTINGS, boundary),
         node.live_source(SETTINGS, boundary),
     ):
-        assert source.named("shop", "orders").made_outside == "replication slot penstock_shop_orders"
+        made = source.named("shop", "orders").made_outside
+        assert made is not None
+        assert str(made) == "replication slot penstock_shop_orders at db:5432/shop"
+        assert made.names == {"slot": "penstock_shop_orders", "publication": "penstock_shop_orders"}
 
 
 @pytest.mark.parametrize(
