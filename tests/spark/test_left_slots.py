@@ -75,7 +75,9 @@ class Shop:
 
     def slots(self) -> set[str]:
         query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-        return {name.removeprefix(f"penstock_{self.name}_") for (name,) in self.server.execute(query, self.url)}
+        return {
+            name.removeprefix(f"penstock_{self.name}_") for (name,) in self.server.execute(query, self.url)
+        }
 
     def publications(self) -> int:
         return int(self.server.execute("SELECT count(*) FROM pg_publication", self.url)[0][0])

@@ -60,9 +60,7 @@ def topic(session: ps.Session, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -
 
 
 @contextmanager
-def running(
-    session: ps.Session, folder: Path, name: str, *changes: tuple[str, str]
-) -> Iterator[PipelineRun]:
+def running(session: ps.Session, folder: Path, name: str, *changes: tuple[str, str]) -> Iterator[PipelineRun]:
     """A pipeline of the talk, with the topic of the test, and its checkpoint in a folder."""
     text = (SEED / f"{name}.yaml").read_text(encoding="utf-8")
     for old, new in changes:
@@ -115,7 +113,7 @@ def test_a_pipeline_with_the_names_of_streamling(
 
 
 def test_the_script(session: ps.Session, topic: Topic, tmp_path: Path) -> None:
-    types = {name: "string" for name in ("id", "from_address", "to_address", "value")}
+    types = dict.fromkeys(("id", "from_address", "to_address", "value"), "string")
     seconds = 1_767_261_600
     sent = [
         {

@@ -54,9 +54,7 @@ def note_made(values: JobValues, made: Iterable[Note], *, everywhere: Iterable[N
 def notes(backend: Backend, job: str) -> list[Note]:
     """What is noted of a job."""
     stored: Mapping[tuple[str, str], Any] = backend.state.items(job, namespace=OUTSIDE)
-    return [
-        Note(value["node"], MadeOutside(**value["made"]), value["is_left"]) for value in stored.values()
-    ]
+    return [Note(value["node"], MadeOutside(**value["made"]), value["is_left"]) for value in stored.values()]
 
 
 def made_by(groups: Iterable[GroupPlan], hide: Callable[[str], str]) -> list[Note]:

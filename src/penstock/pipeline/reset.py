@@ -46,7 +46,9 @@ def remove_outside(file: Path, notes: Sequence[Note], settings: Settings) -> Ite
     except (PenstockError, OSError) as error:
         reason = error.message if isinstance(error, PenstockError) else str(error)
         if isinstance(error, PipelineError):
-            reason = error.problems[0].text
+            # An address without its variables is a mistake too, and not the one that counts.
+            unset = (one for one in error.problems if one.code == "PIPELINE_VARIABLE")
+            reason = next(unset, error.problems[0]).text
     secrets = frozenset[str]() if spec is None else spec.secrets
     addresses = _addresses(spec, settings)
     for note in notes:
@@ -71,7 +73,11 @@ def _addresses(spec: PipelineSpec | None, settings: Settings) -> list[tuple[str,
     from penstock.sources.postgres.address import is_address
 
     require_package("psycopg", extra="postgres")
-    urls = [] if spec is None else [url for node in spec.nodes.values() for url in _urls(node.model.model_dump())]
+    urls = (
+        []
+        if spec is None
+        else [url for node in spec.nodes.values() for url in _urls(node.model.model_dump())]
+    )
     urls += [settings.postgres_url] if settings.postgres_url else []
     # Other addresses than those of databases are fields with this name, too.
     return [(url, client.location(url)) for url in dict.fromkeys(urls) if is_address(url)]

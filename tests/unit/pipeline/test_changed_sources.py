@@ -41,7 +41,9 @@ def _slot(name: str) -> MadeOutside:
     return MadeOutside(f"replication slot {name}", "postgres_cdc", "db:5432/shop", {"slot": name})
 
 
-def _group(name: str, *nodes: str, found: SourceChanges = SAME, slots: Mapping[str, str] | None = None) -> Any:
+def _group(
+    name: str, *nodes: str, found: SourceChanges = SAME, slots: Mapping[str, str] | None = None
+) -> Any:
     """A planned group; `slots` are those that its sources make."""
     sources = [
         SimpleNamespace(node=SimpleNamespace(name=node), source=SimpleNamespace(made_outside=_slot(slot)))
@@ -101,7 +103,8 @@ def test_sources_that_are_read_again(backend: Backend) -> None:
             SourceChange("old", "dropped"),
         )
     )
-    group = _group("orders", "orders", "clicks", "out", "clicked", found=found)
+    slots = {"orders": "orders", "clicks": "clicks"}
+    group = _group("orders", "orders", "clicks", "out", "clicked", found=found, slots=slots)
     told = _states(changes(_spec(), [group], backend))
     beginning = "it is read from its beginning"
     assert told["orders"][1:] == ("read again", f"another table: {beginning}", True)

@@ -294,7 +294,9 @@ def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, 
         for _, reason in _remove_made(backend, backend.jobs.get(job), [note]):
             if reason:
                 raise StateError(
-                    f"the {note} cannot be removed: {reason}", code="PIPELINE_RESET_SOURCE", where=backend.location
+                    f"the {note} cannot be removed: {reason}",
+                    code="PIPELINE_RESET_SOURCE",
+                    where=backend.location,
                 )
             print(f"removed the {note}")
     return DONE
