@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.group_name import NODES, earlier_groups, kinds_of
 from penstock.pipeline.outside import left_behind
-from penstock.pipeline.secret import hide, model_secrets
+from penstock.pipeline.secret import hide, model_secrets, slow_hash
 from penstock.pipeline.stage_plan import StagePlan, compare
 from penstock.pipeline.stage_store import StageStore
 from penstock.state.files import LocalFiles
@@ -53,13 +52,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, dict[str, str]]:
 def _hash(node: NodeSpec) -> str:
     """The hash of a node's fields, from which nobody finds its secrets by trying."""
     secrets = node.secrets | model_secrets(node.model)
-    key = _slow_hash("\0".join(sorted(secrets)).encode(errors="surrogatepass")) if secrets else b""
+    key = slow_hash("\0".join(sorted(secrets)).encode(errors="surrogatepass")) if secrets else b""
     return hashlib.sha256(key + node.model.model_dump_json().encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=1_000)
-def _slow_hash(secrets: bytes) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", secrets, b"secrets of a node of penstock", 20_000)
 
 
 def changes(

@@ -33,8 +33,10 @@ class Filling:
     variables: Mapping[str, str]
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    given: dict[str, str] = field(default_factory=dict)
+    """The variables that have been filled in, with their values."""
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
-    _given: list[str] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
         """Return a tree with its variables filled in."""
@@ -60,16 +62,17 @@ class Filling:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
-        self._given.clear()
+        self._names.clear()
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        given = frozenset(self._given)
-        return scalar if text == scalar.text else replace(scalar, text=text, raw=scalar.text, filled=given)
+        if text == scalar.text:
+            return scalar
+        names = frozenset(self._names)
+        filled = frozenset(self.given[name] for name in names)
+        return replace(scalar, text=text, raw=scalar.text, filled=filled, variables=names)
 
     def marked(self, tree: Tree, before: Tree) -> Tree:
         """Return a tree that was made from another one, with what variables gave in its new texts noted."""
-        return (
-            tree if tree is before else _marked(tree, self.secrets, {id(part) for part in _scalars(before)})
-        )
+        return tree if tree is before else self._marked(tree, {id(part) for part in _scalars(before)})
 
     def _text(self, text: str, scalar: Scalar, shift: int, depth: int, *, in_script: bool) -> str:
         parts = []
@@ -108,7 +111,8 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
-            self._given.append(value)
+            self.given[name] = value
+            self._names.add(name)
             return value
         if colon and depth < DEEPEST:
             return self._text(default, scalar, offset + len(name) + 4, depth + 1, in_script=in_script)
@@ -123,6 +127,20 @@ class Filling:
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
 
+    def _marked(self, tree: Tree, known: Collection[int]) -> Tree:
+        match tree:
+            case MappingTree():
+                entries = ((key, self._marked(value, known)) for key, value in tree.entries)
+                return replace(tree, entries=tuple(entries))
+            case SequenceTree():
+                return replace(tree, items=tuple(self._marked(item, known) for item in tree.items))
+        given = frozenset(one for one in self.secrets if len(one) >= SHORT and one in tree.text)
+        if id(tree) in known or not given:
+            return tree
+        # Where the new text came from is not known, so it is shown without what variables gave.
+        names = frozenset(name for name, value in self.given.items() if value in given)
+        return replace(tree, filled=given, raw=hide(tree.text, given), variables=names)
+
     def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
         """Names that variables have made the same; without them the file was refused."""
         first: dict[str, Scalar] = {}
@@ -136,20 +154,6 @@ class Filling:
     def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
-
-
-def _marked(tree: Tree, secrets: Iterable[str], known: Collection[int]) -> Tree:
-    match tree:
-        case MappingTree():
-            entries = ((key, _marked(value, secrets, known)) for key, value in tree.entries)
-            return replace(tree, entries=tuple(entries))
-        case SequenceTree():
-            return replace(tree, items=tuple(_marked(item, secrets, known) for item in tree.items))
-    given = frozenset(secret for secret in secrets if len(secret) >= SHORT and secret in tree.text)
-    if id(tree) in known or not given:
-        return tree
-    # Where the new text came from is not known, so it is shown without what variables gave.
-    return replace(tree, filled=given, raw=hide(tree.text, given))
 
 
 def _scalars(tree: Tree) -> Iterator[Scalar]:

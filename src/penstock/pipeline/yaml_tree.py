@@ -91,6 +91,8 @@ class Scalar:
     """The text as the file has it, when variables were filled in."""
     filled: frozenset[str] = frozenset()
     """What variables gave."""
+    variables: frozenset[str] = frozenset()
+    """The variables that gave it."""
 
     @property
     def value(self) -> Any:
