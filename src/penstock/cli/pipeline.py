@@ -30,6 +30,12 @@ Yes = Annotated[
         "--yes", "-y", help="Go on when the pipeline has changed and rows of its state would be lost."
     ),
 ]
+Moved = Annotated[
+    bool,
+    typer.Option(
+        "--moved", help="Go on with the state of another file of this name, whose place this one has taken."
+    ),
+]
 
 CONNECTORS: Mapping[str, str] = {"iceberg": "iceberg"}
 """The connectors that Spark must be started with, by the types of nodes; others are added when a node needs them."""

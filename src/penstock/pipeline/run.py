@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, InternalError, PenstockError, StateError
 from penstock.pipeline import record
@@ -19,6 +19,7 @@ from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode, labels_of
 from penstock.pipeline.outside import OUTSIDE, Note, left_behind, made_by, note_made
+from penstock.pipeline.owner import refuse_other_file
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
 from penstock.pipeline.secret import hide
@@ -79,10 +80,13 @@ class PipelinePlan:
         return job_name(self.spec.name, group.name)
 
 
-def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -> PipelinePlan:
+def plan_pipeline(
+    session: Session, spec: PipelineSpec, *, runs: bool = False, moved: bool = False
+) -> PipelinePlan:
     """Open the sources of a pipeline, resolve all types, and refuse what cannot work; nothing is started or written.
 
-    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there.
+    With `runs` it is to be started: what sources fix at their first start is stored as soon as the lease of their group is there. It is
+    refused when another file of the same name owns the state, unless this one has `moved` into its place.
     """
     lasting = is_lasting(session, spec)
     folder = state_folder(session, spec) if lasting else Path(session.queries.temporary_folder())
@@ -95,6 +99,8 @@ def plan_pipeline(session: Session, spec: PipelineSpec, *, runs: bool = False) -
         return {} if backend is None else backend.state.items(job_name(spec.name, group), namespace=SOURCES)
 
     before = {} if backend is None else earlier_groups(spec.name, backend)
+    if runs and not moved:
+        refuse_other_file(spec, before.values())
     planner = Planner(
         session,
         spec,
