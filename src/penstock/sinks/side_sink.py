@@ -23,6 +23,13 @@ class SideSink:
         self._buffer: list[pa.RecordBatch] = []
         self._finalized = -1
 
+    def check(self, target: Target) -> None:
+        """Try the place of the rows, whose columns are not known before they come; the target is that of the plugin."""
+        try:
+            self._sink.check_place(self._own(target))
+        finally:
+            self._sink.close()
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Buffer rows until the epoch ends."""
         self._buffer.append(batch)
@@ -51,23 +58,25 @@ class SideSink:
             return
         frame = target.spark.createDataFrame(pa.Table.from_batches(batches))
         if self._opened is None:
-            # A query of its own: a sink knows by it which epochs it has, and whose writer it must fence off.
-            own = replace(
-                target,
-                query=f"{target.query}.side_output.{self._name}",
-                name=f"{target.name}.{self._name}",
-                mode="append",
-                schema=frame.schema,
-                keys=(),
-                state=None,
-                operation=None,
-            )
+            own = replace(self._own(target), schema=frame.schema)
             self._opened = own
             self._sink.check(own)
             self._sink.open(own)
             if self._finalized >= 0:
                 self._sink.finalize(self._finalized)
         self._sink.write(Epoch(number, frame))
+
+    def _own(self, target: Target) -> Target:
+        """A query of its own: a sink knows by it which epochs it has, and whose writer it must fence off."""
+        return replace(
+            target,
+            query=f"{target.query}.side_output.{self._name}",
+            name=f"{target.name}.{self._name}",
+            mode="append",
+            keys=(),
+            state=None,
+            operation=None,
+        )
 
     def finalize(self, number: int) -> None:
         """The epoch does not come again."""

@@ -47,6 +47,7 @@ class PluginSource(Source):
         self._side = dict(side_outputs or {})
         self._labels = dict(labels or {})
         self._node: str | None = None
+        self._context: Context | None = None
         self._feed: Feed | None = None
         owner = Owner(f"the {name} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
@@ -61,6 +62,21 @@ class PluginSource(Source):
         named._node = node
         return named
 
+    def check(self) -> None:
+        """Called by a dry run and before the first start: try the places of the side outputs."""
+        from pyspark.sql.types import StructType
+
+        from penstock.sinks.base import Target
+
+        context = self._context
+        if context is None:
+            return
+        target = Target(
+            context.spark, "", self._node or self._name, "append", StructType([]), settings=context.settings
+        )
+        for side in self._side.values():
+            side.check(target)
+
     def read(self, context: Context) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
         from pyspark.sql.types import StructType
@@ -73,7 +89,7 @@ class PluginSource(Source):
                 hint='declare them: schema = "id BIGINT, name STRING"',
             )
         ddl = to_ddl(to_arrow_schema(declared))
-        spark = context.spark
+        self._context, spark = context, context.spark
         fields: Any = StructType.fromDDL(ddl)
         feed = Feed(
             self._plugin_kind,
