@@ -200,7 +200,7 @@ def test_a_secret_is_in_no_checkpoint_and_in_no_state(tmp_path: Path, postgres: 
     assert any("views-1" in str(path) for path in kept)
     assert leaks(tmp_path) == []
 
-    (tmp_path / "pipeline.yaml").write_text(KEPT.replace("${IN_PATH}", "${IN_PATH}-${API_TOKEN}"))
+    (tmp_path / "pipeline.yaml").write_text(KEPT.replace("${IN_PATH}", "/in/${API_TOKEN}/rows.json"))
     refused = command(tmp_path, "run", "pipeline.yaml", **environment)
     assert refused.returncode == 2
     assert "'path' of the source 'a' has the secret ${API_TOKEN}" in refused.stderr
