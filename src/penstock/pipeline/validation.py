@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
-from penstock.errors import PenstockError, suggest
+from penstock.errors import PenstockError, nearest, suggest
 from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import RowErrors, SourceNode
@@ -189,7 +189,8 @@ class Validation:
         try:
             model = model_of(node.kind, written.text, values)
         except PenstockError as error:
-            self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
+            if not written.is_unfilled:
+                self.report(written.place, f"{what}: {error.message}", error.hint or "", "PIPELINE_TYPE")
             return
         except Exception as error:
             text = f"{what}: its type '{written.text}' cannot be loaded: {type(error).__name__}: {error}"
@@ -216,18 +217,35 @@ class Validation:
             return None
         if mistakes:
             of_fields = dict(places(tree))
+            missing = [str(one.path[-1]) for one in mistakes if one.kind == "MISSING"]
             for found in mistakes:
-                self._report_mistake(found, model, tree, owner, of_fields.get(found.path, place))
+                value = value_in(tree, found.path)
+                # Of a text without its variable, that it has none is the mistake.
+                if not (found.path and isinstance(value, Scalar) and value.is_unfilled):
+                    self._report_mistake(
+                        found, model, tree, owner, of_fields.get(found.path, place), missing=missing
+                    )
         return read
 
     def _report_mistake(
-        self, found: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
+        self,
+        found: Mistake,
+        model: type[Options],
+        tree: MappingTree,
+        owner: Owner,
+        place: Place,
+        *,
+        missing: Sequence[str],
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
+        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in. `missing` are the fields that are."""
         dotted = ".".join(map(str, found.path))
         if found.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"
-            hint = suggest(str(found.path[-1]), found.choices, what="field") if found.choices else "remove it"
+            name = str(found.path[-1])
+            hint = suggest(name, found.choices, what="field") if found.choices else "remove it"
+            near = nearest(name, [one for one in missing if one in found.choices])
+            if near is not None:
+                hint = f"did you mean '{near}'? {suggest('', found.choices, what='field')}"
             if " " in str(found.path[-1]):
                 hint = "within braces, put a text with commas in quotes"
             elif found.path[-1] in option_fields(RowErrors):

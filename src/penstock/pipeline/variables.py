@@ -63,7 +63,10 @@ class Filling:
         if "${" not in scalar.text:
             return scalar
         self._names.clear()
+        known = len(self.problems)
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
+        if len(self.problems) > known:
+            scalar = replace(scalar, is_unfilled=True)
         if text == scalar.text:
             return scalar
         names = frozenset(self._names)

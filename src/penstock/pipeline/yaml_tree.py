@@ -93,6 +93,8 @@ class Scalar:
     """What variables gave."""
     variables: frozenset[str] = frozenset()
     """The variables that gave it."""
+    is_unfilled: bool = False
+    """Whether a variable in it has no value, so that the text is not what is meant."""
 
     @property
     def value(self) -> Any:

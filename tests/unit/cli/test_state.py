@@ -317,11 +317,20 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
     table.open(Context(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
     assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
     assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
+    capsys.readouterr()
+    assert main(["state", "edit", "shop", "VIP"]) == 0
+    said = capsys.readouterr()
+    assert (said.out.split(), said.err) == (
+        [],
+        "'VIP' has no values yet\n2 edits of 'VIP' wait for the next epoch\n",
+    )
     table.update(1, None)
     assert sorted(table.members.whole().to_pylist()) == [5, 7]
     capsys.readouterr()
     assert main(["state", "edit", "shop", "vip", "--output", "json"]) == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"value": 5}, {"value": 7}]
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == [{"value": 5}, {"value": 7}]
+    assert said.err == ""
 
     assert main(["state", "edit", "shop", "vip", "--add", "seven"]) == 1
     assert "holds values of the type bigint" in capsys.readouterr().err

@@ -151,7 +151,15 @@ def edit(
             memory.edit(tables[node], node, add=add or (), remove=remove or ())
             print(f"'{node}' is changed when the next epoch begins", file=sys.stderr)
         else:
-            write_list([{"value": value} for value in memory.contents(tables[node], node)], ["value"], output)
+            values = memory.contents(tables[node], node)
+            write_list([{"value": value} for value in values], ["value"], output)
+            if not values:
+                print(f"'{node}' has no values yet", file=sys.stderr)
+            if count := memory.waiting(tables[node], node):
+                print(
+                    f"{_count(count, 'edit')} of '{node}' {'waits' if count == 1 else 'wait'} for the next epoch",
+                    file=sys.stderr,
+                )
     return DONE
 
 
