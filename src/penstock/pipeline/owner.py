@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock import config
 from penstock.backend import this_process
 from penstock.errors import ConfigError
+from penstock.pipeline.group_folder import FOLDER, GroupFolder
 from penstock.pipeline.node_type import SECTIONS
 from penstock.pipeline.spec import STDIN
 from penstock.pipeline.variables import Filling
@@ -37,7 +38,7 @@ def refuse_other_file(spec: PipelineSpec, jobs: Iterable[Job]) -> None:
 
 def other_file(spec: PipelineSpec, jobs: Iterable[Job]) -> Path | None:
     """The file that has run last under the name of a pipeline, when it is another one that could run again."""
-    ran = [job for job in jobs if job.start is not None and job.start.place is not None]
+    ran = [job for job in jobs if job.start is not None and job.start.place is not None and _has_state(job)]
     if spec.path == STDIN or not ran:
         return None
     last = max(ran, key=lambda job: (job.started_at is not None, job.started_at))
@@ -49,6 +50,12 @@ def other_file(spec: PipelineSpec, jobs: Iterable[Job]) -> Path | None:
     if other == own or not other.is_file() or (own.exists() and own.samefile(other)):
         return None
     return other if _name_in(other) == spec.name else None
+
+
+def _has_state(job: Job) -> bool:
+    """Whether there is something to go on with: nothing of what has been reset."""
+    folder = job.definition.get(FOLDER)
+    return folder is None or GroupFolder(Path(folder)).has_begun
 
 
 def _name_in(path: Path) -> str | None:

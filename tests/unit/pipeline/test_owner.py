@@ -10,6 +10,7 @@ import pytest
 
 from penstock.backend import Backend, Job, Start, open_backend, this_process
 from penstock.errors import ConfigError
+from penstock.pipeline.group_folder import FOLDER
 from penstock.pipeline.group_name import GROUP, earlier_groups
 from penstock.pipeline.load import load
 from penstock.pipeline.owner import other_file, refuse_other_file
@@ -25,20 +26,27 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
 
 
 def write(path: Path, text: str = TEXT) -> Path:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(text)
     return path
 
 
 def ran(
-    backend: Backend, file: Path, *, name: str = "pipeline", group: str = "", host: str | None = None
+    backend: Backend,
+    file: Path,
+    *,
+    name: str = "pipeline",
+    group: str = "",
+    host: str | None = None,
+    folder: Path | None = None,
 ) -> None:
     """Record that a file has run."""
     owner = this_process("s") if host is None else replace(this_process("s"), host=host)
     job = f"{name}/{group}" if group else name
     lease = backend.leases.acquire(job, owner)
     start = Start(("penstock", "run"), str(file.parent), str(file.absolute()), again="request")
-    backend.jobs.record(Job(job, kind="pipeline", definition={GROUP: group}, start=start), lease)
+    definition = {GROUP: group} if folder is None else {GROUP: group, FOLDER: str(folder)}
+    backend.jobs.record(Job(job, kind="pipeline", definition=definition, start=start), lease)
     backend.leases.release(lease)
 
 
@@ -69,6 +77,14 @@ def test_a_file_that_was_moved_or_renamed_goes_on(backend: Backend, tmp_path: Pa
     ran(backend, first, name="orders")
     (tmp_path / "b").mkdir()
     assert other(backend, first.rename(tmp_path / "b" / "orders-of-the-shop.yaml")) is None
+
+
+def test_a_state_that_was_reset_is_nobodys(backend: Backend, tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a" / "pipeline.yaml"), write(tmp_path / "b" / "pipeline.yaml")
+    ran(backend, first, folder=tmp_path / "state")
+    assert other(backend, second) is None
+    write(tmp_path / "state" / "checkpoint" / "metadata", "{}")
+    assert other(backend, second) == first
 
 
 def test_links_are_the_same_file(backend: Backend, tmp_path: Path) -> None:
