@@ -204,4 +204,4 @@ def test_a_secret_is_in_no_checkpoint_and_in_no_state(tmp_path: Path, postgres: 
     refused = command(tmp_path, "run", "pipeline.yaml", **environment)
     assert refused.returncode == 2
     assert "'path' of the source 'a' has the secret ${API_TOKEN}" in refused.stderr
-    assert "at: pipeline.yaml:4:27" in refused.stderr
+    assert "at: pipeline.yaml:4:25" in refused.stderr
