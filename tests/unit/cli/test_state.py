@@ -12,7 +12,7 @@ from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
 from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
-from penstock.pipeline.outside import OUTSIDE, Note, note_made
+from penstock.pipeline.outside import OUTSIDE, Note, note_made, notes
 from penstock.sources.base import MadeOutside
 from penstock.transforms.base import Context
 from penstock.transforms.dynamic_table.memory import MemoryTable
@@ -240,6 +240,23 @@ def test_what_one_source_has_left(
     assert words in said
     assert hint in said
     assert pipeline.is_dir()
+
+
+def test_what_another_pipeline_goes_on_from_is_not_removed(
+    backend: Backend, pipeline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [Note("x", MadeOutside("replication slot penstock_shop_gone", "postgres_cdc", "db:5432/s", {}))]
+    lease = backend.leases.acquire("other", Owner("elsewhere", 4711), ttl_ms=60_000)
+    backend.jobs.record(Job("other", kind="pipeline", definition={"group": ""}), lease)
+    note_made(JobValues(backend, "other", OUTSIDE), made, everywhere=made)
+    assert main(["state", "reset", "shop", "--source", "gone", "--yes"]) == 2
+    assert "has left nothing that is not used" in capsys.readouterr().err
+    assert main(["state", "reset", "shop", "--yes"]) == 0
+    said = capsys.readouterr().err
+    assert "penstock_shop_table" in said
+    assert "penstock_shop_gone" not in said
+    assert [note.node for note in notes(backend, "shop")] == ["table"]
+    assert [note.node for note in notes(backend, "other")] == ["x"]
 
 
 def test_nothing_of_another_system_is_removed_unasked(

@@ -249,18 +249,12 @@ def _remove_group(backend: Backend, job: Job, *, others: list[str], dead_letters
     definition = job.definition
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
-    used = {
-        note.made.what
-        for other in backend.jobs.list()
-        if other.kind == "pipeline" and other.name not in others
-        for note in notes(backend, other.name)
-        if not note.is_left
-    }
+    used = _used_elsewhere(backend, others)
     known = notes(backend, job.name)
     for note in known:
-        if note.made.what in used:
+        if str(note.made) in used:
             backend.state.remove(job.name, note.made.what, namespace=OUTSIDE)
-    own = [note for note in known if note.made.what not in used]
+    own = [note for note in known if str(note.made) not in used]
     for note, reason in _remove_made(backend, job, own):
         if reason:
             print(f"warning: the {note} may still be there: {reason}", file=sys.stderr)
@@ -276,15 +270,29 @@ def _remove_group(backend: Backend, job: Job, *, others: list[str], dead_letters
     return removed
 
 
+def _used_elsewhere(backend: Backend, names: list[str]) -> set[str]:
+    """What sources of other jobs than these have made, and go on from."""
+    from penstock.pipeline.outside import notes
+
+    return {
+        str(note.made)
+        for other in backend.jobs.list()
+        if other.kind == "pipeline" and other.name not in names
+        for note in notes(backend, other.name)
+        if not note.is_left
+    }
+
+
 def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, yes: bool) -> int:
     """Remove what a source has left that is gone; the state of its pipeline stays, and it may run."""
     from penstock.pipeline.outside import notes, removal
 
     known = [(job, note) for job in jobs for note in notes(backend, job)]
     chosen = [(job, note) for job, note in known if note.node.lower() == source.lower()]
-    left = [(job, note) for job, note in chosen if note.is_left]
+    elsewhere = _used_elsewhere(backend, jobs)
+    left = [(job, note) for job, note in chosen if note.is_left and str(note.made) not in elsewhere]
     if not left:
-        used = next((job for job, _ in chosen), None)
+        used = next((job for job, note in chosen if not note.is_left), None)
         raise ConfigError(
             f"the source '{source}' of '{name}' has left nothing that is not used"
             if used is None
