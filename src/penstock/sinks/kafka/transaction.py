@@ -220,7 +220,8 @@ def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     faults: list[KafkaError] = []
-    admin = AdminClient({**conf, "log_level": 0, "error_cb": _noting_refusals(faults)})
+    settings: dict[str, Any] = {**conf, "log_level": 0, "error_cb": _noting_refusals(faults)}
+    admin = AdminClient(settings)
     asked = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_SECONDS / 2)[topic]
     # A refused password looks like a server that does not answer, but for an error of the client.
     while not asked.done() and not faults:
@@ -237,7 +238,7 @@ def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
 def _makes_topics(admin: Any) -> bool:
     """Whether the brokers make topics that are written to; True also when they do not say."""
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # as its documentation has it
 
     name = "auto.create.topics.enable"
     try:
