@@ -108,7 +108,7 @@ def from_tree(kind: str, rules: Rules) -> FromTree:
         case "double":
             return _double_from_tree(rules)
     if kind in _RANGES:
-        return _whole_from_tree(kind)
+        return _integer_from_tree(kind)
     convert = _from_scalar(kind, rules)
 
     def other(value: Any) -> Any:
@@ -128,7 +128,7 @@ def from_tree(kind: str, rules: Rules) -> FromTree:
 def _struct_from_tree(names: tuple[str, ...], fields: list[FromTree]) -> FromTree:
     places = {name: (name, convert) for name, convert in zip(names, fields, strict=True)}
     empty: dict[str, Any] = dict.fromkeys(names)
-    known = places.get
+    place_of = places.get
 
     def convert(value: Any) -> Any:
         if not isinstance(value, tuple):
@@ -137,7 +137,7 @@ def _struct_from_tree(names: tuple[str, ...], fields: list[FromTree]) -> FromTre
             raise Bad
         row = empty.copy()
         for key, item in value:
-            place = known(key)
+            place = place_of(key)
             if place is not None:
                 row[key] = place[1](item)
         return row
@@ -194,7 +194,7 @@ def _double_from_tree(rules: Rules) -> FromTree:
         if kind is FloatText:
             return float(value)
         if kind is int:
-            return _whole_to_double(value)
+            return _integer_to_double(value)
         if value is None:
             return None
         if kind is str:
@@ -204,7 +204,7 @@ def _double_from_tree(rules: Rules) -> FromTree:
     return other
 
 
-def _whole_from_tree(kind: str) -> FromTree:
+def _integer_from_tree(kind: str) -> FromTree:
     low, high = _RANGES[kind]
 
     def convert(value: Any) -> Any:
@@ -223,7 +223,7 @@ def _whole_from_tree(kind: str) -> FromTree:
 def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
     """A conversion of the text of a token; Bad for what does not fit."""
     if kind in _RANGES:
-        return _to_whole(kind)
+        return _to_integer(kind)
     if kind in ("float", "double"):
         return _to_floating(kind, rules.leniency.not_a_number)
     if kind == "date":
@@ -236,7 +236,7 @@ def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
     return _to_decimal(*parts)
 
 
-def _to_whole(kind: str) -> Callable[[str, str], Any]:
+def _to_integer(kind: str) -> Callable[[str, str], Any]:
     low, high = _RANGES[kind]
 
     def convert(token: str, text: str) -> int:
@@ -250,7 +250,7 @@ def _to_whole(kind: str) -> Callable[[str, str], Any]:
     return convert
 
 
-def _whole_to_double(number: int) -> float:
+def _integer_to_double(number: int) -> float:
     try:
         return float(number)
     except OverflowError:
@@ -263,7 +263,7 @@ def _to_floating(kind: str, words: bool) -> Callable[[str, str], Any]:
     def convert(token: str, text: str) -> float:
         if token == reader.INT:
             number = int(text)
-            return _whole_to_double(number) if kind == "double" else read(str(number))
+            return _integer_to_double(number) if kind == "double" else read(str(number))
         if token == reader.FLOAT:
             return _WORDS[text] if text in _WORDS else read(text)
         if token != reader.STRING or text == "":
