@@ -459,7 +459,7 @@ class Shard(LocalKernel):
             (below,) = vertex.inputs
             delta = outputs.get(below)
             if delta is None and new is not None:
-                delta = self._circuit.given(below, frozenset(new))
+                delta = self._circuit.rows_so_far(below, frozenset(new))
             if delta is None or not len(delta) or (exchange.copied and self.number != HOME):
                 continue
             done.add(exchange.name)

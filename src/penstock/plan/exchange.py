@@ -40,8 +40,8 @@ class Exchanged:
 def exchanged(view: plan.View, relations: Relations) -> Exchanged:
     """Return the plan of a view in shards; `relations` says where the rows of those are that it reads."""
     sharded = distribute_view(view, relations)
-    known = {**dict.fromkeys(view.statics, EVERYWHERE), **relations}
-    rewrite = _Rewrite(known)
+    distributions = {**dict.fromkeys(view.statics, EVERYWHERE), **relations}
+    rewrite = _Rewrite(distributions)
     root = rewrite.node(sharded)
     return Exchanged(replace(view, root=root), tuple(rewrite.places.items()), sharded.output)
 

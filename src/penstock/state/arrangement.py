@@ -172,7 +172,9 @@ class Selected(Arrangement):
         if selection is None or selection.weights is not run.weights:
             if len(self._selections) >= _MOST_SELECTIONS:
                 # Those of runs that were merged hold memory that nobody needs.
-                current = {one.name for one in self._base.after().runs}
-                self._selections = {name: one for name, one in self._selections.items() if name in current}
+                current = {live.name for live in self._base.after().runs}
+                self._selections = {
+                    name: selected for name, selected in self._selections.items() if name in current
+                }
             selection = self._selections[run.name] = select_columns(run, self._columns)
         return selection

@@ -70,7 +70,7 @@ class FullFolder:
         content = {"flow": flow, "files": written}
         manifest = {"format": FORMAT, "version": VERSION, "crc": _checksum(content), **content}
         files.put(folder / MANIFEST, [json.dumps(manifest, allow_nan=False, indent=1).encode()])
-        needed = {one["file"] for one in written.values()}
+        needed = {entry["file"] for entry in written.values()}
         for name in files.names(folder):
             if _FILE.fullmatch(name) and name not in needed:
                 files.remove(folder / name)

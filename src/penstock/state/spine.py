@@ -83,8 +83,8 @@ class Reader:
         """Pair each of so many probing rows with every row, in pieces of bounded size. Cost: data."""
         if rows:
             for run in self.runs:
-                one = np.array([0])
-                for left, right in _pairs(one, np.array([rows]), one, np.array([len(run)])):
+                first = np.array([0])
+                for left, right in _pairs(first, np.array([rows]), first, np.array([len(run)])):
                     yield Match(left, run, right)
 
     def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
