@@ -50,9 +50,9 @@ class Presence:
         before, after = matcher.other.before(), matcher.other.after()
         own = consolidate(own)
         parts = []
-        for rows, reader in ((own.weights > 0, after), (own.weights < 0, before)):
+        for rows, version in ((own.weights > 0, after), (own.weights < 0, before)):
             changed = own.take(np.flatnonzero(rows))
-            has_match = matcher.counts(changed, reader, tick) > 0
+            has_match = matcher.counts(changed, version, tick) > 0
             parts.append(changed.take(np.flatnonzero(has_match == self.wanted)))
         staying_rows = self._staying_rows(own, other, tick)
         signs = np.sign(matcher.counts(staying_rows, after, tick)) - np.sign(

@@ -30,7 +30,7 @@ from penstock.operators.sample import with_sample
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
-from penstock.state.spine import Reader
+from penstock.state.spine import SpineVersion
 from penstock.state.state import State
 
 
@@ -118,8 +118,8 @@ class Window(Operator):
             lambda: partial(self._all_rows, self._rows.before()),
         )
 
-    def _all_rows(self, reader: Reader) -> Delta:
-        rows = reader.rows()
+    def _all_rows(self, version: SpineVersion) -> Delta:
+        rows = version.rows()
         if len(rows) == 0:
             return empty(self.types)
         keys = [rows.columns[index] for index in self._partition]

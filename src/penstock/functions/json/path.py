@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.functions.json import reader, tree
-from penstock.functions.json.reader import JsonError, Leniency, Reader, deeper, java_text
+from penstock.functions.json.reader import JsonError, JsonReader, Leniency, deeper, java_text
 from penstock.functions.json.writer import FloatText, Writer, raw, scalar_text
 
 # What Hive allowed and Spark's path and key functions still do.
@@ -164,7 +164,7 @@ def _several(text: str, count: int, writer: Writer) -> bool:
 
 
 def _find_by_token(text: str, path: Path, java: int) -> str | None:
-    source = Reader(text, HIVE)
+    source = JsonReader(text, HIVE)
     writer = Writer(java, wide_escapes=True)
     try:
         source.next()
@@ -173,7 +173,7 @@ def _find_by_token(text: str, path: Path, java: int) -> str | None:
         return None
 
 
-def _read(source: Reader, path: Path, style: str, writer: Writer) -> bool:
+def _read(source: JsonReader, path: Path, style: str, writer: Writer) -> bool:
     token = source.token
     if not path:
         return _copy_value(source, style, writer)
@@ -193,7 +193,7 @@ def _read(source: Reader, path: Path, style: str, writer: Writer) -> bool:
     return False
 
 
-def _copy_value(source: Reader, style: str, writer: Writer) -> bool:
+def _copy_value(source: JsonReader, style: str, writer: Writer) -> bool:
     if source.token == reader.STRING and style == RAW:
         writer.raw(source.finish())
         return True
@@ -206,7 +206,7 @@ def _copy_value(source: Reader, style: str, writer: Writer) -> bool:
     return True
 
 
-def _read_fields(source: Reader, path: Path, style: str, writer: Writer) -> bool:
+def _read_fields(source: JsonReader, path: Path, style: str, writer: Writer) -> bool:
     is_hit = False
     while source.next() != reader.END_OBJECT:
         if is_hit:
@@ -216,7 +216,7 @@ def _read_fields(source: Reader, path: Path, style: str, writer: Writer) -> bool
     return is_hit
 
 
-def _read_item(source: Reader, index: int, rest: Path, style: str, writer: Writer) -> bool:
+def _read_item(source: JsonReader, index: int, rest: Path, style: str, writer: Writer) -> bool:
     token = source.next()
     while index > 0 and token != reader.END_ARRAY:
         source.skip_children()
@@ -230,7 +230,7 @@ def _read_item(source: Reader, index: int, rest: Path, style: str, writer: Write
     return is_hit
 
 
-def _read_items(source: Reader, rest: Path, style: str, writer: Writer) -> bool:
+def _read_items(source: JsonReader, rest: Path, style: str, writer: Writer) -> bool:
     is_hit = False
     if rest[:2] == (SUBSCRIPT, WILDCARD) or style == QUOTED:
         below = (rest[2:], FLATTEN) if rest[:2] == (SUBSCRIPT, WILDCARD) else (rest, QUOTED)
@@ -257,7 +257,7 @@ def fields(text: str, names: tuple[str | None, ...], java: int) -> tuple[str | N
         return _tuple_of_tree(tree.parse(text), names, java)
     except (tree.NotOrdinary, RecursionError):
         pass
-    source = Reader(text, HIVE)
+    source = JsonReader(text, HIVE)
     try:
         return _tuple_by_token(source, names, java)
     except JsonError:
@@ -283,7 +283,7 @@ def _tuple_of_tree(value: Any, names: tuple[str | None, ...], java: int) -> tupl
     return tuple(row)
 
 
-def _tuple_by_token(source: Reader, names: tuple[str | None, ...], java: int) -> tuple[str | None, ...]:
+def _tuple_by_token(source: JsonReader, names: tuple[str | None, ...], java: int) -> tuple[str | None, ...]:
     row: list[str | None] = [None] * len(names)
     if source.next() != reader.START_OBJECT:
         return tuple(row)
@@ -305,11 +305,11 @@ def array_length(text: str) -> int | None:
     try:
         value = tree.parse(text)
     except tree.NotOrdinary:
-        return _count_by_token(Reader(text, HIVE))
+        return _count_by_token(JsonReader(text, HIVE))
     return len(value) if isinstance(value, list) else None
 
 
-def _count_by_token(source: Reader) -> int | None:
+def _count_by_token(source: JsonReader) -> int | None:
     try:
         if source.next() != reader.START_ARRAY:
             return None
@@ -327,11 +327,11 @@ def object_keys(text: str) -> list[str] | None:
     try:
         value = tree.parse(text)
     except tree.NotOrdinary:
-        return _keys_by_token(Reader(text, HIVE))
+        return _keys_by_token(JsonReader(text, HIVE))
     return [key for key, _ in value] if isinstance(value, tuple) else None
 
 
-def _keys_by_token(source: Reader) -> list[str] | None:
+def _keys_by_token(source: JsonReader) -> list[str] | None:
     keys: list[str] = []
     try:
         if source.next() != reader.START_OBJECT:

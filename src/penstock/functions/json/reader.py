@@ -97,7 +97,7 @@ def java_text(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Reader:
+class JsonReader:
     """A text, the place in it, and the current token."""
 
     source: str
