@@ -20,7 +20,7 @@ from penstock.pipeline.view_node import ViewTransformNode
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
 from penstock.sql.lexer import Kind as Token
 from penstock.sql.lexer import significant
-from penstock.sql.relation import Relation, relations, texts_of_call
+from penstock.sql.relation import RelationName, relations, texts_of_call
 
 UNKNOWN = "PIPELINE_UNKNOWN_NODE"
 """The code of a name that no node has."""
@@ -173,7 +173,7 @@ def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> 
         validation.report(place, message, hint, "PIPELINE_VIEW")
 
 
-def _near(relation: Relation, names: Iterable[str]) -> str | None:
+def _near(relation: RelationName, names: Iterable[str]) -> str | None:
     """The node that a dotted name was meant to be; a table of a catalog is none, though its name may end as a node's."""
     wanted = _squashed(relation.name)
     for name in names:
