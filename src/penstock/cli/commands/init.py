@@ -51,13 +51,13 @@ def init(
         typer.Option("--folder", metavar="DIR", help="Where the files are written.", show_default="here"),
     ] = Path(),
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; what is not said is the default.")
+        bool, typer.Option("--yes", "-y", help="Do not ask; what is left out has its default.")
     ] = False,
 ) -> None:
     """Write a pipeline to begin with.
 
     It is valid, and has rows of its own where it reads files; where it names a server it runs as soon as that is there. On a terminal init
-    asks for what is not said. Nothing is written over.
+    asks for what is left out. Nothing is written over.
 
     \b
     Examples:
@@ -76,16 +76,16 @@ def init(
     asks = sys.stdin.isatty() and not yes
     sources = {choice: rows.about for choice, rows in SOURCES.items()}
     sinks = {choice: about for choice, (about, _) in SINKS.items()}
-    # What is said on the command line first: nobody answers questions for nothing.
+    # The options of the command line first: nobody answers questions for nothing.
     if name is not None:
         _checked(name)
-    for what, said, choices in (
+    for what, choice, choices in (
         ("source", source, sources),
         ("transform", transform, TRANSFORMS),
         ("sink", sink, sinks),
     ):
-        if said is not None:
-            known(what, said, choices)
+        if choice is not None:
+            known(what, choice, choices)
     name = name or (_asked("Name of the pipeline", NAME, _checked) if asks else NAME)
     source = source or _choose("source", sources, asks=asks)
     transform = transform or _choose("transform", TRANSFORMS, asks=asks)
