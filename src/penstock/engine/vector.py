@@ -181,17 +181,19 @@ def _queries(spec: VectorViewSpec, element: str, where: str) -> tuple[dict[Any, 
     """The query vectors by label, and the type of the label; None for a single vector, which has none."""
     query, label = _plain(spec.query), None
     if isinstance(spec.query, Mapping):
-        tagged, label = {tag: _plain(one) for tag, one in spec.query.items()}, "string"
+        tagged, label = {tag: _plain(vector) for tag, vector in spec.query.items()}, "string"
         unnamed = [tag for tag in tagged if not isinstance(tag, str)]
         if unnamed:
             raise _refusal(f"the label {unnamed[0]!r} of a query is not text", where, "use texts as keys")
-    elif isinstance(query, list) and any(isinstance(one, list) for one in map(_plain, query)):
+    elif isinstance(query, list) and any(isinstance(item, list) for item in map(_plain, query)):
         tagged, label = dict(enumerate(map(_plain, query))), "int"
     else:
         tagged = {"": query}
     if not tagged:
         raise _refusal("there is no query vector", where, "write one as in query=[0.1, 0.9]")
-    queries = {tag: _vector(one, element, spec.metric, _title(tag), where) for tag, one in tagged.items()}
+    queries = {
+        tag: _vector(vector, element, spec.metric, _title(tag), where) for tag, vector in tagged.items()
+    }
     widths = sorted({len(vector) for vector in queries.values()})
     if len(widths) > 1:
         raise _refusal(
@@ -217,13 +219,13 @@ def _plain(vector: Any) -> Any:
 def _vector(vector: Any, element: str, metric: str, title: str, where: str) -> Numbers:
     """A query vector with the precision of the column that it is compared with."""
     if not isinstance(vector, list) or not all(
-        isinstance(one, Real) and not isinstance(one, bool) for one in vector
+        isinstance(number, Real) and not isinstance(number, bool) for number in vector
     ):
         raise _refusal(f"{title} is not a list of numbers", where, "write it as in [0.1, 0.9]")
     if not vector:
         raise _refusal(f"{title} has no dimensions", where, "write it as in [0.1, 0.9]")
     with np.errstate(over="ignore", under="ignore"):
-        numbers = np.array([float(one) for one in vector]).astype(_DTYPES[element])
+        numbers = np.array([float(number) for number in vector]).astype(_DTYPES[element])
     if not np.isfinite(numbers).all():
         raise _refusal(
             f"{title} has a number that is NaN, infinite or beyond {element.upper()}",

@@ -355,7 +355,7 @@ def _change_sources(
     before = group.folder.checkpoints(group.phase.folder)
     building = location.with_name(f".{location.name}")
     shutil.rmtree(building, ignore_errors=True)
-    checkpoint.follow(spark, str(before[-1]), str(building), shape, kept=group.source_changes.kept)
+    checkpoint.follow(spark, str(before[-1]), str(building), shape, continuing=group.source_changes.kept)
     building.rename(location)
     for older in before:
         shutil.rmtree(older)

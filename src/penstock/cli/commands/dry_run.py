@@ -43,7 +43,7 @@ def dry_run(
         PipelineRun(session, plan).check()
         records = [record for group in plan.groups for record in _records(group)]
         order = list(spec.nodes)
-        write_rows(sorted(records, key=lambda one: order.index(one["node"])), COLUMNS, output=output)
+        write_rows(sorted(records, key=lambda record: order.index(record["node"])), COLUMNS, output=output)
         ends = "ends when its sources do" if plan.is_bounded else "runs until it is stopped"
         print(f"'{spec.name}' can run, and {ends}", file=sys.stderr)
     return DONE
