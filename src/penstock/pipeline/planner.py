@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, suggest
-from penstock.pipeline import dead_letter
+from penstock.pipeline.dead_letter import LetterStore
 from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep, plan_checks
 from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
@@ -334,18 +334,17 @@ class Planner:
         """What happens to the rows that a node cannot take."""
         model = node.model
         assert isinstance(model, RowErrors)
-        stored = model.on_error == "dead_letter" and not self._is_trial
-        place = self.dead_letters(node) if stored else None
-        return FailedRows(node, self._spec.name, None if place is None else place.letters())
+        has_store = model.on_error == "dead_letter" and not self._is_trial
+        letters = self.dead_letters(node).letters() if has_store else None
+        return FailedRows(node, self._spec.name, letters)
 
-    def dead_letters(self, node: NodeSpec) -> dead_letter.Place:
-        """Where the dead letters of a node are."""
+    def dead_letters(self, node: NodeSpec) -> LetterStore:
+        """Where the dead letters of a node are stored."""
         model = node.model
         assert isinstance(model, RowErrors)
         folder = self._folder / "dead-letters" / node.name
-        return dead_letter.Place(
-            model.dead_letter or DeadLetter.model_validate({}), str(folder), self._session.settings
-        )
+        letters = model.dead_letter or DeadLetter.model_validate({})
+        return LetterStore(letters, str(folder), self._session.settings)
 
     def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
         for node in group.sinks:

@@ -19,7 +19,7 @@ PIPELINE = "pipeline"
 SOURCES = "sources"
 """The node of each source of Spark, in the order in which a checkpoint has their offsets."""
 LETTERS = "dead_letters"
-"""Where nodes keep dead letters: a folder of the pipeline's own, or None for another place."""
+"""Where nodes keep dead letters: a folder of the pipeline's own, or None for another store."""
 
 
 def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> di
         FOLDER: str(group.folder.path),
         SOURCES: spark_sources(group),
         OUTSIDE: outside,
-        LETTERS: {name: letters.place.own_folder for name, letters in group.letters.items()},
+        LETTERS: {name: letters.store.own_folder for name, letters in group.letters.items()},
     }
 
 

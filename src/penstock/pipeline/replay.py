@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.backend.job_values import JobValues
 from penstock.errors import DataError
-from penstock.pipeline.dead_letter import Place
+from penstock.pipeline.dead_letter import LetterStore
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.spec import NodeSpec
 from penstock.spark.errors.query import translated
@@ -101,12 +101,12 @@ class Letters:
     """The letters of one node: where they are, and the rows that come into the node."""
 
     node: NodeSpec
-    place: Place
+    store: LetterStore
     input: Relation
 
     def rows(self, spark: SparkSession, ids: Sequence[str]) -> DataFrame:
         """The rows of letters."""
-        stored = self.place.read(spark)
+        stored = self.store.read(spark)
         chosen = stored.where(stored.id.isin(list(ids))).dropDuplicates(["id"])
         return dead_letter.rows(chosen, self.input.schema)
 
