@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.data.operation import DELETE, OPERATION, WEIGHT
 from penstock.errors import ConfigError, PenstockError, suggest
 from penstock.pipeline.evaluator import Evaluator
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.planner import Planner
-from penstock.pipeline.relation import Relation
 from penstock.pipeline.secret import hide
 from penstock.pipeline.step import Step
 from penstock.sinks.base import Target
@@ -94,7 +94,7 @@ def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Differenc
         groups = Planner(session, spec, folder=folder, read=set(compared.values()), is_trial=True).groups()
         differences: list[Difference] = []
         for group in groups:
-            names = {name: node for name, node in compared.items() if node in group.relations}
+            names = {name: node for name, node in compared.items() if node in group.outputs}
             if names:
                 differences += _run_group(session, group, test, names)
                 compared = {name: node for name, node in compared.items() if name not in names}
@@ -121,18 +121,18 @@ def _run_group(
         query="test",
         name=test.name,
         mode="append",
-        schema=group.sources[0].relation.schema,
+        schema=group.sources[0].output.schema,
         settings=session.settings,
     )
     rows = {
-        source.node.name: _given(session, test, source.node.name, source.relation) for source in group.sources
+        source.node.name: _given(session, test, source.node.name, source.output) for source in group.sources
     }
     try:
         evaluator.open(target)
         epoch = evaluator.evaluate(0, rows)
         try:
             found = [
-                _compare(session, name, epoch.frames[node], group.relations[node], test.expect[name], test)
+                _compare(session, name, epoch.frames[node], group.outputs[node], test.expect[name], test)
                 for name, node in names.items()
             ]
         finally:
@@ -150,8 +150,8 @@ class GivenStep(Step):
         self._rows = rows
         self.nodes, self.inputs = step.nodes, step.inputs
 
-    def relations(self) -> Mapping[str, Relation]:
-        return self._step.relations()
+    def outputs(self) -> Mapping[str, NodeOutput]:
+        return self._step.outputs()
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         return self._rows
@@ -161,16 +161,16 @@ def _stand_in(session: Session, group: GroupPlan, step: Step, test: TestSpec) ->
     given = [name for name in step.nodes if name in test.given]
     if not given:
         return step
-    return GivenStep(step, {name: _given(session, test, name, group.relations[name]) for name in given})
+    return GivenStep(step, {name: _given(session, test, name, group.outputs[name]) for name in given})
 
 
-def _given(session: Session, test: TestSpec, node: str, relation: Relation) -> DataFrame:
+def _given(session: Session, test: TestSpec, node: str, output: NodeOutput) -> DataFrame:
     rows = test.given.get(node, ())
-    _check_columns(test, node, rows, relation.columns)
-    if relation.operations:
+    _check_columns(test, node, rows, output.columns)
+    if output.operations:
         rows = [{OPERATION: "i", **row} for row in rows]
     try:
-        return json_rows.frame_of(session.spark, rows, relation.schema)
+        return json_rows.frame_of(session.spark, rows, output.schema)
     except PenstockError as error:
         error.message = f"given rows of '{node}': {error.message}"
         error.where = error.where or str(test.place)
@@ -181,20 +181,20 @@ def _compare(
     session: Session,
     node: str,
     frame: DataFrame,
-    relation: Relation,
+    output: NodeOutput,
     wanted: Sequence[Mapping[str, Any]],
     test: TestSpec,
 ) -> Difference | None:
-    columns = relation.columns
+    columns = output.columns
     _check_columns(test, node, wanted, columns)
     mentioned = {name for row in wanted for name in row}
     compared = [
         name for name in columns if name in mentioned or (not wanted and name not in (OPERATION, WEIGHT))
     ]
-    if relation.operations and OPERATION not in mentioned:
+    if output.operations and OPERATION not in mentioned:
         frame = frame.where(f"{OPERATION} <> '{DELETE}'")
     here = Counter[str]()
-    if relation.weights and WEIGHT not in mentioned:
+    if output.weights and WEIGHT not in mentioned:
         for text in json_rows.texts_of(frame, [*compared, WEIGHT]):
             row = json.loads(text)
             weight = row.pop(WEIGHT)
@@ -202,8 +202,8 @@ def _compare(
         here = +here
     else:
         here = Counter(json.dumps(json.loads(text)) for text in json_rows.texts_of(frame, compared))
-    fields = [field for field in relation.schema.fields if field.name in compared]
-    schema = type(relation.schema)(fields)
+    fields = [field for field in output.schema.fields if field.name in compared]
+    schema = type(output.schema)(fields)
     try:
         there = Counter(
             json.dumps(json.loads(text))
@@ -215,7 +215,7 @@ def _compare(
         raise
     if here == there:
         return None
-    keys = tuple(key for key in relation.keys if key in compared)
+    keys = tuple(key for key in output.keys if key in compared)
     return Difference(node, _rows(there - here), _rows(here - there), keys)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.step import SqlStep, Step, node_values
 from penstock.spark.errors.query import translated
 from penstock.transforms.dynamic_table.function import MembershipFunction
@@ -60,20 +60,20 @@ class DynamicTableStep(Step):
         self.nodes = (node.name,)
         self.inputs = () if query is None else query.inputs
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         if self._query is not None:
-            rows = self._query.relations()[self._node.name]
-            self._columns = rows.schema
+            output = self._query.outputs()[self._node.name]
+            self._columns = output.schema
             with translated(where=str(self._node.place_of("sql"))):
                 self._table.type_of(self._columns)
-                self._refuse_other_key(rows)
+                self._refuse_other_key(output)
         return {}
 
-    def _refuse_other_key(self, rows: Relation) -> None:
+    def _refuse_other_key(self, output: NodeOutput) -> None:
         """Refuse values of rows that may change: of an update nobody knows the value before, and other rows may have that of a deleted one."""
-        value = self._table.value_column(rows.schema)
-        if not rows.is_told_apart_by((value,)):
-            keys = ", ".join(rows.operation_keys)
+        value = self._table.value_column(output.schema)
+        if not output.is_keyed_by((value,)):
+            keys = ", ".join(output.operation_keys)
             raise ConfigError(
                 f"'{self._node.name}' is filled with '{value}' of rows that are updated and deleted by {keys}: "
                 "values that no row has any more would stay",

@@ -16,7 +16,7 @@ from penstock.pipeline.event_time import EventTimes
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.node import EventTime, labels_of
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
@@ -60,7 +60,7 @@ class SourcePlan:
     node: NodeSpec
     source: Source
     stream: Stream
-    relation: Relation
+    output: NodeOutput
     is_idle: bool = False
     """Whether it has its turn later: it gives no rows now."""
 
@@ -71,8 +71,8 @@ class SinkPlan:
 
     node: NodeSpec
     sink: Sink
-    input: str
-    relation: Relation
+    input_node: str
+    input: NodeOutput
     keys: tuple[str, ...]
     mode: str
 
@@ -83,9 +83,9 @@ class SinkPlan:
             query=f"{query.query}-{self.node.name}",
             name=f"{query.name}.{self.node.name}",
             mode=self.mode,
-            schema=self.relation.schema,
+            schema=self.input.schema,
             keys=self.keys,
-            operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
+            operation=OPERATION if self.input.operations and self.sink.takes_operations else None,
             labels=labels_of(self.node.model),
             stateful=False,
             state=node_values(query, self.node.name),
@@ -102,7 +102,7 @@ class GroupPlan:
     sources: tuple[SourcePlan, ...]
     steps: tuple[Step, ...]
     sinks: tuple[SinkPlan, ...]
-    relations: Mapping[str, Relation]
+    outputs: Mapping[str, NodeOutput]
     """Of all nodes that give rows, in order."""
     nodes: Mapping[str, NodeSpec]
     failed: tuple[FailedRows, ...] = ()
@@ -203,14 +203,14 @@ class GroupSink(Sink):
         self._event_times = EventTimes(plan.event_times)
         self._evaluator = Evaluator(
             plan.steps,
-            read=[sink.input for sink in plan.sinks],
+            read=[sink.input_node for sink in plan.sinks],
             watched=self._event_times.watched,
             counts=counts,
         )
         self._report = report
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
-        self._columns = [source.relation.columns for source in plan.read]
+        self._columns = [source.output.columns for source in plan.read]
         self._idle: dict[str, DataFrame] = {}
         self._target: Target | None = None
         self.needs_checkpoint = False
@@ -244,7 +244,7 @@ class GroupSink(Sink):
     def open(self, target: Target) -> None:
         self._target = target
         self._idle = {
-            source.node.name: target.spark.createDataFrame([], source.relation.schema)
+            source.node.name: target.spark.createDataFrame([], source.output.schema)
             for source in self._plan.sources
             if source.is_idle
         }
@@ -347,7 +347,7 @@ class GroupSink(Sink):
         written: dict[str, int | None] = {}
         for plan in self._plan.sinks:
             with self._placed(str(plan.node.place)):
-                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
+                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input_node])
                 written[plan.node.name] = plan.sink.write(Epoch(number, rows))
         failed = {}
         for name, split in frames.splits.items():
@@ -364,19 +364,19 @@ class GroupSink(Sink):
 def refuse_unfit(plan: SinkPlan) -> None:
     """Refuse a sink that cannot take what its node gives."""
     place = str(plan.node.place)
-    if plan.mode == "update" and plan.relation.weights:
+    if plan.mode == "update" and plan.input.weights:
         raise ConfigError(
-            f"'{plan.node.name}' keeps rows by a key, and '{plan.input}' has none",
+            f"'{plan.node.name}' keeps rows by a key, and '{plan.input_node}' has none",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"give '{plan.input}' a primary_key",
+            hint=f"give '{plan.input_node}' a primary_key",
         )
     if plan.mode == "update" and not plan.keys:
         raise ConfigError(
             f"'{plan.node.name}' keeps rows by a key, and nothing says which columns that is",
             code="PIPELINE_KEY",
             where=place,
-            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input}'",
+            hint=f"add primary_key to '{plan.node.name}' or to '{plan.input_node}'",
         )
-    if plan.mode == "update" and not plan.relation.is_told_apart_by(plan.keys):
-        raise other_key(plan.node, plan.keys, plan.relation, reads=plan.input)
+    if plan.mode == "update" and not plan.input.is_keyed_by(plan.keys):
+        raise other_key(plan.node, plan.keys, plan.input, reads=plan.input_node)

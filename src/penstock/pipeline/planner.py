@@ -28,7 +28,7 @@ from penstock.pipeline.node import (
     TransformNode,
     labels_of,
 )
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters
 from penstock.pipeline.source_change import READS, SourceChanges, fingerprint, note_reads, source_changes
 from penstock.pipeline.sources.hybrid import HybridNode
@@ -111,22 +111,22 @@ class Planner:
         changed = note_reads(values.planned, {name: model.reads for name, model in models.items()})
         phase = self._phase(group, values.planned)
         sources = tuple(self._sources(group, values.planned, folder, phase))
-        relations = {source.node.name: source.relation for source in sources}
+        outputs = {source.node.name: source.output for source in sources}
         changes = self._source_changes(name, folder, phase, sources, changed)
-        steps = tuple(self._steps(group, folder, relations))
-        sinks = tuple(self._sinks(group, relations))
+        steps = tuple(self._steps(group, folder, outputs))
+        sinks = tuple(self._sinks(group, outputs))
         failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
         letters = {
-            node.name: Letters(node, self.dead_letters(node), relations[self._graph.inputs[node.name][0]])
+            node.name: Letters(node, self.dead_letters(node), outputs[self._graph.inputs[node.name][0]])
             for node in group.transforms
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
-        rows = {**relations, **{sink.node.name: sink.relation for sink in sinks}}
+        by_node = {**outputs, **{sink.node.name: sink.input for sink in sinks}}
         event_times = {
             node: event_time
-            for node, relation in rows.items()
-            if (event_time := event_time_of(nodes[node], relation.schema)) is not None
+            for node, output in by_node.items()
+            if (event_time := event_time_of(nodes[node], output.schema)) is not None
         }
         return GroupPlan(
             name,
@@ -135,7 +135,7 @@ class Planner:
             sources,
             steps,
             sinks,
-            relations,
+            outputs,
             nodes,
             failed,
             letters,
@@ -207,9 +207,9 @@ class Planner:
                 stream = self._session.read_stream.of(source, context)
                 keys = tuple(model.primary_key) or source.keys
             require_columns(node, model.primary_key, stream.frame.columns)
-            relation = Relation(stream.frame.schema, keys)
+            output = NodeOutput(stream.frame.schema, keys)
             is_idle = phase is Phase.HISTORY and not isinstance(model, HybridNode)
-            yield SourcePlan(node, source, stream, relation, is_idle)
+            yield SourcePlan(node, source, stream, output, is_idle)
 
     def _source(self, model: SourceNode, context: SourceContext, phase: Phase) -> Source:
         """The source that a node is; a hybrid one is its history, and then its live source."""
@@ -224,7 +224,7 @@ class Planner:
             return model.history_source(settings, boundary)
         return model.live_source(settings, boundary)
 
-    def _steps(self, group: Group, folder: GroupFolder, relations: dict[str, Relation]) -> Iterator[Step]:
+    def _steps(self, group: Group, folder: GroupFolder, outputs: dict[str, NodeOutput]) -> Iterator[Step]:
         """Plan the steps in order, and add what their nodes give."""
         tables = DynamicTables()
         asked = [node.name for node in group.transforms if isinstance(node.model, DynamicTableNode)]
@@ -238,19 +238,19 @@ class Planner:
                 step: Step = ViewsStep(
                     self._session,
                     views,
-                    relations,
+                    outputs,
                     level=level,
                     folder=folder.views(level),
                     readers=self._outside({node.name for node in views}, order.views),
-                    once=self._read_logs(group, order.views, relations),
+                    once=self._read_logs(group, order.views, outputs),
                     origins={node.name: self._origin(node) for node in group.nodes},
                 )
-                relations.update(step.relations())
+                outputs.update(step.outputs())
                 yield step
             for node in group.transforms:
                 if node.name not in order.views and order.level[node.name] == level:
-                    step = self._step(node, relations, tables)
-                    relations.update(step.relations())
+                    step = self._step(node, outputs, tables)
+                    outputs.update(step.outputs())
                     yield step
 
     def _outside(self, views: set[str], all_views: Collection[str]) -> dict[str, set[str]]:
@@ -266,10 +266,10 @@ class Planner:
         }
 
     def _read_logs(
-        self, group: Group, views: Collection[str], relations: Mapping[str, Relation]
+        self, group: Group, views: Collection[str], outputs: Mapping[str, NodeOutput]
     ) -> frozenset[str]:
         """The views for which every row counts that comes, whatever its key."""
-        operations = {*views, *(name for name, relation in relations.items() if relation.operations)}
+        operations = {*views, *(name for name, output in outputs.items() if output.operations)}
         names = {node.name.lower(): node.name for node in group.nodes}
         return frozenset(
             node.name
@@ -286,10 +286,10 @@ class Planner:
             if isinstance(one.model, SourceNode)
         )
 
-    def _step(self, node: NodeSpec, relations: Mapping[str, Relation], tables: DynamicTables) -> Step:
+    def _step(self, node: NodeSpec, outputs: Mapping[str, NodeOutput], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model
         # A dynamic table is asked, and has no rows for its readers.
-        inputs = {name: relations[name] for name in self._graph.inputs[node.name] if name in relations}
+        inputs = {name: outputs[name] for name in self._graph.inputs[node.name] if name in outputs}
         if isinstance(model, DynamicTableNode):
             if self._is_trial and model.sql is not None:
                 model = model.model_copy(update={"backend": "InMemory"})
@@ -302,7 +302,7 @@ class Planner:
                     f"'{node.name}' reads no other node",
                     code="PIPELINE_SQL_INPUT",
                     where=str(node.place_of("sql")),
-                    hint=suggest("", list(relations), what="node"),
+                    hint=suggest("", list(outputs), what="node"),
                 )
             return SqlStep(node, spark, inputs)
         if isinstance(model, LookupNode) and model.is_table:
@@ -310,8 +310,8 @@ class Planner:
         assert isinstance(model, RowTransformNode | LookupNode), f"no transform: {type(model).__name__}"
         if self._is_trial and isinstance(model, PluginTransformNode):
             model = model.model_copy(update={"side_outputs": model.side_outputs.going_nowhere()})
-        (relation,) = inputs.values()
-        context = self._context(node, relation.keys)
+        (only_input,) = inputs.values()
+        context = self._context(node, only_input.keys)
         with translated(where=str(node.place)):
             transform = model.transform(self._session.settings)
         return TransformStep(node, transform, spark, inputs, context)
@@ -346,17 +346,17 @@ class Planner:
         letters = model.dead_letter or DeadLetter.model_validate({})
         return LetterStore(letters, str(folder), self._session.settings)
 
-    def _sinks(self, group: Group, relations: Mapping[str, Relation]) -> Iterator[SinkPlan]:
+    def _sinks(self, group: Group, outputs: Mapping[str, NodeOutput]) -> Iterator[SinkPlan]:
         for node in group.sinks:
             model = node.model
             assert isinstance(model, SinkNode)
             (name,) = self._graph.inputs[node.name]
-            relation = relations[name]
-            require_columns(node, model.primary_key, relation.columns)
+            output = outputs[name]
+            require_columns(node, model.primary_key, output.columns)
             with translated(where=str(node.place)):
                 sink = model.sink(self._session.settings)
-            keys = tuple(model.primary_key) or relation.keys
-            plan = SinkPlan(node, sink, name, relation, keys, model.mode)
+            keys = tuple(model.primary_key) or output.keys
+            plan = SinkPlan(node, sink, name, output, keys, model.mode)
             refuse_unfit(plan)
             yield plan
 

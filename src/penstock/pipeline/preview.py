@@ -74,12 +74,12 @@ class Preview:
         try:
             planner = Planner(self._session, self._spec, folder=folder, read=[self._node], is_trial=True)
             (group,) = planner.groups()
-            relation = group.relations[self._node]
+            output = group.outputs[self._node]
             node = self._spec.nodes[self._node]
-            sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, relation, (), "append")
+            sink = SinkPlan(node, PreviewSink(self._rows, self._limit), self._node, output, (), "append")
             query = self._start(replace(group, sinks=(sink,)))
             try:
-                yield user_schema(relation.schema), self._batches()
+                yield user_schema(output.schema), self._batches()
             finally:
                 query.stop(0.5)
         finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.backend.job_values import JobValues
 from penstock.errors import DataError
 from penstock.pipeline.dead_letter import LetterStore
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.spec import NodeSpec
 from penstock.spark.errors.query import translated
 from penstock.streaming.job import SINK
@@ -102,7 +102,7 @@ class Letters:
 
     node: NodeSpec
     store: LetterStore
-    input: Relation
+    input: NodeOutput
 
     def rows(self, spark: SparkSession, ids: Sequence[str]) -> DataFrame:
         """The rows of letters."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.levels import reads_of
-from penstock.pipeline.relation import Relation
+from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.stage_plan import InputPlan, StageInput, StagePlan, StageView, ViewPlan
 from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
@@ -42,7 +42,7 @@ class ViewsStep(Step):
         self,
         session: Session,
         nodes: Sequence[NodeSpec],
-        relations: Mapping[str, Relation],
+        inputs: Mapping[str, NodeOutput],
         *,
         level: int,
         folder: Path,
@@ -60,9 +60,9 @@ class ViewsStep(Step):
         self.news: list[str] = []
         """What the last opening meant for the state, in words."""
         self._views = {node.name: node for node in nodes}
-        operations = {name for name, relation in relations.items() if relation.operations}
+        operations = {name for name, output in inputs.items() if output.operations}
         operations |= {node.name for node in nodes if _keys(node)}
-        names = {name.lower(): name for name in (*relations, *self._views)}
+        names = {name.lower(): name for name in (*inputs, *self._views)}
         reads = {node.name: reads_of(node, operations, names) for node in nodes}
         outside = {
             read.relation: read
@@ -72,17 +72,19 @@ class ViewsStep(Step):
         }
         for name in self._views:
             for read in reads[name]:
-                _refuse_weights(self._views[name], read, relations)
-        inputs = {
-            read.relation: _input(read, relations[read.node], (origins or {}).get(read.node, ()))
+                _refuse_weights(self._views[name], read, inputs)
+        stage_inputs = {
+            read.relation: _input(read, inputs[read.node], (origins or {}).get(read.node, ()))
             for read in outside.values()
         }
         self._sources = {relation: read.node for relation, read in outside.items()}
         self.nodes = tuple(self._views)
         self.inputs = tuple(dict.fromkeys(self._sources.values()))
-        columns = {relation: [field.name for field in one.fields] for relation, one in inputs.items()}
+        columns = {
+            relation: [field.name for field in stage_input.fields]
+            for relation, stage_input in stage_inputs.items()
+        }
         views = []
-        self._relations: dict[str, Relation] = {}
         for node in nodes:
             with translated(where=str(node.place)):
                 known = {
@@ -99,7 +101,7 @@ class ViewsStep(Step):
             stage = ViewStage(
                 session,
                 folder,
-                list(inputs.values()),
+                list(stage_inputs.values()),
                 views,
                 shards=_one("shards", shards, nodes),
                 memory=_one("memory", sizes, nodes),
@@ -107,17 +109,17 @@ class ViewsStep(Step):
             )
         self._keys = {view.name: view.keys for view in views}
         for node in nodes:
-            self._inherit(node, stage, reads[node.name], relations)
+            self._inherit(node, stage, reads[node.name], inputs)
         self._stage = stage.with_keys(self._keys)
 
     def _inherit(
-        self, node: NodeSpec, stage: ViewStage, reads: Sequence[Read], relations: Mapping[str, Relation]
+        self, node: NodeSpec, stage: ViewStage, reads: Sequence[Read], inputs: Mapping[str, NodeOutput]
     ) -> None:
         """A `sql` node over one view has the key of that view, unless the user gave one or its columns are not there."""
         if self._keys[node.name] or not isinstance(node.model, SqlNode) or len(reads) != 1:
             return
         above = reads[0].node
-        keys = self._keys[above] if above in self._views else relations[above].keys
+        keys = self._keys[above] if above in self._views else inputs[above].keys
         with translated(where=str(node.place)):
             if keys and set(keys) <= set(stage.columns(node.name)):
                 self._keys[node.name] = keys
@@ -138,14 +140,14 @@ class ViewsStep(Step):
         """What opening would do to the state that is there."""
         return self._stage.plan()
 
-    def relations(self) -> Mapping[str, Relation]:
+    def outputs(self) -> Mapping[str, NodeOutput]:
         result = {}
         for name in self._views:
             node = self._views[name]
             with self._in_file():
                 schema = self._stage.schema(name)
             require_columns(node, self._keys[name], schema.names)
-            result[name] = Relation(schema, self._keys[name])
+            result[name] = NodeOutput(schema, self._keys[name])
         return result
 
     def begins_anew(self, values: Namespace | None) -> bool:
@@ -215,22 +217,22 @@ def _keys(node: NodeSpec) -> tuple[str, ...]:
     return tuple(model.keys if isinstance(model, ViewTransformNode) else getattr(model, "primary_key", ()))
 
 
-def _input(read: Read, relation: Relation, origin: tuple[tuple[str, str], ...]) -> StageInput:
-    operations = relation.operations and OPERATION in relation.columns
+def _input(read: Read, output: NodeOutput, origin: tuple[tuple[str, str], ...]) -> StageInput:
+    operations = output.operations and OPERATION in output.columns
     return StageInput(
         read.relation,
-        relation.schema,
-        () if read.log else relation.keys,
+        output.schema,
+        () if read.log else output.keys,
         operations=operations,
-        weights=relation.weights,
+        weights=output.weights,
         log=read.log,
         origin=origin,
     )
 
 
-def _refuse_weights(node: NodeSpec, read: Read, relations: Mapping[str, Relation]) -> None:
+def _refuse_weights(node: NodeSpec, read: Read, inputs: Mapping[str, NodeOutput]) -> None:
     """Refuse a log of rows that come and go without a key: nothing says which of them a row takes the place of."""
-    if read.log and read.node in relations and relations[read.node].weights:
+    if read.log and read.node in inputs and inputs[read.node].weights:
         raise ConfigError(
             f"'{node.name}' ({node.type}) reads the changes of the view '{read.node}', which has no primary key",
             code="PIPELINE_KEY",
