@@ -32,8 +32,8 @@ Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of named columns of some types."""
+class SavedRows:
+    """Rows as a stage saves them, with the names and types of their columns."""
 
     columns: Columns
     delta: Delta
@@ -49,8 +49,8 @@ class Settling:
 
     epoch: int
     until: int
-    base: Rows
-    others: tuple[Rows, ...] = ()
+    base: SavedRows
+    others: tuple[SavedRows, ...] = ()
 
 
 class StageStore:
@@ -122,12 +122,12 @@ class StageStore:
 
     # Rows of inputs
 
-    def keep_rows(self, name: str, rows: Rows) -> None:
-        """Keep the rows of an input that is taken out of the flow."""
+    def save_rows(self, name: str, rows: SavedRows) -> None:
+        """Save the rows of an input that is taken out of the flow."""
         self._put("rows", name, {}, [rows])
 
-    def kept_rows(self, name: str) -> Rows | None:
-        """The rows that were kept of an input; None when none were."""
+    def saved_rows(self, name: str) -> SavedRows | None:
+        """The rows that were saved of an input; None when none were."""
         saved = self._get("rows", name)
         return None if saved is None else saved[1][0]
 
@@ -164,7 +164,7 @@ class StageStore:
     def _path(self, kind: str, name: str) -> Path:
         return self._folder / kind / f"{quote(name, safe='')}{_SUFFIX}"
 
-    def _put(self, kind: str, name: str, meta: Mapping[str, Any], parts: Sequence[Rows]) -> None:
+    def _put(self, kind: str, name: str, meta: Mapping[str, Any], parts: Sequence[SavedRows]) -> None:
         sink = pa.BufferOutputStream()
         for part in parts:
             columns = [*part.delta.columns, pa.array(part.delta.weights)]
@@ -177,14 +177,14 @@ class StageStore:
         self._files.make_folder(self._folder / kind)
         self._files.put(self._path(kind, name), [memoryview(sink.getvalue())])
 
-    def _get(self, kind: str, name: str) -> tuple[Mapping[str, Any], list[Rows]] | None:
+    def _get(self, kind: str, name: str) -> tuple[Mapping[str, Any], list[SavedRows]] | None:
         path = self._path(kind, name)
         try:
             source = pa.BufferReader(self._files.read(path))
         except FileNotFoundError:
             return None
         meta: Mapping[str, Any] = {}
-        parts: list[Rows] = []
+        parts: list[SavedRows] = []
         try:
             while source.tell() < source.size():
                 with pa.ipc.open_stream(source) as reader:
@@ -192,7 +192,7 @@ class StageStore:
                     *columns, weights = reader.read_all().combine_chunks().columns
                 arrays = tuple(_whole(column) for column in columns)
                 delta = Delta(arrays, np.array(weights.to_numpy(), np.int64))
-                parts.append(Rows(_pairs(self._seal.opened(meta["columns"])), delta))
+                parts.append(SavedRows(_pairs(self._seal.opened(meta["columns"])), delta))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"a file of the views is damaged: {error}",

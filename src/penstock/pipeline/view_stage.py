@@ -46,7 +46,7 @@ from penstock.pipeline.stage_plan import (
     StageView,
     compare,
 )
-from penstock.pipeline.stage_store import Rows, Settling, StageStore
+from penstock.pipeline.stage_store import SavedRows, Settling, StageStore
 from penstock.plan.node import Field, Fields
 from penstock.spark.arrow import to_arrow_all, to_frame
 from penstock.spark.schema import struct_of
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_NO_ROWS = Rows((), Delta((), np.zeros(0, np.int64)))
+_NO_ROWS = SavedRows((), Delta((), np.zeros(0, np.int64)))
 
 
 class ViewStage:
@@ -266,7 +266,7 @@ class ViewStage:
             first = changes
         return merged([keyed(first, keys, fields, view=name), *parts], keys, fields)
 
-    def _difference(self, view: str, base: Rows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
+    def _difference(self, view: str, base: SavedRows, fields: Fields, keys: Sequence[int] = ()) -> Delta:
         """From the rows that sinks have to those that the view has now."""
         if not len(base.delta):
             return consolidate(self._opened().rows(view))
@@ -333,7 +333,7 @@ class ViewStage:
             if one.change == "kept":
                 spec = flow.sources[one.name]
                 columns = tuple((field.name, field.type) for field in spec.fields)
-                store.keep_rows(one.name, Rows(columns, once(flow.rows(one.name))))
+                store.save_rows(one.name, SavedRows(columns, once(flow.rows(one.name))))
         drop = {one.name for one in plan.views if one.change in ("rebuilt", "dropped")}
         for name in reversed([name for name in flow.views if name in drop]):
             flow.drop_view(name)
@@ -351,7 +351,7 @@ class ViewStage:
     @staticmethod
     def _fill(flow: EpochFlow, store: StageStore, declared: StageInput) -> None:
         """Give an input the rows that it had before its columns changed."""
-        rows = store.kept_rows(declared.name)
+        rows = store.saved_rows(declared.name)
         if rows is None:
             return
         if not flow.has_rows_of_before(declared.name):
@@ -380,9 +380,9 @@ class ViewStage:
             # What sinks have that did not store the epoch that Spark does not have, and what those have that did.
             changed = (flow.last_changes or {}).get(name) if is_ahead else None
             if base is None:
-                base = Rows(columns, now if changed is None else consolidate(concat([now, -changed])))
+                base = SavedRows(columns, now if changed is None else consolidate(concat([now, -changed])))
             if is_ahead:
-                others = (*others, Rows(columns, now))
+                others = (*others, SavedRows(columns, now))
         if is_fresh and base is not None:
             others, base = (*others, base), None
         settling = Settling(committed, committed + 1 + is_ahead, base or _NO_ROWS, others)
