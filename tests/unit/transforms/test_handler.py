@@ -19,7 +19,7 @@ from penstock.pipeline.transforms.handler import HandlerNode
 from penstock.transforms import TRANSFORMS
 from penstock.transforms.columns import given_columns
 from penstock.transforms.failed_rows import TaskFailed, with_error_columns
-from penstock.transforms.handler.service import Client, Service
+from penstock.transforms.handler.service import Service, ServiceClient
 from penstock.transforms.handler.task import HandlerTask
 from penstock.transforms.handler.transform import HandlerTransform
 from penstock.transforms.task_error import carried
@@ -209,11 +209,14 @@ def test_a_service_that_is_slow_or_gone() -> None:
         slow = _error(service, _ids(1), "id INT", timeout=0.1, retry_for=0.2)
         stopping.set()
         assert slow.code == "HANDLER_UNREACHABLE"
-        with Client(Service(service.url, {}, 1, 0.1)) as client:
+        with ServiceClient(Service(service.url, {}, 1, 0.1)) as client:
             client.reach()
     gone = _error(service, _ids(1), "id INT", retry_for=0.2)
     assert "refused" in gone.message
-    with Client(Service(service.url, {}, 1, 0.1)) as client, pytest.raises(ConnectorError, match="refused"):
+    with (
+        ServiceClient(Service(service.url, {}, 1, 0.1)) as client,
+        pytest.raises(ConnectorError, match="refused"),
+    ):
         client.reach()
 
 

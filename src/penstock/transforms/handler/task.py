@@ -16,7 +16,7 @@ from penstock.data.operation import OPERATION
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.handler.answer import answered
-from penstock.transforms.handler.service import Client, Refused, Service
+from penstock.transforms.handler.service import RowsRefused, Service, ServiceClient
 from penstock.transforms.input_operation import with_deletes, with_operation
 from penstock.transforms.json_columns.fitted import fitted_rows
 from penstock.transforms.json_columns.given import given
@@ -54,7 +54,7 @@ class HandlerTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            with Client(self.service) as client, ThreadPoolExecutor(self.parallelism) as pool:
+            with ServiceClient(self.service) as client, ThreadPoolExecutor(self.parallelism) as pool:
                 waiting: deque[tuple[pa.RecordBatch, Future[_Handled]]] = deque()
                 try:
                     for request in self._requests(batches):
@@ -75,10 +75,10 @@ class HandlerTask:
             for start in range(0, batch.num_rows, size):
                 yield batch.slice(start, size)
 
-    def _handle(self, batch: pa.RecordBatch, client: Client) -> _Handled:
+    def _handle(self, batch: pa.RecordBatch, client: ServiceClient) -> _Handled:
         try:
             return self._answer(batch, client.post(self._body(batch)))
-        except Refused as refused:
+        except RowsRefused as refused:
             failed = dict.fromkeys(range(batch.num_rows), self.service.hidden(str(refused)))
             nothing = pa.RecordBatch.from_pylist([], schema=self.columns)
             return _Handled(with_deletes(nothing, batch, pa.array([], pa.int64()), keys=self.keys), failed)
@@ -100,7 +100,7 @@ class HandlerTask:
             for row, text in converted.bad.items():
                 bad.setdefault(row, f"column '{field.name}' {text}")
         if bad and answer.origins is None:
-            raise Refused(f"one of the rows that the service answers: {bad[min(bad)]}")
+            raise RowsRefused(f"one of the rows that the service answers: {bad[min(bad)]}")
         rows = pa.RecordBatch.from_arrays(columns, schema=self.columns)
         origins = self._origins(batch, rows, answer.origins)
         failed: dict[int, str] = {}
@@ -122,7 +122,7 @@ class HandlerTask:
             operations = batch.column(batch.schema.get_field_index(OPERATION))
             own = rows.column(rows.schema.get_field_index(OPERATION))
             if own.null_count and len(pc.unique(operations)) > 1:
-                raise Refused(
+                raise RowsRefused(
                     f"the service answers {rows.num_rows} rows for {batch.num_rows}, and not all say their `_op`"
                 )
         return pa.array([0] * rows.num_rows, pa.int64())

@@ -24,9 +24,9 @@ class HandlerTransform(Transform):
     options: HandlerOptions
 
     def check(self, context: Context) -> None:
-        from penstock.transforms.handler.service import Client
+        from penstock.transforms.handler.service import ServiceClient
 
-        with Client(self._service()) as client:
+        with ServiceClient(self._service()) as client:
             client.reach()
 
     def apply(self, rows: DataFrame, context: Context) -> DataFrame:

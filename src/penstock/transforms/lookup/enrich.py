@@ -10,7 +10,7 @@ from penstock.data.operation import DELETE
 from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed
 from penstock.transforms.lookup.cache import TtlCache
-from penstock.transforms.lookup.keyed import Answer, Backend, Client, Refused, Row
+from penstock.transforms.lookup.keyed import Answer, LookupBackend, LookupClient, RefusedKey, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ERROR, FOUND = "error", "found"
-_WORKER: dict[str, tuple[Client, TtlCache[Answer | None]]] = {}
+_WORKER: dict[str, tuple[LookupClient, TtlCache[Answer | None]]] = {}
 """What this process keeps from one task to the next, by the id of the look-up."""
 _MOST_LOOKUPS = 32
 HINT = "`on_error: drop` leaves such rows out, `on_error: dead_letter` stores them; `missing: null` lets keys pass that are not there"
@@ -30,7 +30,7 @@ class Enrich:
 
     id: str
     """The same for all batches that may share answers."""
-    backend: Backend
+    backend: LookupBackend
     cache_size: int
     ttl: float
     strict: bool
@@ -50,7 +50,7 @@ class Enrich:
             error.where = f"{self.node}{f', {error.where}' if error.where else ''}"
             raise TaskFailed(error) from error
 
-    def _kept(self) -> tuple[Client, TtlCache[Answer | None]]:
+    def _kept(self) -> tuple[LookupClient, TtlCache[Answer | None]]:
         if self.id not in _WORKER:
             while len(_WORKER) >= _MOST_LOOKUPS:
                 oldest, _ = _WORKER.pop(next(iter(_WORKER)))
@@ -62,7 +62,7 @@ class Enrich:
         self,
         columns: Sequence[pa.Array],
         operations: pa.Array,
-        client: Client,
+        client: LookupClient,
         cache: TtlCache[Answer | None],
     ) -> pa.Array:
         import pyarrow as pa
@@ -81,7 +81,7 @@ class Enrich:
         unique = [*(answers[key] for key in keys), None]
         takes = pa.array(positions)
         rows = [answer.values if isinstance(answer, Row) else None for answer in unique]
-        error = [answer.reason if isinstance(answer, Refused) else None for answer in unique]
+        error = [answer.reason if isinstance(answer, RefusedKey) else None for answer in unique]
         found = pa.array([row is not None for row in rows])
         reasons = pa.array(error, pa.string()).take(takes)
         if self.required:

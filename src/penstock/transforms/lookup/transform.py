@@ -19,7 +19,7 @@ from penstock.transforms.base import ERROR, INPUT, Context, Transform
 from penstock.transforms.failure import good_columns, input_of
 from penstock.transforms.lookup import enrich
 from penstock.transforms.lookup.http import HttpBackend
-from penstock.transforms.lookup.keyed import Backend
+from penstock.transforms.lookup.keyed import LookupBackend
 from penstock.transforms.lookup.options import LookupOptions
 from penstock.transforms.lookup.postgres import PostgresBackend
 from penstock.transforms.lookup.relation import LookupRelation, ddl, existing, postgres_url
@@ -43,7 +43,7 @@ class _Plan:
     """The types of the keys there, by Spark's names; None leaves a key as it is."""
     columns: Mapping[str, str]
     """Of the values: the name there, and the name in the rows."""
-    backend: Backend | None = None
+    backend: LookupBackend | None = None
 
 
 class LookupTransform(Transform):

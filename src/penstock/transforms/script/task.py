@@ -19,7 +19,7 @@ from penstock.transforms.json_columns.taken import Style, taken
 from penstock.transforms.script.failure import Ended
 from penstock.transforms.script.process import Process
 from penstock.transforms.script.program import Program
-from penstock.transforms.script.wire import Kind
+from penstock.transforms.script.wire import MessageKind
 
 MOST_ROWS = 10_000
 MOST_BYTES = 16_000_000
@@ -180,7 +180,7 @@ class _Batch:
         with closing(self._task.running().call(body, seconds=seconds)) as messages:
             for kind, text in messages:
                 message = _read(text)
-                if kind is not Kind.PART:
+                if kind is not MessageKind.PART:
                     failed = message["errors"]
                     continue
                 parts.append(self._part(message))
