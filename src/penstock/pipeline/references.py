@@ -15,7 +15,7 @@ from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
 from penstock.pipeline.transforms.view import ViewNode
-from penstock.pipeline.validation import Declared, Validation
+from penstock.pipeline.validation import DeclaredNode, Validation
 from penstock.pipeline.view_node import ViewTransformNode
 from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
 from penstock.sql.lexer import Kind as Token
@@ -136,7 +136,7 @@ def _check_query(node: NodeSpec, sql: str, validation: Validation) -> None:
             validation.report(place, text, hint, TABLE)
 
 
-def _is_dynamic_table(node: Declared) -> bool:
+def _is_dynamic_table(node: DeclaredNode) -> bool:
     tree = node.tree
     return isinstance(tree, MappingTree) and getattr(tree.get("type"), "text", None) == "dynamic_table"
 

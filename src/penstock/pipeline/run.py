@@ -166,7 +166,7 @@ class PipelineRun:
         self._counts = counts
         self._lock = threading.Lock()
         self._stopping = False
-        self._reader = _Reader(self._follows)
+        self._listener = _ProgressListener(self._follows)
 
     def check(self) -> list[QueryPlan]:
         """Try every connection and refuse what cannot work; no lease is taken, nothing is written."""
@@ -175,19 +175,19 @@ class PipelineRun:
     def start(self) -> None:
         """Start all groups; when one cannot start, those that run are stopped again."""
         plans = [self._query_plan(group) for group in self.groups.values()]
-        self._session.queries.dispatcher.add(self._reader)
+        self._session.queries.dispatcher.add(self._listener)
         try:
             for name, plan in zip(self.groups, plans, strict=True):
                 self._launch(name, plan)
         except BaseException:
             self.stop()
-            self._session.queries.dispatcher.remove(self._reader)
+            self._session.queries.dispatcher.remove(self._listener)
             raise
 
     @property
     def rows_read(self) -> int:
         """How many rows the sources have given."""
-        return self._reader.rows
+        return self._listener.rows
 
     def wait(self) -> PenstockError | None:
         """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
@@ -204,8 +204,8 @@ class PipelineRun:
             if error is not None and first is None:
                 first = error
                 self.stop()
-        self._reader.wait(query.id for query in self.queries.values())
-        self._session.queries.dispatcher.remove(self._reader)
+        self._listener.wait(query.id for query in self.queries.values())
+        self._session.queries.dispatcher.remove(self._listener)
         return first
 
     def replay(self, name: str) -> None:
@@ -253,17 +253,17 @@ class PipelineRun:
         self.queries[name].note(text)
         self._say(text)
 
-    def _follows(self, query: str, place: int) -> None:
+    def _follows(self, query: str, index: int) -> None:
         """The snapshot of a source is done, and its changes are followed."""
         for name, running in list(self.queries.items()):
             if running.name == query:
-                node = record.spark_sources(self.groups[name])[place]
+                node = record.spark_sources(self.groups[name])[index]
                 text = f"'{node}': snapshot done, following"
                 running.note(text)
                 self._say(text)
 
     def _launch(self, name: str, plan: QueryPlan) -> None:
-        self._reader.names.add(plan.name)
+        self._listener.names.add(plan.name)
         query = self._writer(self.groups[name]).launch(plan)
         with self._lock:
             self.queries[name] = query
@@ -361,25 +361,25 @@ def _change_sources(
         shutil.rmtree(older)
 
 
-class _Reader(StreamingQueryListener):
-    """Hears what the sources of a pipeline have given."""
+class _ProgressListener(StreamingQueryListener):
+    """Counts the rows that the sources of a pipeline give, and notices when the snapshot of a source is done."""
 
     def __init__(self, follows: Callable[[str, int], None]) -> None:
         self.rows = 0
         self.names: set[str] = set()
-        """The queries of the pipeline; others of the session are heard too."""
+        """The queries of the pipeline; events of other queries of the session come too."""
         self._follows = follows
         self._ended: set[str] = set()
         self._changed = threading.Condition()
 
     def on_query_progress(self, event: QueryProgressEvent) -> None:
-        """Count rows, and say when the snapshot of a source is done."""
+        """Count rows, and report the source whose snapshot is done."""
         if event.name not in self.names:
             return
         self.rows += event.progress.input_rows
-        for place, source in enumerate(event.progress.sources):
+        for index, source in enumerate(event.progress.sources):
             if _phase(source.start_offset) == SNAPSHOT and _phase(source.end_offset) == FOLLOWING:
-                self._follows(event.name, place)
+                self._follows(event.name, index)
 
     def on_query_terminated(self, event: QueryTerminatedEvent) -> None:
         """All reports of a query have come."""

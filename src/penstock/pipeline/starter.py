@@ -251,9 +251,7 @@ def _transforms(transform: str, template: SourceTemplate) -> tuple[list[str], st
         )
         return [filtered, view], name
     if transform == "script":
-        fields = (
-            f"type: script\nfrom: {template.node}\nlanguage: javascript\nprimary_key: {template.key}\n{template.invoke}"
-        )
+        fields = f"type: script\nfrom: {template.node}\nlanguage: javascript\nprimary_key: {template.key}\n{template.invoke}"
         return [f"  reshaped:\n{indent(fields, '    ')}"], "reshaped"
     return [], template.node
 

@@ -46,7 +46,7 @@ ROW_ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredNode:
     """A node as the file declares it, whether it is right or not."""
 
     kind: Kind
@@ -63,7 +63,7 @@ class Validation:
     settings: Settings
     secrets: frozenset[str]
     problems: list[Problem] = field(default_factory=list)
-    declared: dict[str, Declared] = field(default_factory=dict)
+    declared: dict[str, DeclaredNode] = field(default_factory=dict)
     """By their names in lower case."""
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
 
@@ -146,9 +146,9 @@ class Validation:
         if not isinstance(nodes, MappingTree):
             return
         for name, node in nodes.entries:
-            self._declare_node(Declared(kind, name.text, name.place, node))
+            self._declare_node(DeclaredNode(kind, name.text, name.place, node))
 
-    def _declare_node(self, node: Declared) -> None:
+    def _declare_node(self, node: DeclaredNode) -> None:
         other = self.declared.get(node.name.lower())
         if len(self.declared) == MOST_NODES:
             text = f"more than {MOST_NODES:,} nodes"
@@ -170,7 +170,7 @@ class Validation:
             return
         self.declared[node.name.lower()] = node
 
-    def _node(self, node: Declared) -> None:
+    def _node(self, node: DeclaredNode) -> None:
         what = f"the {node.kind} '{node.name}'"
         if not isinstance(node.tree, MappingTree):
             text = f"{what} must be a mapping of its fields, and is {describe(node.tree)}"
@@ -273,7 +273,7 @@ class Validation:
                 expected = self._named(fields.expect, item, "expect", owner, ("source", "transform", "sink"))
                 yield TestSpec(fields.name, given, expected, item.place)
 
-    def _may_stand(self, node: Declared, kinds: tuple[Kind, ...]) -> bool:
+    def _may_stand(self, node: DeclaredNode, kinds: tuple[Kind, ...]) -> bool:
         """Whether a test may name a node; rows may be given to transforms that ask others, too."""
         spec = self.nodes.get(node.name)
         is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are said already
