@@ -36,14 +36,14 @@ def answered(content: bytes, count: int) -> Answer:
     except (ValueError, RecursionError):
         raise RowsRefused(f"the service answers what is no JSON: {_shown(content)}") from None
     items = value if isinstance(value, list) else [value]
-    rows = [(place, item) for place, item in enumerate(items) if item is not None]
+    rows = [(index, item) for index, item in enumerate(items) if item is not None]
     if not all(isinstance(item, dict) for _, item in rows):
         raise RowsRefused(f"the service answers something else than objects: {_shown(content)}")
     origins: list[int] | None = None
     if count == 1:
         origins = [0] * len(rows)
     elif isinstance(value, list) and len(items) == count:
-        origins = [place for place, _ in rows]
+        origins = [index for index, _ in rows]
     elif not rows:
         origins = []
     return Answer([item for _, item in rows], origins)
