@@ -51,8 +51,8 @@ def good_columns(rows: DataFrame, failed: Column, *, keys: Sequence[str]) -> lis
     deletes = column(OPERATION) != INSERT
     columns = []
     for name in rows.columns:
-        kept = F.when(~failed | deletes, column(name)) if name in keys else F.when(~failed, column(name))
-        columns.append((kept.when(deletes, DELETE) if name == OPERATION else kept).alias(name))
+        value = F.when(~failed | deletes, column(name)) if name in keys else F.when(~failed, column(name))
+        columns.append((value.when(deletes, DELETE) if name == OPERATION else value).alias(name))
     return columns
 
 

@@ -109,8 +109,8 @@ class PostgresTable:
 
         columns = self.columns_of(connection)
         if names is not None:
-            known = {column.name: column for column in columns}
-            columns = [known[name] for name in names]
+            by_name = {column.name: column for column in columns}
+            columns = [by_name[name] for name in names]
         values = sql.SQL(", ").join(
             sql.SQL(column.copied).format(sql.Identifier(column.name)) for column in columns
         )

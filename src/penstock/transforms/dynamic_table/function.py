@@ -80,14 +80,14 @@ def _decimals(values: pa.Array) -> tuple[bytes, bytes, bytes]:
     """Whole numbers of 64 bits as such, others as their shortest text."""
     import pyarrow as pa
 
-    whole, others = [], []
+    numbers, others = [], []
     for value in values.to_pylist():
         if value == value.to_integral_value() and -(1 << 63) <= value < 1 << 63:
-            whole.append(int(value))
+            numbers.append(int(value))
         else:
             text = f"{value:f}"
             others.append(text.rstrip("0").rstrip(".") if "." in text else text)
-    return _numbers(pa.array(whole, pa.int64())), *_texts(pa.array(others, pa.string()))
+    return _numbers(pa.array(numbers, pa.int64())), *_texts(pa.array(others, pa.string()))
 
 
 def _numbers(values: pa.Array) -> bytes:

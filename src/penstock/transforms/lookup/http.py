@@ -110,9 +110,9 @@ class HttpClient:
         return Row((body.decode("utf-8"),))
 
     def _post(self, keys: Sequence[Key]) -> dict[Key, Answer]:
-        asked = [dict(zip(self._backend.keys, map(_plain, key), strict=True)) for key in keys]
-        by_text = {_identity(each.values()): key for each, key in zip(asked, keys, strict=True)}
-        status, body, reason = self._request("POST", self._path, json.dumps(asked).encode())
+        requested = [dict(zip(self._backend.keys, map(_plain, key), strict=True)) for key in keys]
+        by_text = {_identity(item.values()): key for item, key in zip(requested, keys, strict=True)}
+        status, body, reason = self._request("POST", self._path, json.dumps(requested).encode())
         if status >= 300:
             raise self._refusal(reason)
         answers: dict[Key, Answer] = {}
