@@ -126,8 +126,8 @@ def _shown(value: Any, name: str, field: FieldInfo | None) -> Any:
 
 
 def _fields(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    known = {alias: field for name, field in fields.items() for alias in (name, *aliases_of(name, field))}
-    return {key: _shown(item, key, known.get(key)) for key, item in values.items()}
+    by_alias = {alias: field for name, field in fields.items() for alias in (name, *aliases_of(name, field))}
+    return {key: _shown(item, key, by_alias.get(key)) for key, item in values.items()}
 
 
 def _inner(field: FieldInfo | None) -> dict[str, FieldInfo]:

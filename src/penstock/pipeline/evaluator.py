@@ -100,15 +100,15 @@ class Evaluator:
 
     def failure(self, error: BaseException) -> PenstockError | None:
         """What a step says of an error that came while rows were read, with its place; None when no step knows it."""
-        claims = [(step, known) for step in self.steps if (known := step.failure(error)) is not None]
+        claims = [(step, own) for step in self.steps if (own := step.failure(error)) is not None]
         if not claims:
             return None
         # An error out of a task may be of any of several steps: then it is of the one that it names.
-        known = claims[0][1]
-        named = [step for step, _ in claims if _names(known.where, step.nodes)] if len(claims) > 1 else []
+        problem = claims[0][1]
+        named = [step for step, _ in claims if _names(problem.where, step.nodes)] if len(claims) > 1 else []
         if len(claims) == 1 or named:
-            known.where = (named[0] if named else claims[0][0]).place or known.where
-        return known
+            problem.where = (named[0] if named else claims[0][0]).place or problem.where
+        return problem
 
     def commit(self, epoch: int) -> None:
         """All sinks have written the epoch."""

@@ -274,9 +274,9 @@ class GroupSink(Sink):
         try:
             yield
         except Exception as error:
-            known = self._evaluator.failure(error)
-            if known is not None:
-                raise known from None
+            step_error = self._evaluator.failure(error)
+            if step_error is not None:
+                raise step_error from None
             problem = translate_query_error(error)
             if place is not None:
                 problem.where = f"{place} ({problem.where})" if problem.where else place
@@ -357,8 +357,8 @@ class GroupSink(Sink):
         if self._report is not None:
             counts, lags = self._evaluator.counts(), self._event_times.lags()
             self._report(NodeEpoch(number, written, failed, counts, lags))
-        known_rows = [rows for rows in written.values() if rows is not None]
-        return sum(known_rows) if known_rows else None
+        row_counts = [rows for rows in written.values() if rows is not None]
+        return sum(row_counts) if row_counts else None
 
 
 def refuse_unfit(plan: SinkPlan) -> None:

@@ -31,8 +31,8 @@ class GroupFolder:
 
     def checkpoint(self, phase: str = "") -> Path:
         """The checkpoint of a phase that comes to an end, or that of the group; it has another place after its sources have changed."""
-        known = self.checkpoints(phase)
-        return known[-1] if known else self.path / _checkpoint(phase)
+        checkpoints = self.checkpoints(phase)
+        return checkpoints[-1] if checkpoints else self.path / _checkpoint(phase)
 
     def checkpoints(self, phase: str = "") -> list[Path]:
         """The checkpoint, behind those whose place it has taken, as far as these are still there."""

@@ -46,7 +46,7 @@ def jobs_of(name: str, backend: Backend, *, also: Iterable[str] = ()) -> list[Jo
     if job is not None:
         return [job]
     jobs = backend.jobs.list()
-    names = {*also, *(one.name for one in jobs), *filter(None, map(_pipeline_of, jobs))}
+    names = {*also, *(other.name for other in jobs), *filter(None, map(_pipeline_of, jobs))}
     raise unknown_job(name, sorted(names), location=backend.location)
 
 

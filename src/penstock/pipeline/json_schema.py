@@ -36,10 +36,10 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
         (kind, name): model for kind in BUILT_IN for name, model in _models(kind, (types or {}).get(kind, []))
     }
     every: list[type[Options]] = [PipelineFields, TestFields, *models.values()]
-    references, made = models_json_schema(
+    references, document = models_json_schema(
         [(model, "validation") for model in every], ref_template="#/$defs/{model}"
     )
-    definitions = made["$defs"]
+    definitions = document["$defs"]
     for (_, name), model in models.items():
         definition = _definition(references[model, "validation"], definitions)
         definition["properties"]["type"] = {"const": name, "description": "what the node is"}
@@ -65,8 +65,8 @@ def json_schema(types: Mapping[Kind, list[str]] | None = None) -> dict[str, Any]
         nodes[kind][name] = references[model, "validation"]
     _nest_sources(nodes["source"], definitions)
     _nest_side_outputs(nodes["sink"], definitions)
-    whole = _definition(references[PipelineFields, "validation"], definitions)
-    properties = dict(whole["properties"])
+    pipeline = _definition(references[PipelineFields, "validation"], definitions)
+    properties = dict(pipeline["properties"])
     for section, kind in SECTIONS.items():
         properties[section] = _section(kind, nodes[kind])
     properties["tests"] = {
@@ -186,7 +186,7 @@ def _take_aliases(definition: dict[str, Any], model: type[Options]) -> None:
             definition["properties"][other] = {**schema, "description": f"another name for `{name}`"}
         if name in definition["required"]:
             definition["required"].remove(name)
-            choices = [{"required": [each]} for each in (name, *others)]
+            choices = [{"required": [alias]} for alias in (name, *others)]
             definition.setdefault("allOf", []).append({"anyOf": choices})
 
 

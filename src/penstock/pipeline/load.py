@@ -120,13 +120,13 @@ def check_text(
 
 def _literal_secrets(spec: PipelineSpec, environ: Mapping[str, str] | None) -> set[str]:
     """What is secret without being a variable, and what a node reads from the environment itself."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for node in spec.nodes.values():
-        found |= model_secrets(node.model)
+        secrets |= model_secrets(node.model)
         name = getattr(node.model, "secret_name", None)
         value = None if name is None else config.secret(name) if environ is None else environ.get(name)
-        found |= credential(value) if value else set()
-    return found
+        secrets |= credential(value) if value else set()
+    return secrets
 
 
 def _passwords(settings: Settings) -> set[str]:

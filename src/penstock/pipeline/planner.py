@@ -99,7 +99,7 @@ class Planner:
     def group_of(self, node: str) -> str:
         """Return the name of the group that a node is in."""
         groups = zip(self._graph.queries, self._names, strict=True)
-        return next(name for group, name in groups if node in {one.name for one in group.nodes})
+        return next(name for group, name in groups if node in {member.name for member in group.nodes})
 
     def _group(self, group: Group, name: str, *, history_done: bool = False) -> GroupPlan:
         folder = GroupFolder.of(self._folder, name)
@@ -279,11 +279,11 @@ class Planner:
 
     def _origin(self, node: NodeSpec) -> tuple[tuple[str, str], ...]:
         """What the sources above a node read."""
-        above = sorted(self._graph.above(node.name), key=lambda one: one.name)
+        above = sorted(self._graph.above(node.name), key=lambda other: other.name)
         return tuple(
-            (one.name, ",".join(fingerprint(one.model.reads).values()))
-            for one in above
-            if isinstance(one.model, SourceNode)
+            (other.name, ",".join(fingerprint(other.model.reads).values()))
+            for other in above
+            if isinstance(other.model, SourceNode)
         )
 
     def _step(self, node: NodeSpec, outputs: Mapping[str, NodeOutput], tables: DynamicTables) -> Step:

@@ -32,9 +32,9 @@ def preprocessed(document: Document, *, path: str) -> Document:
             error.where = error.where or path
             raise
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConfigError(
-                f"the preprocessor '{name}' failed: {said}",
+                f"the preprocessor '{name}' failed: {reason}",
                 code="PREPROCESSOR_FAILED",
                 where=path,
                 hint="correct the pipeline or the plugin, or uninstall the plugin",

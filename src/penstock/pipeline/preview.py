@@ -63,7 +63,9 @@ class Preview:
         self._rows: SimpleQueue[pa.Table | None] = SimpleQueue()
         self._error: PenstockError | None = None
         self._node = shown_node(spec, node)
-        self._spec = replace(spec, nodes={one.name: one for one in graph(spec).above(self._node)}, tests=())
+        self._spec = replace(
+            spec, nodes={above.name: above for above in graph(spec).above(self._node)}, tests=()
+        )
 
     @contextmanager
     def opened(self) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:

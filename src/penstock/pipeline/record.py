@@ -24,10 +24,8 @@ LETTERS = "dead_letters"
 
 def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a group; what sources made that were in the record `before` and are gone stays in it."""
-    left = {name: made for name, made in before.get(OUTSIDE, {}).items() if name not in group.nodes}
-    outside = left | {
-        source.node.name: made for source in group.sources if (made := source.source.made_outside)
-    }
+    outside = {name: words for name, words in before.get(OUTSIDE, {}).items() if name not in group.nodes}
+    outside |= {source.node.name: words for source in group.sources if (words := source.source.made_outside)}
     return {
         PIPELINE: spec.path,
         NODES: {name: node for name, node in fingerprints(spec).items() if name in group.nodes},

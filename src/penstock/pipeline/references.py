@@ -209,9 +209,9 @@ def _check_schema(spec: PipelineSpec, node: NodeSpec, validation: Validation) ->
     columns = None if schema is None else declared_columns(plain(schema))
     if columns is None:
         return
-    known = {column.lower() for column in columns}
+    column_names = {column.lower() for column in columns}
     for name in model.primary_key:
-        if name.lower() not in known:
+        if name.lower() not in column_names:
             text = f"the primary key of the {node.kind} '{node.name}' has '{name}', which is not in the schema of '{declaring.name}'"
             place = node.place_of("primary_key")
             validation.report(place, text, suggest(name, columns, what="column"), "PIPELINE_PRIMARY_KEY")

@@ -93,7 +93,10 @@ class _WithWaiting(Replayed):
         self._requests = requests
 
     def ids(self) -> list[str]:
-        return [*super().ids(), *(each for request in self._requests.waiting() for each in request.ids)]
+        return [
+            *super().ids(),
+            *(letter_id for request in self._requests.waiting() for letter_id in request.ids),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class Replay:
         done = self._of_epoch()
         self.requests.done(done)
         self._values.remove(TAKEN)
-        self._taken, self._waiting = None, [one for one in self._waiting if one not in done]
+        self._taken, self._waiting = None, [request for request in self._waiting if request not in done]
 
     def _of_epoch(self) -> list[Request]:
         names = frozenset() if self._taken is None else self._taken[1]

@@ -32,7 +32,7 @@ class RowCounts:
     def take(self) -> dict[str, int]:
         """Return how many rows nodes have given since this was asked before."""
         with self._lock:
-            waiting = [(node, one) for node, several in self._waiting.items() for one in several]
+            waiting = [(node, observed) for node, several in self._waiting.items() for observed in several]
         rows: dict[str, int] = {}
         for node, observed in waiting:
             if (values := observed.reported()) is not None:

@@ -110,11 +110,11 @@ def is_lasting(session: Session, spec: PipelineSpec) -> bool:
     """Whether anything of a pipeline is there after its end: if not, every run begins anew."""
     models = [node.model for node in spec.nodes.values()]
     return not all(model.is_bounded for model in models if isinstance(model, SourceNode)) or any(
-        _is_kept(node, session) for node in spec.of_kind("sink")
+        _stores_rows(node, session) for node in spec.of_kind("sink")
     )
 
 
-def _is_kept(node: NodeSpec, session: Session) -> bool:
+def _stores_rows(node: NodeSpec, session: Session) -> bool:
     """Whether what a sink takes is there after the end of the pipeline."""
     assert isinstance(node.model, SinkNode)
     with translated(where=str(node.place)):
@@ -123,7 +123,7 @@ def _is_kept(node: NodeSpec, session: Session) -> bool:
 
 def state_folder(session: Session, spec: PipelineSpec) -> Path:
     """Where a pipeline keeps checkpoints and views."""
-    place = spec.settings.get("checkpoint")
+    folder = spec.settings.get("checkpoint")
     if spec.path == spec.name == STDIN:
         raise ConfigError(
             "a pipeline from stdin that goes on where it ended needs a name, under which its state is kept",
@@ -131,15 +131,15 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
             where=spec.path,
             hint="add name: to it",
         )
-    if place is not None:
-        if is_remote(str(place)):
+    if folder is not None:
+        if is_remote(str(folder)):
             raise ConfigError(
-                f"the checkpoint of '{spec.name}' is to be in {str(place).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
+                f"the checkpoint of '{spec.name}' is to be in {str(folder).partition('://')[0]}, and a pipeline keeps it on the disk of its machine",
                 code="PIPELINE_CHECKPOINT",
                 where=spec.path,
                 hint="give checkpoint: a folder",
             )
-        return Path(str(place)).expanduser().absolute()
+        return Path(str(folder)).expanduser().absolute()
     return session.settings.home / "pipelines" / _file_name(spec.name)
 
 
@@ -347,7 +347,7 @@ def _change_sources(
     spark: SparkSession, group: GroupPlan, location: Path, shape: Shape, job: QueryJob | None
 ) -> None:
     """Make the checkpoint in which sources that have changed begin, and the others go on; it is there as a whole, or not."""
-    changed = {one.node for one in group.source_changes.changes if one.loses_place}
+    changed = {change.node for change in group.source_changes.changes if change.loses_offset}
     for source in (source for source in group.sources if source.node.name in changed):
         source.source.reset()
         if job is not None:
@@ -355,7 +355,7 @@ def _change_sources(
     before = group.folder.checkpoints(group.phase.folder)
     building = location.with_name(f".{location.name}")
     shutil.rmtree(building, ignore_errors=True)
-    checkpoint.follow(spark, str(before[-1]), str(building), shape, kept=group.source_changes.kept)
+    checkpoint.follow(spark, str(before[-1]), str(building), shape, kept=group.source_changes.continuing)
     building.rename(location)
     for older in before:
         shutil.rmtree(older)

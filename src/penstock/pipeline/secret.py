@@ -60,12 +60,12 @@ def secrets_in(value: str) -> set[str]:
 
 def model_secrets(model: Options) -> set[str]:
     """What is secret in the fields of a node: of those that `repr` leaves out, and of those whose names say so."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     fields = type(model).model_fields
     for name, value in (*model, *(model.model_extra or {}).items()):
         is_secret = is_secret_name(name) or (name in fields and not fields[name].repr)
-        found |= _secrets_of(value, is_secret=is_secret)
-    return found
+        secrets |= _secrets_of(value, is_secret=is_secret)
+    return secrets
 
 
 def _secrets_of(value: Any, *, is_secret: bool) -> set[str]:
@@ -96,17 +96,17 @@ def credential(value: str) -> set[str]:
 
 def _secrets_in_address(url: str) -> set[str]:
     """The passwords in an address, and what of its path may be a key, as in that of a webhook."""
-    found = secrets_in(url) - {url, url.strip()}
+    secrets = secrets_in(url) - {url, url.strip()}
     try:
         parts = urlsplit(url)
     except ValueError:
-        return found
+        return secrets
     if parts.scheme not in ("http", "https"):
-        return found
+        return secrets
     segments = parts.path.strip("/").split("/")
     if len(segments) > 1:
-        found.add(parts.path)
-    return found | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
+        secrets.add(parts.path)
+    return secrets | {segment for segment in segments if len(segment) >= KEY} | ({parts.query} - {""})
 
 
 class _Forms:

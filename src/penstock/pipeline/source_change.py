@@ -25,8 +25,8 @@ class SourceChange:
     reason: str = ""
 
     @property
-    def loses_place(self) -> bool:
-        """Whether it is not known any more how far it was read."""
+    def loses_offset(self) -> bool:
+        """Whether the offset up to which it was read is lost."""
         return self.change != "new" or bool(self.reason)
 
 
@@ -35,7 +35,7 @@ class SourceChanges:
     """What the sources of a group mean for the checkpoint that it has."""
 
     changes: tuple[SourceChange, ...] = ()
-    kept: tuple[str, ...] = ()
+    continuing: tuple[str, ...] = ()
     """The sources that go on, in the words of the checkpoint."""
     obstacle: str = ""
     """Why the group cannot go on with its state."""
@@ -79,13 +79,13 @@ def source_changes(
     noted = _sources(checkpoint)
     if noted is None:
         return SourceChanges()
-    kept = tuple(text for name, text in sources if text in noted and name not in changed)
+    continuing = tuple(text for name, text in sources if text in noted and name not in changed)
     changes = tuple(_changes(noted, sources, changed, elsewhere))
     done, begun = _last(checkpoint / "commits"), _last(checkpoint / "offsets")
     obstacle = ""
     if changes and begun > done:
         obstacle = f"epoch {begun} of the sources as they were has begun, and is not done"
-    return SourceChanges(changes, kept, obstacle)
+    return SourceChanges(changes, continuing, obstacle)
 
 
 def _changes(

@@ -85,9 +85,9 @@ def _by_operation(table: pa.Table, declared: StageInput) -> DeltaBatch:
     rows = table.drop_columns([OPERATION])
     if not table.num_rows:
         return DeltaBatch.inserts(rows)
-    known = pc.is_in(words, pa.array(OPERATIONS, words.type))
-    if not pc.all(known).as_py():
-        wrong = words.filter(pc.invert(known))[0].as_py()
+    is_operation = pc.is_in(words, pa.array(OPERATIONS, words.type))
+    if not pc.all(is_operation).as_py():
+        wrong = words.filter(pc.invert(is_operation))[0].as_py()
         raise DataError(
             f"{OPERATION} is {wrong!r} in a row, and neither 'i', 'u' nor 'd'",
             code="VIEW_OPERATION",

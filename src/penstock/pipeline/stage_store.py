@@ -85,36 +85,38 @@ class StageStore:
             )
         inputs = [
             SavedInput(
-                one["name"],
-                _pairs(one["fields"]),
-                tuple(one["keys"]),
-                one["retain"],
-                _pairs(one.get("origin", ())),
+                entry["name"],
+                _pairs(entry["fields"]),
+                tuple(entry["keys"]),
+                entry["retain"],
+                _pairs(entry.get("origin", ())),
             )
-            for one in saved["inputs"]
+            for entry in saved["inputs"]
         ]
         views = [
             SavedView(
-                one["name"],
+                entry["name"],
                 # A query with a value that is not known any more is another one.
-                self._seal.opened(one["sql"]),
-                tuple(one["keys"]),
-                one["wanted"],
-                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(one["fields"])),
+                self._seal.opened(entry["sql"]),
+                tuple(entry["keys"]),
+                entry["wanted"],
+                tuple((name, kind, nullable) for name, kind, nullable in self._seal.opened(entry["fields"])),
             )
-            for one in saved["views"]
+            for entry in saved["views"]
         ]
-        return SavedStage({one.name: one for one in inputs}, {one.name: one for one in views})
+        return SavedStage(
+            {saved_input.name: saved_input for saved_input in inputs}, {view.name: view for view in views}
+        )
 
     def write(self, stage: SavedStage) -> None:
         """Remember what the stage is made of."""
         saved = {
             "version": VERSION,
-            "inputs": [asdict(one) for one in stage.inputs.values()],
+            "inputs": [asdict(saved_input) for saved_input in stage.inputs.values()],
             "views": [
                 # A column without a name of its own has that of its expression.
-                {**asdict(one), "sql": self._seal.sealed(one.sql), "fields": self._seal.sealed(one.fields)}
-                for one in stage.views.values()
+                {**asdict(view), "sql": self._seal.sealed(view.sql), "fields": self._seal.sealed(view.fields)}
+                for view in stage.views.values()
             ],
         }
         self._files.make_folder(self._folder)
@@ -190,7 +192,7 @@ class StageStore:
                 with pa.ipc.open_stream(source) as reader:
                     meta = json.loads(reader.schema.metadata[_META])
                     *columns, weights = reader.read_all().combine_chunks().columns
-                arrays = tuple(_whole(column) for column in columns)
+                arrays = tuple(_one_chunk(column) for column in columns)
                 delta = Delta(arrays, np.array(weights.to_numpy(), np.int64))
                 parts.append(SavedRows(_pairs(self._seal.opened(meta["columns"])), delta))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
@@ -202,7 +204,7 @@ class StageStore:
         return meta, parts
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return (
         column.chunk(0)
         if column.num_chunks == 1

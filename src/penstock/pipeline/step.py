@@ -185,8 +185,8 @@ class SqlStep(Step):
         origins = operations.origins(rows, query)
         if origins is not None:
             return self._keys_of_columns(changing, origins)
-        kept = keys and set(self._keys or keys) == set(keys)
-        if not kept or not operations.keeps_keys(rows, query, keys=keys):
+        has_same_key = keys and set(self._keys or keys) == set(keys)
+        if not has_same_key or not operations.keeps_keys(rows, query, keys=keys):
             by = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
             must = "selects the columns of that key unchanged" if keys else "only selects and filters columns"
             raise ConfigError(

@@ -94,8 +94,8 @@ class ViewStage:
         """
         self._session = session
         self._directory = directory
-        self._inputs = {one.name: one for one in inputs}
-        self._views = {one.name: one for one in views}
+        self._inputs = {declared.name: declared for declared in inputs}
+        self._views = {view.name: view for view in views}
         self._name, self._shards, self._memory = name, shards, memory
         self._checkpoint_every, self._clock = checkpoint_every, clock
         self._secrets = frozenset(form for secret in secrets for form in forms_of(secret))
@@ -308,18 +308,18 @@ class ViewStage:
         saved = store.read()
         actual = _actual(flow, saved, self._views)
         plan = compare(actual, inputs, views)
-        made = [one.name for one in plan.views if one.change in ("rebuilt", "new")]
-        # Whatever is wrong with a view is said before anything of the state goes.
-        prepared = self._planned() if made else {}
+        refilled = [view.name for view in plan.views if view.change in ("rebuilt", "new")]
+        # Whatever is wrong with a view is raised before anything of the state goes.
+        prepared = self._planned() if refilled else {}
         for view in views:
-            known = prepared[view.name].view if view.name in made else flow.views[view.name].view
-            _positions(view, known.fields)
-            _refuse_marks(view, known.fields)
+            planned = prepared[view.name].view if view.name in refilled else flow.views[view.name].view
+            _positions(view, planned.fields)
+            _refuse_marks(view, planned.fields)
         for view in views:
             if view.wanted and (view.name in fresh or plan.view(view.name).change != "unchanged"):
                 self._settle(flow, store, saved, view, committed, is_fresh=view.name in fresh)
         self._replace_inputs(flow, store, plan)
-        for name in made:
+        for name in refilled:
             flow.add_view(prepared[name])
         flow.forget_unknown()
         now = _saved(flow, inputs, views)
@@ -329,19 +329,19 @@ class ViewStage:
 
     def _replace_inputs(self, flow: EpochFlow, store: StageStore, plan: StagePlan) -> None:
         """Let the flow have the wanted inputs, and none of the views that are made again."""
-        for one in plan.inputs:
-            if one.change == "kept":
-                spec = flow.sources[one.name]
+        for input_plan in plan.inputs:
+            if input_plan.change == "kept":
+                spec = flow.sources[input_plan.name]
                 columns = tuple((field.name, field.type) for field in spec.fields)
-                store.save_rows(one.name, SavedRows(columns, once(flow.rows(one.name))))
-        drop = {one.name for one in plan.views if one.change in ("rebuilt", "dropped")}
+                store.save_rows(input_plan.name, SavedRows(columns, once(flow.rows(input_plan.name))))
+        drop = {view.name for view in plan.views if view.change in ("rebuilt", "dropped")}
         for name in reversed([name for name in flow.views if name in drop]):
             flow.drop_view(name)
-        for one in plan.inputs:
-            if one.change in ("kept", "emptied", "dropped"):
-                flow.drop_source(one.name)
-            if one.change == "dropped":
-                store.forget_rows(one.name)
+        for input_plan in plan.inputs:
+            if input_plan.change in ("kept", "emptied", "dropped"):
+                flow.drop_source(input_plan.name)
+            if input_plan.change == "dropped":
+                store.forget_rows(input_plan.name)
         for declared in self._inputs.values():
             if declared.name not in flow.sources:
                 schema = _schema(declared.fields)
@@ -405,7 +405,7 @@ class ViewStage:
     def _planned(self) -> dict[str, Prepared]:
         """All views as Spark plans them."""
         if self._prepared is None:
-            fields = {one.name: one.fields for one in self._inputs.values()}
+            fields = {declared.name: declared.fields for declared in self._inputs.values()}
             self._prepared = plan_views(
                 self._session, fields, [(view.name, view.sql) for view in self._views.values()]
             )
@@ -473,7 +473,9 @@ def _schema(fields: Fields) -> pa.Schema:
 
 def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, StageView]) -> SavedStage:
     """What the flow has, which may be more or less than was saved, when the process died while it took over a definition."""
-    origins = {} if saved is None else {name: one.origin for name, one in saved.inputs.items()}
+    origins = (
+        {} if saved is None else {name: saved_input.origin for name, saved_input in saved.inputs.items()}
+    )
     inputs = {
         name: SavedInput(
             name,
@@ -484,10 +486,10 @@ def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, Stage
         )
         for name, spec in flow.sources.items()
     }
-    known = {} if saved is None else saved.views
+    saved_views = {} if saved is None else saved.views
     actual = {}
     for name, entry in flow.views.items():
-        before = known.get(name) or views.get(name)
+        before = saved_views.get(name) or views.get(name)
         keys, wanted = ((), False) if before is None else (before.keys, before.wanted)
         actual[name] = SavedView(name, entry.view.sql, keys, wanted)
     return SavedStage(inputs, actual)
@@ -499,7 +501,7 @@ def _saved(flow: EpochFlow, inputs: Sequence[StageInput], views: Sequence[StageV
     for view in views:
         fields = tuple((field.name, field.type, field.nullable) for field in flow.views[view.name].fields)
         saved[view.name] = SavedView(view.name, view.sql, view.keys, view.wanted, fields)
-    return SavedStage({one.name: SavedInput.of(one) for one in inputs}, saved)
+    return SavedStage({declared.name: SavedInput.of(declared) for declared in inputs}, saved)
 
 
 def _require_together(epoch: int | None, committed: int, where: str) -> None:

@@ -87,13 +87,15 @@ class ViewsStep(Step):
         views = []
         for node in nodes:
             with translated(where=str(node.place)):
-                known = {
+                relation_columns = {
                     read.relation: columns[read.relation]
                     for read in reads[node.name]
                     if read.relation in columns
                 }
                 views.append(
-                    StageView(node.name, _sql(node, known), _keys(node), wanted=node.name in readers)
+                    StageView(
+                        node.name, _sql(node, relation_columns), _keys(node), wanted=node.name in readers
+                    )
                 )
         sizes = {getattr(node.model, "memory", None) for node in nodes} - {None}
         shards = {getattr(node.model, "shards", None) for node in nodes} - {None}
@@ -103,8 +105,8 @@ class ViewsStep(Step):
                 folder,
                 list(stage_inputs.values()),
                 views,
-                shards=_one("shards", shards, nodes),
-                memory=_one("memory", sizes, nodes),
+                shards=_single_value("shards", shards, nodes),
+                memory=_single_value("memory", sizes, nodes),
                 secrets=frozenset().union(*(node.secrets for node in nodes)),
             )
         self._keys = {view.name: view.keys for view in views}
@@ -160,29 +162,29 @@ class ViewsStep(Step):
             plan = self._stage.open(committed=target.committed, fresh=fresh)
         plans: list[InputPlan | ViewPlan] = [] if target.committed < 0 else [*plan.inputs, *plan.views]
         self.news = [
-            ": ".join(filter(None, (f"{one.name} is {one.change}", one.reason)))
-            for one in plans
-            if one.change != "unchanged"
+            ": ".join(filter(None, (f"{part.name} is {part.change}", part.reason)))
+            for part in plans
+            if part.change != "unchanged"
         ]
         if target.state is not None:
-            known = {name: sorted(who) for name, who in self._readers.items()}
-            target.state.within(f"views {self.level}").put(READERS, known)
+            readers = {name: sorted(names) for name, names in self._readers.items()}
+            target.state.within(f"views {self.level}").put(READERS, readers)
 
     def _fresh(self, values: Namespace | None) -> tuple[str, ...]:
         """The views with a reader that has nothing of theirs yet: all readers get all rows.
 
         Views without a key are none, nor those with a reader for which every row counts: who has had their rows could not take them again.
         """
-        known = None if values is None else values.within(f"views {self.level}").get(READERS)
-        if known is None:
+        before = None if values is None else values.within(f"views {self.level}").get(READERS)
+        if before is None:
             return ()
         return tuple(
             name
-            for name, who in self._readers.items()
+            for name, readers in self._readers.items()
             if self._keys[name]
-            and name in known
-            and not set(who) <= set(known[name])
-            and not self._once & set(known[name])
+            and name in before
+            and not set(readers) <= set(before[name])
+            and not self._once & set(before[name])
         )
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
@@ -241,7 +243,7 @@ def _refuse_weights(node: NodeSpec, read: Read, inputs: Mapping[str, NodeOutput]
         )
 
 
-def _one(field: str, values: Collection[T], nodes: Sequence[NodeSpec]) -> T | None:
+def _single_value(field: str, values: Collection[T], nodes: Sequence[NodeSpec]) -> T | None:
     """The one value that views of a level have for a field that is of their flow."""
     if len(values) > 1:
         names = ", ".join(node.name for node in nodes)

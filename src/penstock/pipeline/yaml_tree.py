@@ -432,11 +432,11 @@ class _Composer:
         mark = error.problem_mark or error.context_mark
         place = self.last if mark is None else self._of_mark(mark)
         line = self.lines[place.line - 1] if place.line <= len(self.lines) else ""
-        said = error.problem or error.context or "not valid YAML"
+        reason = error.problem or error.context or "not valid YAML"
         began = error.context_mark
         if began is not None and began.line + 1 != place.line:
-            said += f" ({error.context} that begins in line {began.line + 1})"
-        return _syntax(place, f"not valid YAML: {said}", _advice(error, line))
+            reason += f" ({error.context} that begins in line {began.line + 1})"
+        return _syntax(place, f"not valid YAML: {reason}", _advice(error, line))
 
 
 class _Stop(Exception):
@@ -448,24 +448,24 @@ def _syntax(place: Place, text: str, hint: str) -> Problem:
 
 
 def _advice(error: yaml.MarkedYAMLError, line: str) -> str:
-    said = f"{error.context or ''} {error.problem or ''}"
-    if "\\t" in said or (line[: len(line) - len(line.lstrip())].count("\t")):
+    message = f"{error.context or ''} {error.problem or ''}"
+    if "\\t" in message or (line[: len(line) - len(line.lstrip())].count("\t")):
         return "indent with blanks; YAML takes no tabs"
-    if "${" in line and ("{" in said or "flow" in said):
+    if "${" in line and ("{" in message or "flow" in message):
         return 'within braces, put ${VAR} in quotes: "${VAR}"'
-    if "mapping values are not allowed" in said:
+    if "mapping values are not allowed" in message:
         return "indent the line as those around it; a text with ': ' in it needs quotes"
-    if "escape" in said:
+    if "escape" in message:
         return "in double quotes a backslash is written twice; single quotes take it as it is"
-    if "quoted scalar" in said:
+    if "quoted scalar" in message:
         return "close the quote"
-    if "flow mapping" in said or "flow sequence" in said or "flow node" in said:
+    if "flow mapping" in message or "flow sequence" in message or "flow node" in message:
         return "close the bracket that is open, and put commas between its parts"
-    if "could not find expected ':'" in said or "simple key" in said:
+    if "could not find expected ':'" in message or "simple key" in message:
         return "a name needs ': ' behind it; a text of several lines begins with |"
-    if "cannot start any token" in said:
+    if "cannot start any token" in message:
         return "put a text that begins with this character in quotes"
-    if "block" in said:
+    if "block" in message:
         return "indent the line as those beside it"
     return "check the line and the one before it; a text with special characters needs quotes"
 
@@ -488,8 +488,8 @@ def resolved(text: str) -> Any:
     if text in _TRUTHS:
         return _TRUTHS[text]
     if _INTEGER.fullmatch(text):
-        whole = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-        return whole if str(whole) == text else WrittenInt(whole, text)
+        integer = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        return integer if str(integer) == text else WrittenInt(integer, text)
     if _FLOAT.fullmatch(text) or text.lower() in _SPECIAL:
         number = _SPECIAL[text.lower()] if text.lower() in _SPECIAL else float(text)
         return number if str(number) == text else WrittenFloat(number, text)
