@@ -113,7 +113,7 @@ def _run(session: Session, spec: PipelineSpec, test: TestSpec) -> list[Differenc
 def _run_group(
     session: Session, group: GroupPlan, test: TestSpec, names: Mapping[str, str]
 ) -> list[Difference]:
-    """Compare what the test expects with the rows of a group; `names` say whose rows each expectation is about."""
+    """Compare what the test expects with the rows of a group; `names` maps each expectation to the node whose rows it is about."""
     steps = [_with_test_rows(session, group, step, test) for step in group.steps]
     evaluator = Evaluator(steps, read=list(names.values()))
     target = Target(

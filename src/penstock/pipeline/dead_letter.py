@@ -22,7 +22,7 @@ class LetterStore:
 
     model: DeadLetter
     folder: str
-    """Of files, when the node does not say."""
+    """Of files, when the node names none."""
     settings: Settings
 
     def letters(self) -> DeadLetters:

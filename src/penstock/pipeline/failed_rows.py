@@ -1,4 +1,4 @@
-"""Rows that a node could not take: counted, and stored as dead letters when the node says so."""
+"""Rows that a node could not take: counted, and stored as dead letters with `on_error: dead_letter`."""
 
 from __future__ import annotations
 

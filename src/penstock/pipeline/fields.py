@@ -70,7 +70,7 @@ TestRows = list[dict[str, Any]]
 
 
 class PipelineFields(Options):
-    """What a file says about the whole pipeline."""
+    """The fields of a file that are about the whole pipeline."""
 
     name: Annotated[str, AfterValidator(_as_job_name)] | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""A group of nodes that hang together, as one streaming query: its plan, and the sink that carries each epoch through it."""
+"""A connected group of nodes as one streaming query: its plan, and the sink that runs each epoch through it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SourcePlan:
     stream: Stream
     output: NodeOutput
     is_idle: bool = False
-    """Whether it has its turn later: it gives no rows now."""
+    """Whether it is read later: it gives no rows now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class GroupPlan:
     source_changes: SourceChanges = field(default_factory=SourceChanges)
     """What is different about its sources since its last run."""
     event_times: Mapping[str, EventTime] = field(default_factory=dict)
-    """When rows happened, of the nodes that say it."""
+    """Of the nodes that declare one."""
 
     @property
     def is_bounded(self) -> bool:
@@ -137,7 +137,7 @@ class GroupPlan:
 
     @property
     def news(self) -> list[str]:
-        """What people should know when the group has been opened."""
+        """Messages for people when the group has been opened."""
         texts = [text for step in self.views for text in step.news]
         if any(sink.mode == "update" for sink in self.sinks):
             texts += [
@@ -172,20 +172,20 @@ class NodeEpoch:
 
     epoch: int
     written: Mapping[str, int | None] = field(default_factory=dict)
-    """Rows that sinks took, by name; None when nobody knows."""
+    """Rows that sinks took, by name; None when a sink does not count them."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """Rows that failed, by the node."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What nodes counted themselves, such as expectations."""
     lags: Mapping[str, float] = field(default_factory=dict)
-    """By how many seconds the newest row was behind the clock, of the nodes that say when rows happened and had some."""
+    """By how many seconds the newest row was behind the clock, of the nodes that declare an event time and had rows."""
 
 
 class GroupSink(Sink):
-    """Carries each epoch through the steps of a group into all its sinks.
+    """Runs each epoch through the steps of a group into all its sinks.
 
-    The offsets pass only when all sinks have the epoch. When one fails, the epoch comes again for all: sinks that are exactly once leave
-    out what they have.
+    The offsets are committed only when all sinks have the epoch. When one fails, the epoch comes again for all: exactly-once sinks leave out
+    what they have.
     """
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
@@ -259,7 +259,7 @@ class GroupSink(Sink):
                 with translated(where=str(plan.node.place)):
                     plan.sink.open(plan.target(target))
         except BaseException:
-            # What could not be opened is said, not that something cannot be closed because of it.
+            # The error of the open is raised, not one of the close that follows from it.
             with suppress(Exception):
                 self.close()
             raise
@@ -270,7 +270,7 @@ class GroupSink(Sink):
 
     @contextmanager
     def _placed(self, place: str | None) -> Iterator[None]:
-        """Raise what is raised inside as the step says it whose rows could not be computed; all else with the place of the node first."""
+        """Raise the error of the step whose rows could not be computed; raise any other error with the place of the node before its own."""
         try:
             yield
         except Exception as error:
@@ -304,7 +304,7 @@ class GroupSink(Sink):
                 batch.unpersist()
 
     def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
-        """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
+        """Return what makes volatile rows the same whenever the epoch comes, so that all sinks store the same rows."""
         target = self._target
         assert target is not None, "a sink is opened before its first epoch"
 

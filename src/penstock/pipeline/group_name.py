@@ -1,4 +1,4 @@
-"""The names of groups: a group that has run keeps its name, and so its place in its sources, whatever else changes in the file."""
+"""The names of groups: a group that has run keeps its name, and so its offsets, whatever else changes in the file."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class ViewLevels:
 def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> ViewLevels:
     """Return the levels of nodes, which come in order.
 
-    A `sql` node that reads nothing but views is one too: it sees all rows of theirs, so that a row which a filter lets go is deleted downstream.
+    A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is deleted downstream.
     """
     level: dict[str, int] = {}
     views: set[str] = set()

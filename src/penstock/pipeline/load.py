@@ -1,5 +1,5 @@
-"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then what nodes say of
-each other.
+"""From a file to a pipeline: read, parse, fill in variables, let preprocessors change it, check every field, then the references
+between nodes.
 
     spec = load("pipeline.yaml")
 
@@ -138,7 +138,7 @@ def _passwords(settings: Settings) -> set[str]:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # One byte more than a file may have tells that it is too large.
+            # One byte more than a file may have shows that it is too large.
             return file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         names = _beside(path)

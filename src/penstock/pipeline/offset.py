@@ -36,7 +36,7 @@ def offsets(checkpoint: Path, nodes: Sequence[str]) -> list[SourceOffset]:
 
 
 def described(offset: Any) -> str:
-    """An offset in words, for every kind of source whose offsets say something to people.
+    """An offset in words, for every kind of source whose offsets people can read.
 
     >>> described({"clicks": {"1": 40, "0": 12}})
     'clicks-0 up to 12, clicks-1 up to 40'

@@ -1,4 +1,4 @@
-"""From a pipeline as its file says it to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
+"""From the specification of a pipeline to groups that can run: sources are opened, types resolved through Spark, steps put in order."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Planner:
         runs: bool = False,
         is_trial: bool = False,
     ) -> None:
-        """`folder` has the state of views; `read` are nodes whose rows somebody looks at who is no sink.
+        """`folder` has the state of views; `read` are nodes whose rows something else than a sink reads.
 
         `before` are the groups that have run, as `group_names` takes them. `stored` gives what a group remembers. A pipeline that `runs` goes on
-        from it, and one that is looked at is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
+        from it; any other is only compared with it. A trial writes nothing anywhere: dynamic tables that the pipeline fills begin empty, in memory, and dead letters and
         side outputs go nowhere.
         """
         self._session = session
@@ -188,7 +188,7 @@ class Planner:
     def _sources(
         self, group: Group, values: PlannedValues, folder: GroupFolder, phase: Phase
     ) -> Iterator[SourcePlan]:
-        """Open the sources by their names, not as they stand in the file: Spark knows them by their order from one run to the next."""
+        """Open the sources by their names, not in the order of the file: Spark identifies them by their order from one run to the next."""
         goes_on = not all(_is_bounded(node) for node in group.sources)
         for node in sorted(group.sources, key=lambda node: node.name):
             model = node.model
@@ -254,7 +254,7 @@ class Planner:
                     yield step
 
     def _outside(self, views: set[str], all_views: Collection[str]) -> dict[str, set[str]]:
-        """Of every view whose changes somebody outside of its flow reads: the sinks, and the views of later flows, that keep what they make of them."""
+        """Of every view whose changes are read outside of its flow: the sinks, and the views of later flows, that store what they compute from them."""
         readers = self._graph.readers
         outside = {name: set(readers.get(name, ())) - views for name in views}
         passing = {name: () if name in all_views else who for name, who in readers.items()}
@@ -288,7 +288,7 @@ class Planner:
 
     def _step(self, node: NodeSpec, outputs: Mapping[str, NodeOutput], tables: DynamicTables) -> Step:
         spark, model = self._session.spark, node.model
-        # A dynamic table is asked, and has no rows for its readers.
+        # A dynamic table has no rows for its readers: queries call its function.
         inputs = {name: outputs[name] for name in self._graph.inputs[node.name] if name in outputs}
         if isinstance(model, DynamicTableNode):
             if self._is_trial and model.sql is not None:

@@ -33,7 +33,7 @@ INTERVAL = "100 ms"
 
 
 class PreviewSink(Sink):
-    """Hands rows on to somebody who looks."""
+    """Puts rows into a queue, from which the preview reads them."""
 
     modes: ClassVar[frozenset[str]] = frozenset({"append"})
     needs_checkpoint = False
@@ -137,7 +137,7 @@ def shown_node(spec: PipelineSpec, name: str) -> str:
 
 
 def last_node(spec: PipelineSpec) -> str:
-    """The node that is shown when nobody says which: the last one that gives rows."""
+    """The node that is shown by default: the last one that gives rows."""
     return [
         node.name
         for node in spec.nodes.values()

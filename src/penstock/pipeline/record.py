@@ -19,7 +19,7 @@ PIPELINE = "pipeline"
 SOURCES = "sources"
 """The node of each source of Spark, in the order in which a checkpoint has their offsets."""
 LETTERS = "dead_letters"
-"""Where nodes keep dead letters: a folder of the pipeline's own, or None for another store."""
+"""Where nodes store dead letters: a folder of the pipeline's own, or None for another store."""
 
 
 def parts(spec: PipelineSpec, group: GroupPlan, before: Mapping[str, Any]) -> dict[str, Any]:

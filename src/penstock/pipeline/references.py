@@ -1,4 +1,4 @@
-"""What the nodes of a pipeline say of each other: names that are read, cycles, keys, and nodes that nothing reads."""
+"""Checks across the nodes of a pipeline: names that are read, cycles, keys, and nodes that nothing reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMATS = {"parquet", "csv", "json", "orc", "avro", "text", "delta", "iceberg", 
 
 
 def check_references(spec: PipelineSpec, validation: Validation) -> None:
-    """Report what is wrong between nodes; only what all nodes must be right for is left out when some are not."""
+    """Report what is wrong between nodes; checks that need all nodes are left out when some are wrong."""
     for node in spec.nodes.values():
         if len(validation.problems) > MOST_PROBLEMS:
             return
@@ -161,7 +161,7 @@ def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, val
 
 
 def _check_asks_no_table(node: NodeSpec, field: str, validation: Validation) -> None:
-    """A view keeps what it said of a row, and a dynamic table changes without a row of the view's."""
+    """A view keeps its answer for a row, and a dynamic table changes without a row of the view."""
     text = getattr(node.model, field, None)
     names = texts_of_call(text, MEMBERSHIP) if isinstance(text, str) else ()
     if names and isinstance(text, str):
@@ -185,7 +185,7 @@ def _near(relation: Relation, names: Iterable[str]) -> str | None:
 
 def _is_near(wanted: str, other: str) -> bool:
     matcher = difflib.SequenceMatcher(None, wanted, other)
-    # The first bound costs next to nothing, and all names of a large file are asked for each name.
+    # The first bound costs next to nothing, and each name is compared with all names of a large file.
     return matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR
 
 

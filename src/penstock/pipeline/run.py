@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.streaming.query_plan import QueryPlan
 
 INTERVAL = "200 ms"
-"""Between two looks for new rows, where the file says nothing: few enough to leave an idle processor idle."""
+"""Between two polls for new rows, where the file has no trigger: long enough to leave an idle processor idle."""
 
 Report = Callable[[str, NodeEpoch], None]
 
@@ -144,7 +144,7 @@ def state_folder(session: Session, spec: PipelineSpec) -> Path:
 
 
 class PipelineRun:
-    """Runs a planned pipeline from its start to its end; `say` takes what people should know on the way, `counts` the rows of transforms."""
+    """Runs a planned pipeline from its start to its end; `say` takes messages for people, `counts` counts the rows of transforms."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class PipelineRun:
     def wait(self) -> PenstockError | None:
         """Lead all groups to their end, through their phases; when one fails the others are stopped. Returns the first error.
 
-        A group whose history has ended goes on with its live sources only while somebody waits.
+        A group whose history has ended goes on with its live sources only during this call.
         """
         ends: SimpleQueue[PenstockError | None] = SimpleQueue()
         for name in list(self.queries):
@@ -209,7 +209,7 @@ class PipelineRun:
         return first
 
     def replay(self, name: str) -> None:
-        """Run the one epoch of a group that takes the dead letters which were asked for, and end; nothing is read from the sources."""
+        """Run the one epoch of a group that takes the requested dead letters, and end; nothing is read from the sources."""
         self._launch(name, replace(self._query_plan(self.groups[name]), wanted_only=True))
         self.queries[name].await_termination()
 
@@ -418,7 +418,7 @@ def _phase(offset: object) -> object:
 
 
 def _file_name(name: str) -> str:
-    """A name as that of a folder: what is not plain in it is told apart by a hash."""
+    """A name as that of a folder; a name with other characters gets a hash, so that it differs from similar ones."""
     letters = "-_." if name.strip(".") else "-_"
     plain = "".join(letter if letter.isalnum() or letter in letters else "_" for letter in name)
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -42,7 +42,7 @@ class SourceChanges:
 
 
 def fingerprint(reads: Mapping[str, Any]) -> dict[str, str]:
-    """What is remembered of what a source reads: enough to tell whether it has changed."""
+    """What is stored of what a source reads: enough to see whether it has changed."""
     return {
         name: hashlib.sha256(json.dumps(value, default=str, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in reads.items()
@@ -74,7 +74,7 @@ def source_changes(
 ) -> SourceChanges:
     """Compare the sources that a group reads now, each with its words in a checkpoint, with those of the checkpoint that is there.
 
-    `changed` are those that read something else, with the reason; `elsewhere` those that other groups have read, by the names of these.
+    `changed` are those that read something else, with the reason; `elsewhere` are those that other groups have read, with the group.
     """
     noted = _sources(checkpoint)
     if noted is None:

@@ -1,6 +1,6 @@
 """What a stage of views takes in and computes, and what a changed definition means for the state that it has.
 
-Everything here is a comparison of values: nothing is opened and Spark is not asked.
+Everything here compares values: nothing is opened, and Spark is not called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLOATS = ("float", "double")
 class StageInput:
     """A relation that views read, fed by the rows of one node.
 
-    With `keys` it is a table: a row takes the place of the one with its key. Without keys it is a multiset of all rows, which are inserts, unless they carry their weight.
+    With `keys` it is a table: a row replaces the one with its key. Without keys it is a multiset of all rows, which are inserts, unless they carry their weight.
     """
 
     name: str
@@ -71,7 +71,7 @@ class StageView:
     sql: str
     keys: tuple[str, ...] = ()
     wanted: bool = True
-    """Whether somebody outside of the stage reads its changes."""
+    """Whether its changes are read outside of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class InputPlan:
 
     @property
     def loses_rows(self) -> bool:
-        """Whether rows go that cannot be had again from this state."""
+        """Whether rows are lost that this state cannot give again."""
         return self.change in ("emptied", "dropped")
 
 
@@ -146,7 +146,7 @@ class StagePlan:
 
     @property
     def loses_rows(self) -> bool:
-        """Whether rows go that cannot be had again from this state: whoever changes the definition should be asked."""
+        """Whether rows are lost that this state cannot give again: the user should confirm such a change."""
         return any(plan.loses_rows for plan in self.inputs) or any(plan.loses_rows for plan in self.views)
 
     @property
@@ -165,7 +165,7 @@ class StagePlan:
 
 
 def compare(saved: SavedStage | None, inputs: Sequence[StageInput], views: Sequence[StageView]) -> StagePlan:
-    """Say what inputs and views mean for what was saved; None for a stage that has no state yet."""
+    """Return what inputs and views mean for the state; `saved` is None for a stage that has no state yet."""
     before = saved or SavedStage({}, {})
     input_plans = list(_input_plans(before, inputs))
     changed = {plan.name: plan for plan in input_plans if plan.change not in ("unchanged", "dropped")}

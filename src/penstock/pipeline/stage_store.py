@@ -96,7 +96,7 @@ class StageStore:
         views = [
             SavedView(
                 entry["name"],
-                # A query with a value that is not known any more is another one.
+                # A query with a secret that has changed is another query.
                 self._seal.opened(entry["sql"]),
                 tuple(entry["keys"]),
                 entry["wanted"],

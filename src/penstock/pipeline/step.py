@@ -37,7 +37,7 @@ class Step(ABC):
     inputs: tuple[str, ...]
     """The nodes that it reads."""
     place: str | None = None
-    """Where the user has described it, for errors that come while its rows are read."""
+    """Where the node is in the file, for errors that come while its rows are read."""
     level: int = 0
     """Of views, the number of their flow, which counts from 1; 0 for all other steps."""
     reads_now: bool = False
@@ -67,7 +67,7 @@ class Step(ABC):
         return {}
 
     def failure(self, error: BaseException) -> PenstockError | None:
-        """Called when rows could not be written: the error in the words of the step, when it is one of its own."""
+        """Called when rows could not be written: the error for the user, when it comes from this step; else None."""
         return None
 
     def finalize(self, epoch: int) -> None:  # noqa: B027
@@ -175,7 +175,7 @@ class SqlStep(Step):
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The key of the result of a query over rows with operations, and the key of those rows where the result has lost it.
 
-        Refuses a query after which nobody could say which rows are gone.
+        Refuses a query whose result does not show which rows are gone.
         """
         keys, rows = self._inputs[changing].keys, frames[changing]
 
@@ -297,7 +297,7 @@ class TransformStep(Step):
 
 @contextmanager
 def in_query_of(node: NodeSpec, sql: str) -> Iterator[None]:
-    """Raise what is raised inside with the place of a node's query in its file, before the place in the query."""
+    """Raise errors with the place of a node's query in its file before the position in the query."""
     try:
         with translated(sql=sql):
             yield
@@ -336,7 +336,7 @@ def require_columns(node: NodeSpec, keys: Sequence[str], columns: Sequence[str])
 
 
 def other_key(node: NodeSpec, keys: Sequence[str], output: NodeOutput, *, reads: str) -> ConfigError:
-    """The error of a node with another key than that by which the rows that it reads say what is updated and deleted."""
+    """The error of a node with another key than that of the operations of the rows that it reads."""
     own = ", ".join(output.operation_keys)
     return ConfigError(
         f"'{node.name}' tells rows apart by {', '.join(keys)}, and the operations of '{reads}' are by {own}: "

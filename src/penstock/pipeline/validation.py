@@ -42,7 +42,7 @@ ROW_ERRORS = (
     "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
     "row that fails anywhere else ends the pipeline: put an expect before it"
 )
-"""The hint for a node that cannot tell which of its rows has failed."""
+"""The hint for a node that does not know which of its rows has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class Validation:
     def _report_mistake(
         self, mistake: Mistake, model: type[Options], tree: MappingTree, owner: Owner, place: Place
     ) -> None:
-        """Report what is wrong with a field; `place` is that of the field, or of what it is missing in."""
+        """Report what is wrong with a field; `place` is that of the field, or of the value that lacks it."""
         dotted = ".".join(map(str, mistake.path))
         if mistake.kind == "UNKNOWN":
             text = f"{owner.name} has no field '{dotted}'"

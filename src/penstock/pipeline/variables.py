@@ -18,7 +18,7 @@ SCRIPT_FIELD = "script"
 """A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
 
 DEEPEST = 8
-"""How many variables may stand in the defaults of each other."""
+"""How deep variables may be nested in the defaults of each other."""
 MOST_SUGGESTED = 20
 """How many missing variables get a suggestion: the search takes time."""
 
@@ -99,7 +99,7 @@ class Filling:
         return "".join(parts)
 
     def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
-        """What a variable stands for; None, and a problem, when it stands for nothing."""
+        """The value of a variable; None, and a problem, when it has none."""
         name, colon, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             shown = f"${{{inside[:40]}}}"

@@ -58,7 +58,7 @@ class ViewTransformNode(TransformNode):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart; none when its changes have `_weight` in the place of `_op`."""
+        """The columns that tell its rows apart; none when its changes have `_weight` instead of `_op`."""
         return self.primary_key
 
     @abstractmethod

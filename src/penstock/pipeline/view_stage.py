@@ -1,9 +1,9 @@
-"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for what comes behind.
+"""The views of one level of a pipeline: one durable flow, one tick for each epoch, and the changes of the views for the next nodes.
 
 1. `step` takes the rows of an epoch for all inputs together and runs one tick, which is in the log of the flow when it returns; the changes of the views go on.
 2. Sinks store them. When the process dies before all of them have, Spark gives the epoch again: `step` then finds the tick in the log and returns the same
    changes, without a tick.
-3. Spark notes that the epoch is done, and `finalize` says so here: now, and only now, the log may be cut.
+3. Spark notes that the epoch is done, and `finalize` is called: now, and only now, the log may be cut.
 
 A definition that has changed is taken over by `open`: what did not change keeps its state. The changes of a view that was made again are the difference
 between what sinks have of it and its new answer.
@@ -86,10 +86,10 @@ class ViewStage:
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         secrets: Collection[str] = (),
     ) -> None:
-        """Describe a stage; nothing is opened. Views come behind those that they read.
+        """Describe a stage; nothing is opened. Views come after those that they read.
 
-        `directory` is a folder of this machine, or a place in an object store, where `name` says who owns it in the state backend. With `shards` the
-        tasks of Spark hold the state, otherwise this process; state beyond `memory` lies in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
+        `directory` is a folder of this machine, or the URI of one in an object store, where `name` is its owner in the state backend. With `shards` the
+        tasks of Spark have the state, otherwise this process; state beyond `memory` is in files. A checkpoint is taken when the log has grown by `checkpoint_every` bytes.
         `secrets` are texts in the SQL of views that the files must not show.
         """
         self._session = session
@@ -121,7 +121,7 @@ class ViewStage:
         return tuple(field.name for field in self._fields(view))
 
     def plan(self) -> StagePlan:
-        """Return what `open` would do to the state that is there. It reads one small file, and asks neither Spark nor the flow."""
+        """Return what `open` would do to the state that is there. It reads one small file, and calls neither Spark nor the flow."""
         return compare(self._store().read(), list(self._inputs.values()), list(self._views.values()))
 
     @property
@@ -139,9 +139,9 @@ class ViewStage:
         return self._schemas[view]
 
     def open(self, *, committed: int, fresh: Collection[str] = ()) -> StagePlan:
-        """Open the flow, or make it, and let it be what inputs and views say; returns what that meant for its state.
+        """Open the flow, or make it, with these inputs and views; returns what that meant for its state.
 
-        `committed` is the last epoch that Spark's checkpoint has as done, -1 before the first one. StateError when the flow and the checkpoint do not
+        `committed` is the last epoch that is done in Spark's checkpoint, -1 before the first one. StateError when the flow and the checkpoint do not
         belong together. `fresh` are views whose readers begin anew: all rows of these go on with the next epoch.
         """
         self.close()
@@ -200,7 +200,7 @@ class ViewStage:
         return {} if self._flow is None else self._flow.metrics()
 
     def close(self) -> None:
-        """Let others open the stage; `open` may come again."""
+        """Close the flow, so that others can open the stage; `open` may come again."""
         flow, self._flow = self._flow, None
         self._settling = {}
         if flow is not None:
@@ -328,7 +328,7 @@ class ViewStage:
         return plan
 
     def _replace_inputs(self, flow: EpochFlow, store: StageStore, plan: StagePlan) -> None:
-        """Let the flow have the wanted inputs, and none of the views that are made again."""
+        """Give the flow the declared inputs, and drop the views that are made again."""
         for input_plan in plan.inputs:
             if input_plan.change == "kept":
                 spec = flow.sources[input_plan.name]
@@ -389,7 +389,7 @@ class ViewStage:
         store.settle(name, settling)
         self._settling[name] = settling
 
-    # What is known of the views
+    # The columns of the views
 
     def _fields(self, view: str) -> Fields:
         """The columns of a view."""
@@ -430,7 +430,7 @@ class ViewStage:
 
 
 def _positions(view: StageView, fields: Fields) -> tuple[int, ...]:
-    """Where the key of a view stands; ConfigError when it has no such column."""
+    """The positions of the key columns of a view; ConfigError when it has no such column."""
     names = [field.name for field in fields]
     positions = []
     for key in view.keys:

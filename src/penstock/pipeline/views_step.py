@@ -34,7 +34,7 @@ READERS = "readers"
 
 
 class ViewsStep(Step):
-    """The views of one level: all sources of an epoch are one tick, and only views that somebody reads give their changes."""
+    """The views of one level: all sources of an epoch are one tick, and only views that are read give their changes."""
 
     reads_now = True
 
@@ -50,9 +50,9 @@ class ViewsStep(Step):
         once: Collection[str] = (),
         origins: Mapping[str, tuple[tuple[str, str], ...]] | None = None,
     ) -> None:
-        """`readers` are the sinks, and the views of later flows, behind each view whose changes somebody reads; `folder` has the state.
+        """`readers` are the sinks, and the views of later flows, that read the changes of each view; `folder` has the state.
 
-        Readers in `once` must not get a row again. `origins` says of nodes what the sources above them read.
+        Readers in `once` must not get a row again. `origins` has what the sources above each node read.
         """
         self.level = level
         self._readers = readers
@@ -128,7 +128,7 @@ class ViewsStep(Step):
 
     @contextmanager
     def _in_file(self) -> Iterator[None]:
-        """Errors of the flow name a view; put its place in the file before that."""
+        """Errors of the flow name a view; put the place of its query in the file before that."""
         try:
             yield
         except PenstockError as error:
@@ -153,7 +153,7 @@ class ViewsStep(Step):
         return result
 
     def begins_anew(self, values: Namespace | None) -> bool:
-        """Whether some of what it gives changes although no row comes: a view was made again, or is new, or somebody new reads one."""
+        """Whether some of what it gives changes although no row comes: a view was made again, or is new, or has a new reader."""
         return self._stage.has_waiting_changes or bool(self._fresh(values))
 
     def open(self, target: Target) -> None:
@@ -233,7 +233,7 @@ def _input(read: Read, output: NodeOutput, origin: tuple[tuple[str, str], ...]) 
 
 
 def _refuse_weights(node: NodeSpec, read: Read, inputs: Mapping[str, NodeOutput]) -> None:
-    """Refuse a log of rows that come and go without a key: nothing says which of them a row takes the place of."""
+    """Refuse a log of rows that come and go without a key: nothing shows which of them a row replaces."""
     if read.log and read.node in inputs and inputs[read.node].weights:
         raise ConfigError(
             f"'{node.name}' ({node.type}) reads the changes of the view '{read.node}', which has no primary key",

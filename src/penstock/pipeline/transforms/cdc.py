@@ -83,7 +83,7 @@ class CdcNode(ViewTransformNode):
         if gone is None and OPERATION in input_columns:
             gone = f"{quoted(OPERATION)} = '{DELETE}'"
         latest = [*sequence, *([quoted(ARRIVAL)] if ARRIVAL in input_columns else [])]
-        # Behind a history stands one change for each moment; behind a table, one for each key.
+        # A history has one change for each moment of a key; a table has one for each key.
         same = keys if self.scd == 1 else [*keys, sequence[0]]
         order = ", ".join(f"{column} DESC NULLS LAST" for column in latest)
         rows = (
