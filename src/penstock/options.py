@@ -290,7 +290,7 @@ def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: M
 def _located(
     model: type[Options], loc: Sequence[str | int], values: Any
 ) -> tuple[tuple[str | int, ...], list[str], FieldInfo | None]:
-    """The path of a place without the words that name parts of a union, the names that there are at its end, and its field."""
+    """The path of a value without the words that name parts of a union, the names that it may have at its end, and its field."""
     path: list[str | int] = []
     models: list[type[Options]] = [model]
     names: list[str] = list(option_fields(model))
@@ -328,7 +328,7 @@ def models_in(annotation: Any) -> list[type[Options]]:
 
 
 def _tags(model: type[Options]) -> list[str]:
-    """The words by which a model is told from others in a union."""
+    """The words that distinguish a model from others in a union."""
     return [word for field in model.model_fields.values() for word in literals(field.annotation)]
 
 

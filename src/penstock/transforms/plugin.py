@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.transforms.base import OnError
 
 RETRY = RetryPolicy(seconds=120.0)
-"""For how long a batch is tried again when the plugin says that another system is away."""
+"""For how long a batch is tried again when the plugin reports that another system is away."""
 
 Attempt = Callable[[], AbstractContextManager[None]]
 """Takes back what is done inside when it raises."""
@@ -47,7 +47,7 @@ _FAULTS = ("PLUGIN_BATCH", "DATA_UNKNOWN_COLUMN", "DATA_MISSING_COLUMN")
 
 
 class PluginTransform(Transform):
-    """Leads a plugin through its life."""
+    """Calls a plugin through its life."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PluginTransform(Transform):
         marked = _with_errors(columns) if context.on_error != "fail" else columns
         work = _Batches(self._name, context.on_error, columns, marked)
         if not self._is_open:
-            # Only the plan is asked for, and nobody says when the plugin is needed no more.
+            # Only the plan is wanted, and no later call ends the plugin.
             self._end()
             return rows.sparkSession.createDataFrame([], _spark_schema(marked))
         if plugin.parallel:

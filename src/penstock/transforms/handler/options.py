@@ -1,4 +1,4 @@
-"""What users say about the service that handles rows."""
+"""The options of the service that handles rows."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Service:
         return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
     def hidden(self, text: str) -> str:
-        """A text without what the headers say, which a service may repeat: reasons of rows are stored."""
+        """A text without the values of headers, which a service may repeat: reasons of rows are stored."""
         values = [value for name, value in self.headers.items() if name.lower() not in _PLAIN]
         # Behind a word as `Bearer`, the rest is the secret.
         words = {word for value in values for word in (value, value.rpartition(" ")[2])}

@@ -1,4 +1,4 @@
-"""Columns of Arrow as values that JSON can say.
+"""Columns of Arrow as values for JSON.
 
 DECIMAL is a text; times and dates are ISO texts, binaries base64, maps objects. NaN and infinities, for which JSON has no numbers, are texts.
 """
@@ -47,7 +47,7 @@ class EncodedColumn:
 
 
 def encode_column(values: pa.Array, style: Style) -> EncodedColumn:
-    """Return a column as values that JSON can say."""
+    """Return a column as values for JSON."""
     kind = values.type
     if t.is_int64(kind):
         return _bigints(values, style)

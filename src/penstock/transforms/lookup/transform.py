@@ -210,11 +210,11 @@ class LookupTransform(Transform):
         as_column: Any = arrow_udf
         answer = as_column(_function(task), ddl(fields))
         operation = column(OPERATION) if OPERATION in rows.columns else F.lit(None).cast("string")
-        # Not deterministic, so that Spark asks once for each row, and lets no later filter run first.
+        # Not deterministic, so that Spark calls it once for each row, and runs no later filter first.
         return rows.withColumn(_ANSWER, answer.asNondeterministic()(*self._keys(plan), operation))
 
     def _joined(self, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
-        """The rows with what stands in the file: a join with a table that every task has whole, so that their order stays."""
+        """The rows with the values of the file: a join with a broadcast table, so that their order stays."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         assert self._relation is not None

@@ -1,4 +1,4 @@
-"""What Deno says of a script before rows come: its imports, its types, and whether it can be loaded."""
+"""Checks of a script by Deno before rows come: its imports, its types, and whether it can be loaded."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Ended(Exception):
     cause: Cause
     text: str
     row: int | None = None
-    """The row that it was at, where it said so."""
+    """The row that it was at, where it reported one."""
 
 
 def not_loaded(output: str, file: str) -> ConfigError:

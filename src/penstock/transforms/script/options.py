@@ -1,4 +1,4 @@
-"""What users say about a script."""
+"""The options of a script."""
 
 from __future__ import annotations
 

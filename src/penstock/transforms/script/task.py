@@ -151,7 +151,7 @@ class _Batch:
         self._ends = 0
 
     def answer(self) -> _Answer:
-        """Return what the script makes of the rows, and which fail; raises DataError when that cannot be said."""
+        """Return what the script makes of the rows, and which fail; raises DataError when that is not known."""
         for name, column in zip(self._batch.schema.names, self._columns, strict=True):
             for row, text in column.bad.items():
                 self._fail(row, f"column '{name}' {text}", None)

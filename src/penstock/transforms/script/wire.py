@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class MessageKind(IntEnum):
-    """What a message of the host says."""
+    """What a message of the host is about."""
 
     READY = ord("R")
     """The script is loaded."""
@@ -16,7 +16,7 @@ class MessageKind(IntEnum):
     DONE = ord("D")
     """The batch is done; the rows that failed."""
     ROW = ord("N")
-    """The number of the row that comes next, where it was asked for."""
+    """The number of the row that comes next, where the request wants it."""
 
 
 _HEAD = struct.Struct(">BI")
