@@ -26,7 +26,7 @@ _RANK = "_rank"
 class DedupNode(ViewTransformNode):
     """Lets one row pass of those that are alike in some columns: the first or the last one, as they came or by the order of other columns.
 
-    Its rows have `_op`: a row that takes the place of another one is a `u`.
+    Its rows have `_op`: a row that replaces another one is a `u`.
 
     It keeps every row that ever came, duplicates too, so its state grows for as long as rows come.
     """
