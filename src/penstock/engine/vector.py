@@ -30,8 +30,8 @@ Numbers = tuple[float, ...]
 _DTYPES = {"float": np.float32, "double": np.float64}
 
 
-class Relation(Protocol):
-    """A source or view of the flow."""
+class VectorInput(Protocol):
+    """The source or view of the flow that a vector view searches."""
 
     @property
     def name(self) -> str:
@@ -76,25 +76,25 @@ class VectorViewSpec:
 Filtered = Callable[[Sequence[int], str], plan.View]
 
 
-def vector_view(name: str, spec: VectorViewSpec, relation: Relation, *, filtered: Filtered) -> plan.View:
+def vector_view(name: str, spec: VectorViewSpec, source: VectorInput, *, filtered: Filtered) -> plan.View:
     """Return the plan of a vector view; ConfigError for what cannot work. `filtered` is called only for a spec with a filter."""
     where = f"view '{name}'"
     _check_options(spec, where)
     payload = _payload(spec.payload)
-    columns = [field.name for field in relation.fields]
-    read = [
-        position(column, columns, of=f"'{relation.name}'")
+    columns = [field.name for field in source.fields]
+    positions = [
+        position(column, columns, of=f"'{source.name}'")
         for column in (spec.id, spec.embedding, *payload.values())
     ]
-    require_comparable([relation.fields[read[0]]], of="a vector view")
-    queries, label = _queries(spec, _element(relation.fields[read[1]], where), where)
+    require_comparable([source.fields[positions[0]]], of="a vector view")
+    queries, label = _queries(spec, _element(source.fields[positions[1]], where), where)
     shown = [*([] if label is None else [QUERY]), spec.id, spec.score, *payload]
     _refuse_twice(shown, where)
     if spec.filter is None:
-        scan = plan.Scan(tuple(relation.fields[at] for at in read), relation.name, tuple(read))
+        scan = plan.Scan(tuple(source.fields[at] for at in positions), source.name, tuple(positions))
         base = plan.View(name, "", scan)
     else:
-        base = filtered(read, spec.filter)
+        base = filtered(positions, spec.filter)
         _refuse_spark(base, where)
     root = _nearest(base.root, spec, queries, label, shown)
     order = (*([] if label is None else [plan.SortKey(0)]), *root.order)

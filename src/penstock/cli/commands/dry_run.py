@@ -50,10 +50,10 @@ def dry_run(
 
 
 def _records(group: GroupPlan) -> Iterator[dict[str, Any]]:
-    for name, relation in group.relations.items():
+    for name, output in group.outputs.items():
         node = group.nodes[name]
-        columns = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in relation.schema.fields)
-        key = ", ".join(relation.keys) or None
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in output.schema.fields)
+        key = ", ".join(output.keys) or None
         yield {"node": name, "kind": node.kind, "type": node.type, "key": key, "columns": columns}
     for sink in group.sinks:
         key, guarantee = ", ".join(sink.keys) or None, str(sink.sink.guarantee)

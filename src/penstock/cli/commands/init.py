@@ -14,7 +14,7 @@ from penstock.cli.main import show
 from penstock.cli.new_files import write_new_files
 from penstock.cli.plugin_package import KINDS, create
 from penstock.errors import ConfigError
-from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, known, starter
+from penstock.pipeline.starter import SINKS, SOURCES, TRANSFORMS, require_choice, starter
 
 NAME = "my-pipeline"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -85,7 +85,7 @@ def init(
         ("sink", sink, sinks),
     ):
         if choice is not None:
-            known(what, choice, choices)
+            require_choice(what, choice, choices)
     name = name or (_asked("Name of the pipeline", NAME, _checked) if asks else NAME)
     source = source or _choose("source", sources, asks=asks)
     transform = transform or _choose("transform", TRANSFORMS, asks=asks)
@@ -121,7 +121,7 @@ def _choose(what: str, choices: Mapping[str, str], *, asks: bool) -> str:
     width = max(map(len, choices))
     for choice, about in choices.items():
         print(f"  {choice:<{width}}  {about}", file=sys.stderr)
-    return _asked(what.capitalize(), default, lambda answer: known(what, answer, choices))
+    return _asked(what.capitalize(), default, lambda answer: require_choice(what, answer, choices))
 
 
 def _asked(question: str, default: str, checked: Callable[[str], str]) -> str:
