@@ -95,14 +95,16 @@ class Session:
             flow_memory=flow_memory,
         )
         if settings.flow_memory is not None:
-            byte_size(settings.flow_memory, what="flow_memory")  # what is no size is said before Spark starts
+            byte_size(
+                settings.flow_memory, what="flow_memory"
+            )  # what is no size is an error before Spark starts
         parts = connectors_of.session_parts(settings)
         spark = spark_session.start(settings, jars=parts.jars, conf=parts.conf)
         spark_errors.quiet()
         session = cls(spark, settings)
         if flow is not None:
             try:
-                _ = session.flow  # a directory that cannot be opened is said now
+                _ = session.flow  # a directory that cannot be opened is an error now
             except BaseException:
                 session.stop()
                 raise

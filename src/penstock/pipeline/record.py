@@ -18,7 +18,7 @@ PIPELINE = "pipeline"
 SOURCES = "sources"
 """The node of each source of Spark, in the order in which a checkpoint has their offsets."""
 LETTERS = "dead_letters"
-"""Where nodes keep dead letters: a folder of the pipeline's own, or None for another place."""
+"""Where nodes store dead letters: a folder of the pipeline's own, or None for another store."""
 
 
 def parts(spec: PipelineSpec, group: GroupPlan) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def parts(spec: PipelineSpec, group: GroupPlan) -> dict[str, Any]:
         GROUP: group.name,
         FOLDER: str(group.folder.path),
         SOURCES: spark_sources(group),
-        LETTERS: {name: letters.place.own_folder for name, letters in group.letters.items()},
+        LETTERS: {name: letters.store.own_folder for name, letters in group.letters.items()},
     }
 
 

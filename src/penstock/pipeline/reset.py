@@ -33,7 +33,7 @@ def remove_tree(folder: Path) -> bool:
 def remove_outside(file: Path, notes: Sequence[Note], settings: Settings) -> Iterator[tuple[Note, str]]:
     """Remove what sources of a pipeline have made in other systems; yields each, and why it stays or an empty text.
 
-    The way in is that of a node of the file that is in the same place, or that of the settings: passwords are recorded nowhere.
+    The address is that of a node of the file in the same place, or that of the settings: passwords are recorded nowhere.
     """
     from penstock.pipeline.load import check
     from penstock.sources import source_of

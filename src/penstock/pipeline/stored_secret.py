@@ -115,7 +115,9 @@ def _of_value(
             if field and isinstance(part, Scalar) and part.text in SOURCE_NODES.builtin:
                 # A source within a source has secrets of its own, and is none.
                 model, secret = SOURCE_NODES.load(part.text), False
-            kept = model.stored_fields if model is not None and issubclass(model, Node) else frozenset[str]()
+            stored_fields = (
+                model.stored_fields if model is not None and issubclass(model, Node) else frozenset[str]()
+            )
             for key, value in tree.entries:
                 known = None if model is None else _field(model, key.text)
                 inner = () if known is None else models_in(known.annotation)
@@ -125,7 +127,7 @@ def _of_value(
                     inner[0] if inner else None,
                     owner=owner,
                     field=f"{field}.{key.text}" if field else key.text,
-                    stored=stored or key.text in kept,
+                    stored=stored or key.text in stored_fields,
                     secret=not is_plain
                     and (secret or is_secret_name(key.text) or (known is not None and not known.repr)),
                 )

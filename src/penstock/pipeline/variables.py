@@ -18,7 +18,7 @@ SCRIPT_FIELD = "script"
 """A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
 
 DEEPEST = 8
-"""How many variables may stand in the defaults of each other."""
+"""How deep variables may be nested in the defaults of each other."""
 MOST_SUGGESTED = 20
 """How many missing variables get a suggestion: the search takes time."""
 
@@ -33,16 +33,17 @@ class Filling:
     variables: Mapping[str, str]
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
-    given: dict[str, str] = field(default_factory=dict)
+    values_of: dict[str, str] = field(default_factory=dict)
     """The variables that have been filled in, with their values."""
     _done: dict[tuple[int, bool], Tree] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    """Of the variables in the text that is filled in now."""
 
     def tree(self, tree: Tree, *, in_script: bool = False) -> Tree:
         """Return a tree with its variables filled in."""
-        known = self._done.get((id(tree), in_script))
-        if known is not None:
-            return known
+        cached = self._done.get((id(tree), in_script))
+        if cached is not None:
+            return cached
         match tree:
             case MappingTree():
                 entries = tuple(
@@ -70,7 +71,7 @@ class Filling:
         if text == scalar.text:
             return scalar
         names = frozenset(self._names)
-        filled = frozenset(self.given[name] for name in names)
+        filled = frozenset(self.values_of[name] for name in names)
         return replace(scalar, text=text, raw=scalar.text, filled=filled, variables=names)
 
     def marked(self, tree: Tree, before: Tree) -> Tree:
@@ -104,7 +105,7 @@ class Filling:
         return "".join(parts)
 
     def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
-        """What a variable stands for; None, and a problem, when it stands for nothing."""
+        """The value of a variable; None, and a problem, when it has none."""
         name, colon, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             shown = f"${{{inside[:40]}}}"
@@ -114,7 +115,7 @@ class Filling:
         value = self.variables.get(name)
         if value or (value is not None and not colon):
             self.secrets.update(secrets_in(value))
-            self.given[name] = value
+            self.values_of[name] = value
             self._names.add(name)
             return value
         if colon and depth < DEEPEST:
@@ -130,19 +131,19 @@ class Filling:
         self._refuse(scalar, offset, f"the variable {name} is not set", hint)
         return None
 
-    def _marked(self, tree: Tree, known: Collection[int]) -> Tree:
+    def _marked(self, tree: Tree, old_scalars: Collection[int]) -> Tree:
         match tree:
             case MappingTree():
-                entries = ((key, self._marked(value, known)) for key, value in tree.entries)
+                entries = ((key, self._marked(value, old_scalars)) for key, value in tree.entries)
                 return replace(tree, entries=tuple(entries))
             case SequenceTree():
-                return replace(tree, items=tuple(self._marked(item, known) for item in tree.items))
-        given = frozenset(one for one in self.secrets if len(one) >= SHORT and one in tree.text)
-        if id(tree) in known or not given:
+                return replace(tree, items=tuple(self._marked(item, old_scalars) for item in tree.items))
+        values = frozenset(secret for secret in self.secrets if len(secret) >= SHORT and secret in tree.text)
+        if id(tree) in old_scalars or not values:
             return tree
         # Where the new text came from is not known, so it is shown without what variables gave.
-        names = frozenset(name for name, value in self.given.items() if value in given)
-        return replace(tree, filled=given, raw=hide(tree.text, given), variables=names)
+        names = frozenset(name for name, value in self.values_of.items() if value in values)
+        return replace(tree, filled=values, raw=hide(tree.text, values), variables=names)
 
     def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
         """Names that variables have made the same; without them the file was refused."""

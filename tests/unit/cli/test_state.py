@@ -342,7 +342,7 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
         "'VIP' has no values yet\n2 edits of 'VIP' wait for the next epoch\n",
     )
     table.update(1, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     capsys.readouterr()
     assert main(["state", "edit", "shop", "vip", "--output", "json"]) == 0
     said = capsys.readouterr()
@@ -354,5 +354,5 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
     assert main(["state", "edit", "shop", "orders", "--add", "7"]) == 2
     assert "'shop' has no dynamic table 'orders'" in capsys.readouterr().err
     table.update(2, None)
-    assert sorted(table.members.whole().to_pylist()) == [5, 7]
+    assert sorted(table.members.values().to_pylist()) == [5, 7]
     end(backend, lease)
