@@ -155,7 +155,7 @@ class Sink(ABC):
         Raising refuses the start.
         """
 
-    def check_place(self, target: Target) -> None:  # noqa: B027
+    def check_connection(self, target: Target) -> None:  # noqa: B027
         """Called in the place of `check` for rows whose columns nobody knows before they come: try the connection, change nothing. `close` comes after it.
 
         Raising refuses the start.

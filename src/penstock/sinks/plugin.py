@@ -124,7 +124,7 @@ class PluginSink(Sink):
 
     def check(self, target: Target) -> None:
         for side in self._side.values():
-            side.check(target)
+            side.check(target.spark, name=target.name, settings=target.settings)
 
     def open(self, target: Target) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema

@@ -11,6 +11,9 @@ from penstock.sinks.base import Epoch, Sink, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from penstock.config import Settings
 
 
 class SideSink:
@@ -23,10 +26,13 @@ class SideSink:
         self._buffer: list[pa.RecordBatch] = []
         self._finalized = -1
 
-    def check(self, target: Target) -> None:
-        """Try the place of the rows, whose columns are not known before they come; the target is that of the plugin."""
+    def check(self, spark: SparkSession, *, name: str, settings: Settings) -> None:
+        """Try the connection of the sink; the columns are not known before rows come. `name` is that of the plugin."""
+        from pyspark.sql.types import StructType
+
+        target = Target(spark, "", name, "append", StructType([]), settings=settings)
         try:
-            self._sink.check_place(self._own(target))
+            self._sink.check_connection(self._own(target))
         finally:
             self._sink.close()
 

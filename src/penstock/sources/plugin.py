@@ -63,19 +63,11 @@ class PluginSource(Source):
         return named
 
     def check(self) -> None:
-        """Called by a dry run and before the first start: try the places of the side outputs."""
-        from pyspark.sql.types import StructType
-
-        from penstock.sinks.base import Target
-
+        """Called by a dry run and before the first start: try the connections of the side outputs."""
         context = self._context
-        if context is None:
-            return
-        target = Target(
-            context.spark, "", self._node or self._name, "append", StructType([]), settings=context.settings
-        )
-        for side in self._side.values():
-            side.check(target)
+        if context is not None:
+            for side in self._side.values():
+                side.check(context.spark, name=self._node or self._name, settings=context.settings)
 
     def read(self, context: Context) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark

@@ -79,10 +79,8 @@ class PluginTransform(Transform):
         return self._name
 
     def check(self, context: Context) -> None:
-        from pyspark.sql.types import StructType
-
         for side in self._side.values():
-            side.check(self._target_of(context, StructType([])))
+            side.check(context.spark, name=context.name, settings=context.settings)
 
     def open(self, context: Context) -> None:
         self._end()
@@ -160,7 +158,16 @@ class PluginTransform(Transform):
             number = self._number
             self._end()
             self._number = number
-        self._target = self._target_of(context, schema)
+        self._target = Target(
+            context.spark,
+            f"{context.query}-{context.name}",
+            context.name,
+            "append",
+            schema,
+            labels=context.labels,
+            status=context.status,
+            settings=context.settings,
+        )
         self._state = Transaction(context.state if context.state is not None else TransientValues())
         if self._number is not None:
             self._state.begin()
@@ -180,20 +187,6 @@ class PluginTransform(Transform):
         self._plugin = plugin
         plugin.initialize(self._plugin_context)
         return plugin, self._plugin_context
-
-    @staticmethod
-    def _target_of(context: Context, schema: StructType) -> Target:
-        """The plugin as its side outputs know it."""
-        return Target(
-            context.spark,
-            f"{context.query}-{context.name}",
-            context.name,
-            "append",
-            schema,
-            labels=context.labels,
-            status=context.status,
-            settings=context.settings,
-        )
 
     def _columns_of(self, plugin: TransformPlugin, in_schema: pa.Schema) -> pa.Schema:
         """The columns that come out, in Spark's own Arrow types."""

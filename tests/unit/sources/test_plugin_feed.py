@@ -48,7 +48,7 @@ class Side:
         self.stored: list[tuple[str, int, int]] = []
         self.finalized: list[int] = []
 
-    def check(self, target: Any) -> None:
+    def check(self, spark: Any, *, name: str, settings: Any) -> None:
         pass
 
     def write(self, batch: pa.RecordBatch) -> None:

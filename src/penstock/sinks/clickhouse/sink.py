@@ -82,7 +82,7 @@ class ClickHouseSink(ServerSink):
         self._guarantee = Guarantee.EXACTLY_ONCE if exact else Guarantee.AT_LEAST_ONCE
         self.guarantee_reason = _guarantee_reason(target.mode, existing)
 
-    def check_reach(self, target: Target) -> None:
+    def check_reachable(self, target: Target) -> None:
         if table.find_table(self._client, self.options.table) is None:
             self._refuse_missing()
 

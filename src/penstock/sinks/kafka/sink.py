@@ -92,9 +92,9 @@ class KafkaSink(ServerSink):
             ensure_format(target.spark, "kafka", target.settings)
 
     def check_server(self, target: Target) -> None:
-        self.check_reach(target)
+        self.check_reachable(target)
 
-    def check_reach(self, target: Target) -> None:
+    def check_reachable(self, target: Target) -> None:
         settings = access(self._client)
         if settings is not None:
             transaction.look_for_topic(settings, self.options.topic)

@@ -80,7 +80,7 @@ class PostgresTableSink(ServerSink):
         else:
             self._refuse_missing()
 
-    def check_reach(self, target: Target) -> None:
+    def check_reachable(self, target: Target) -> None:
         if table.find_table(self.connected(), self.table_name) is None:
             self._refuse_missing()
 
