@@ -216,23 +216,40 @@ def find_topic(conf: Mapping[str, Any], topic: str) -> None:
 
 def look_for_topic(conf: Mapping[str, Any], topic: str) -> None:
     """Raise when a topic is not there, and the broker surely does not make it; unlike `find_topic`, this does not have it made."""
-    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
     faults: list[KafkaError] = []
     settings: dict[str, Any] = {**conf, "log_level": 0, "error_cb": _noting_refusals(faults)}
     admin = AdminClient(settings)
-    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_SECONDS / 2)[topic]
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        try:
+            _describe_topic(admin, topic, faults)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            # A topic that was made a moment ago is not known to all brokers yet.
+            if time.monotonic() > deadline:
+                if _makes_topics(admin):
+                    return
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _describe_topic(admin: Any, topic: str, faults: list[KafkaError]) -> None:
+    """Ask for a topic without having it made; raises what the broker or the client says."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=CALL_SECONDS / 2)[topic]
     # A refused password looks like a server that does not answer, but for an error of the client.
-    while not asked.done() and not faults:
+    while not future.done() and not faults:
         admin.poll(0.05)
-    try:
-        if faults:
-            raise KafkaException(faults[0])
-        asked.result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or not _makes_topics(admin):
-            raise
+    if faults:
+        raise KafkaException(faults[0])
+    future.result()
 
 
 def _makes_topics(admin: Any) -> bool:
