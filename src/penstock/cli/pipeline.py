@@ -55,7 +55,9 @@ def pipeline_session(
     spec: PipelineSpec, *, conf: Mapping[str, str], master: str | None, connectors: tuple[str, ...]
 ) -> Iterator[Session]:
     """A session for a pipeline, with the connectors that its nodes need."""
-    import penstock.pipeline.run  # noqa: F401  # while the JVM boots
+    import penstock.pipeline.run
+    import penstock.streaming.queries
+    import penstock.streaming.reader  # noqa: F401  # all of them while the JVM boots
     from penstock.cli.process import embedded
     from penstock.spark.redaction import redact
 

@@ -19,6 +19,7 @@ from penstock.cli.pipeline import File, Moved, Yes, confirm_losses, load_spec, p
 from penstock.cli.run_summary import RunSummary
 
 if TYPE_CHECKING:
+    from penstock.cli.live import LiveTable
     from penstock.pipeline.group import NodeEpoch
     from penstock.pipeline.run import PipelineRun
 
@@ -48,12 +49,14 @@ def run(
     with pipeline_session(
         spec, conf=as_conf(conf), master=master, connectors=tuple(connector or ())
     ) as session:
-        from penstock.cli.live import LiveTable
         from penstock.pipeline.run import PipelineRun, plan_pipeline
 
-        table = LiveTable(spec) if live else None
+        table: LiveTable | None = None
         summary = RunSummary(spec)
-        if table is not None:
+        if live:
+            from penstock.cli.live import LiveTable
+
+            table = LiveTable(spec)
             session.queries.dispatcher.add(table)
         plan = plan_pipeline(session, spec, runs=True, moved=moved)
         confirm_losses(session, plan, yes=yes)
