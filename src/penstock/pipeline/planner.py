@@ -38,10 +38,10 @@ from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import GroupValues, PlannedValues, Stored
-from penstock.sources.base import Context as SourceContext
+from penstock.sources.base import SourceContext
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import plan as spark_plan
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -316,11 +316,11 @@ class Planner:
             transform = model.transform(self._session.settings)
         return TransformStep(node, transform, spark, inputs, context)
 
-    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> Context:
+    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> TransformContext:
         """The node of a transform; without a key of its own it has that of its input."""
         model = node.model
         assert isinstance(model, TransformNode)
-        return Context(
+        return TransformContext(
             self._session.spark,
             self._spec.name,
             node.name,

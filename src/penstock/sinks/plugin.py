@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.options import Options, Others, Owner, mistake, read_options
-from penstock.plugin import Context, SinkPlugin, TransientValues, imported
+from penstock.plugin import PluginContext, SinkPlugin, TransientValues, imported
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.side_sink import SideSink
@@ -107,7 +107,7 @@ class PluginSink(Sink):
         self.modes = frozenset(kind.modes)  # type: ignore[misc]  # fixed for all sinks but plugins
         self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: SinkPlugin | None = None
-        self._context: Context | None = None
+        self._context: PluginContext | None = None
         self._target: Target | None = None
         self._number: int | None = None
 
@@ -126,7 +126,7 @@ class PluginSink(Sink):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._target = target
-        self._context = Context(
+        self._context = PluginContext(
             query=target.query,
             name=target.name,
             mode=target.mode,
@@ -234,7 +234,7 @@ class _Task:
 
     kind: type[SinkPlugin]
     options: Any
-    context: Context
+    context: PluginContext
     number: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SourceContext:
     """The session in which a source is read."""
 
     spark: SparkSession
@@ -104,7 +104,7 @@ class Source(ABC):
         """Called by a dry run and before the first start: try the connection, change nothing."""
 
     @abstractmethod
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         """Called when the user builds a stream; it reads no record, but may look up schemas.
 
         Raising refuses the stream. When Spark lacks a connector, the session installs it and calls `read` once more.

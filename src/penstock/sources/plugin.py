@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.options import Options, Owner, read_options
 from penstock.plugin import SourcePlugin
 from penstock.sources import plugin_feed
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.plugin_feed import Feed, SideStore
 from penstock.sources.plugin_stream import FORMAT, data_source
 
@@ -61,7 +61,7 @@ class PluginSource(Source):
         named._node = node
         return named
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
         from pyspark.sql.types import StructType
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.errors import ConfigError, ConnectorError, DataError, InternalError, PenstockError, StateError
 from penstock.options import Options
-from penstock.plugin import Context, KeyValues, SideOutput, SourcePlugin, TransientValues
+from penstock.plugin import KeyValues, PluginContext, SideOutput, SourcePlugin, TransientValues
 
 Offset = dict[str, Any]
 
@@ -167,7 +167,7 @@ class Feed:
             for side in self._side.values():
                 side.discard()
             run = self._run or FeedRun("none", self.name, {}, ends=self._kind.bounded)
-            context = Context(
+            context = PluginContext(
                 query=run.query,
                 name=run.name,
                 mode="append",

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from penstock.errors import ConfigError
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.spark_options import SparkOptions
 
 
@@ -25,7 +25,7 @@ class TableSource(Source):
 
     options: TableOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reader = context.spark.readStream.options(**self.options.spark)
         return SourceFrame(reader.table(self.options.table))
 
@@ -47,7 +47,7 @@ class IcebergSource(Source):
 
     options: IcebergOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         if self.options.ends and context.goes_on:
             raise ConfigError(
                 f"the source {self.options.table} is to end, and sources beside it do not",

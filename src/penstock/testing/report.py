@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context, KeyValues
+from penstock.plugin import KeyValues, PluginContext
 
 
 class Broken(Exception):
@@ -71,9 +71,11 @@ def options_of(report: Report, kind: Any, options: Mapping[str, Any] | None) -> 
 
 def context(
     schema: Any, state: KeyValues, side: Any, *, mode: str = "append", keys: tuple[str, ...] = ()
-) -> Context:
+) -> PluginContext:
     """Return the context of a plugin; `side` collects the rows of side outputs."""
-    return Context(query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side)
+    return PluginContext(
+        query="check", name="check", mode=mode, schema=schema, keys=keys, memory=state, side=side
+    )
 
 
 class Sides:

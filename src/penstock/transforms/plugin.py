@@ -12,13 +12,12 @@ from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
 from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context as PluginContext
-from penstock.plugin import TransformPlugin, TransientValues
+from penstock.plugin import PluginContext, TransformPlugin, TransientValues
 from penstock.sinks.base import QueryStatus, Sink, Target
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.side_sink import SideSink
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.failed_rows import (
     TaskFailed,
     beside_failed,
@@ -78,7 +77,7 @@ class PluginTransform(Transform):
     def kind(self) -> str:
         return self._name
 
-    def open(self, context: Context) -> None:
+    def open(self, context: TransformContext) -> None:
         self._end()
         self._is_open = True
 
@@ -89,7 +88,7 @@ class PluginTransform(Transform):
         for side in self._side.values():
             side.discard()
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
 
         in_schema = arrow_of_spark(rows.schema)
@@ -144,7 +143,7 @@ class PluginTransform(Transform):
             plugin.terminate()
 
     def _initialized(
-        self, schema: StructType, in_schema: pa.Schema, context: Context
+        self, schema: StructType, in_schema: pa.Schema, context: TransformContext
     ) -> tuple[TransformPlugin, PluginContext]:
         """The instance on the driver; it begins its life with the first rows, whose columns it gets."""
         if self._plugin is not None and self._plugin_context is not None:

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
 from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.dynamic_table.memory import MemoryTable
 
 
@@ -275,7 +275,7 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
 
     table = MemoryTable("VIP", value_type="int64")
     values = JobValues(backend, "shop", "sink", lease).within("VIP")
-    table.open(Context(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
+    table.open(TransformContext(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
     assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
     assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
     table.update(1, None)

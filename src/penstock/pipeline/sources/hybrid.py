@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.config import Settings
-    from penstock.sources.base import Context, Source
+    from penstock.sources.base import Source, SourceContext
 
 OFFSETS = "starting_offsets"
 
@@ -123,7 +123,7 @@ class HybridNode(SourceNode):
         history = self._history_source(settings, None)
         return hybrid.BothParts(history, self._live_source(settings), cursor=self.cursor)
 
-    def boundary(self, settings: Settings, context: Context) -> dict[str, Any]:
+    def boundary(self, settings: Settings, context: SourceContext) -> dict[str, Any]:
         """Return where the history is to end and the live source to begin: called once, before the first start, and kept.
 
         It is a dictionary that JSON can say.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.data.schema import to_arrow_schema
 from penstock.errors import ConnectorError
 from penstock.sources import fixed_ranges
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.clickhouse import table as tables
 from penstock.sources.clickhouse.client import Address, ClickHouseClient, ClickHouseError, passing
 from penstock.sources.clickhouse.column import ReadColumn, read_column
@@ -47,7 +47,7 @@ class ClickHouseSource(Source):
     def kind(self) -> str:
         return "clickhouse"
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         address = self.options.address()
         parallelism = self.options.parallelism or context.spark.sparkContext.defaultParallelism
         folder = fixed_ranges.folder_of(context)

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.operation import OPERATION
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.package import require_package
 from penstock.sources.postgres import client, slot
 from penstock.sources.postgres.client import lsn_number
@@ -85,7 +85,7 @@ class PostgresCdcSource(Source):
             self.options.url, own.name, own.publication if self.options.publication is None else None
         )
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reading, following = self.plan()
         following = replace(following, ends=context.ends)
         definition = json.dumps({"reading": reading.to_text(), "following": asdict(following)})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.package import require_package
 from penstock.sources.postgres import client
 from penstock.sources.postgres.data_source import SNAPSHOT, stream_of
@@ -42,7 +42,7 @@ class PostgresSource(Source):
         """The columns that tell rows apart: those of the options, or the table's own primary key; empty when there is none."""
         return (self._table or self._look_up()).key
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         reading = self.plan()
         frame = stream_of(
             context.spark, SNAPSHOT, reading.table.ddl, url=reading.url, definition=reading.to_text()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.plugin import KeyValues
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 MANIFEST, EDITS = "members", "edits"
 _MOST_TRIES = 100
@@ -36,12 +36,12 @@ class MemoryTable(DynamicTable):
         self._next = 0
         self._edited = 0
 
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         kind = self._type if columns is None else self.type_of(columns)
         if context.state is not None:
             self._same_type(context.state.get(MANIFEST), kind)
 
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         if columns is not None:
             self._type, self._column = self.type_of(columns), self.value_column(columns)
         self._state = context.state
