@@ -78,7 +78,7 @@ def context(
     )
 
 
-class Sides:
+class RecordedSideOutputs:
     """Takes the rows of side outputs."""
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ class Sides:
     def __call__(self, name: str) -> Any:
         sides = self
 
-        class Side:
-            """One of them."""
+        class RecordedSideOutput:
+            """One side output."""
 
             def write(self, batch: Any) -> None:
                 """Take rows."""
                 sides.batches.append((name, batch))
 
-        return Side()
+        return RecordedSideOutput()
 
 
 def through_json(value: Any, what: str) -> Any:

@@ -11,7 +11,15 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import SourcePlugin, TransientValues
-from penstock.testing.report import Broken, Report, Sides, context, options_of, require, through_json
+from penstock.testing.report import (
+    Broken,
+    RecordedSideOutputs,
+    Report,
+    context,
+    options_of,
+    require,
+    through_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ class _Source:
     def begin(self) -> None:
         """A new instance, as after a restart."""
         self.plugin = self._kind(self._options)
-        self.plugin.initialize(context(self.schema, self._state, Sides()))
+        self.plugin.initialize(context(self.schema, self._state, RecordedSideOutputs()))
 
     def epochs(self, limit: int, most: int) -> list[_Epoch]:
         """Read from the beginning, epoch by epoch."""

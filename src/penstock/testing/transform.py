@@ -12,7 +12,7 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import KeyValues, TransformPlugin, TransientValues
-from penstock.testing.report import Report, Sides, context, options_of, require
+from penstock.testing.report import RecordedSideOutputs, Report, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
 from penstock.transforms.transaction import Transaction
 
@@ -98,7 +98,7 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
     halves = [batch.slice(0, batch.num_rows // 2), batch.slice(batch.num_rows // 2)]
     results = []
     for fails in (False, True):
-        stored, sides = TransientValues(), Sides()
+        stored, sides = TransientValues(), RecordedSideOutputs()
         state = Transaction(stored)
         plugin = _begun(kind, options, taken, state, sides)
         try:
@@ -128,10 +128,10 @@ def _begun(
     options: Any,
     taken: pa.Schema,
     state: KeyValues,
-    sides: Sides | None = None,
+    sides: RecordedSideOutputs | None = None,
 ) -> TransformPlugin:
     plugin = kind(options)
-    plugin.initialize(context(taken, state, sides or Sides()))
+    plugin.initialize(context(taken, state, sides or RecordedSideOutputs()))
     return plugin
 
 

@@ -132,12 +132,12 @@ class Shell:
         leave(session)
 
     def _statement(self, statement: str) -> None:
-        from penstock.spark.run import TaggedRun
+        from penstock.spark.tagged_call import TaggedCall
 
         self.busy = True
         session = self.session()
         tag = f"penstock-shell-{next(self.numbers)}"
-        running = TaggedRun(session.spark, lambda: run_statement(session, statement, self.printing), tag=tag)
+        running = TaggedCall(session.spark, lambda: run_statement(session, statement, self.printing), tag=tag)
         running.start()
         try:
             # A wait without an end would keep Ctrl-C from this thread until it is over.

@@ -36,7 +36,7 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedView:
     """A view, the static tables it reads, and the JVM objects from which Spark can run a part of it."""
 
     view: plan.View
@@ -73,7 +73,7 @@ def plan_view(
     relations: Mapping[str, Relation],
     *,
     variables: Sequence[plan.Variable] = (),
-) -> Planned:
+) -> PlannedView:
     """Plan a view over the flow's relations; other names in the query are the session's tables, static sides of the view.
 
     Session variables are bound to the values that they have now, or had when the view was saved (`variables`).
@@ -105,7 +105,7 @@ def _missing(error: Exception) -> str:
 
 def _optimize(
     spark: SparkSession, session: Any, front: Any, analyzed: Any, name: str, query: str | DataFrame
-) -> Planned:
+) -> PlannedView:
     if front.readsTimeOfDay(analyzed):
         raise SqlError(
             "the view uses current_time(), which would stay what it is now",
@@ -136,7 +136,7 @@ def _optimize(
         _metadata(front, analyzed),
         table,
     )
-    return Planned(view, statics, session, optimized)
+    return PlannedView(view, statics, session, optimized)
 
 
 def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
