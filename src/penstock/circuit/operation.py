@@ -16,7 +16,7 @@ from penstock.circuit.state_key import StateKey
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.plan.exchange import Exchanged
-from penstock.state.part import Order, RestoredPart
+from penstock.state.part import CheckpointOrder, RestoredPart
 from penstock.state.state import Image
 
 # Changes: those of a flow, in the order in which they come.
@@ -119,7 +119,7 @@ class Save:
 class Stage:
     """Note what a checkpoint gets, and give its bytes while changes go on."""
 
-    order: Order
+    order: CheckpointOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 
-from penstock.circuit.circuit import Circuit, Owner, Stepped
+from penstock.circuit.circuit import Circuit, Stepped, VertexOwner
 from penstock.circuit.compile import Fragment, Shared
 from penstock.circuit.kernel import ViewFailure
 from penstock.circuit.recursive import ViewCompiler
@@ -91,7 +91,7 @@ def recompute(
     }
     compiler = ViewCompiler(circuit, feeds, Shared(), fragment, added=list(feeds.values()), narrowed=narrowed)
     root = compiler.compile(view.root)
-    circuit.own(circuit.vertices, Owner("view", view.name))
+    circuit.own(circuit.vertices, VertexOwner("view", view.name))
     stepped = circuit.fill(compiler.added, {feeds[name]: delta for name, delta in rows.items()}, tick)
     if root not in stepped.outputs:
         return empty([column.type for column in circuit.vertices[root].nothing.columns])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.circuit.circuit import Circuit, Owner, Stepped, Vertex
+from penstock.circuit.circuit import Circuit, Stepped, Vertex, VertexOwner
 from penstock.circuit.compile import Fragment, Shared, types_of
 from penstock.circuit.lookup import Indexes
 from penstock.circuit.recursive import ViewCompiler
@@ -88,7 +88,7 @@ class Relations:
         meaning = Meaning(scan(view.name, view.fields))
         vertex_id = compiler.add(output, (below,), view.fields, meaning=meaning, contents=output.contents())
         needed = self.circuit.reachable(vertex_id, until=frozenset(vertex_ids.values()))
-        self.circuit.own(needed, Owner("view", view.name))
+        self.circuit.own(needed, VertexOwner("view", view.name))
         return ViewVertex(view, vertex_id, output, plan.scanned(view.root), fragment)
 
     def stored(self, view: plan.View, fragment: Fragment, *, suspended: bool = False) -> ViewVertex:
@@ -98,14 +98,14 @@ class Relations:
         vertex_id = self.circuit.add(
             output, (), types_of(view.fields), meaning=meaning, contents=output.contents()
         )
-        self.circuit.own([vertex_id], Owner("view", view.name))
+        self.circuit.own([vertex_id], VertexOwner("view", view.name))
         return ViewVertex(view, vertex_id, output, plan.scanned(view.root), fragment, suspended)
 
     def remove(self, view: str, *, but: Iterable[int] = ()) -> None:
         """Take out the vertices that only this view needs, except for some."""
         needed = frozenset(but)
         others = [vertex_id for vertex_id in self.circuit.vertices if vertex_id not in needed]
-        self.shared.forget(self.circuit.disown(Owner("view", view), others))
+        self.shared.forget(self.circuit.disown(VertexOwner("view", view), others))
 
     def seconds(self, stepped: Stepped) -> dict[str, float]:
         """The time of every relation: an operator that several views need counts for each of them."""

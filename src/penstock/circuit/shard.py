@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from penstock.circuit.budget import MemoryBudget
-from penstock.circuit.circuit import Owner, Stepped
+from penstock.circuit.circuit import Stepped, VertexOwner
 from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
 from penstock.circuit.local import LocalKernel
@@ -61,7 +61,7 @@ from penstock.operators.placed import Elsewhere, Part, no_positions
 from penstock.plan import node as plan
 from penstock.plan.exchange import RunsOn
 from penstock.state.limits import LIMITS
-from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
+from penstock.state.part import CheckpointOrder, PartWriter, RestoredPart, StagedPart
 from penstock.state.scratch import using
 from penstock.state.state import Image
 
@@ -402,7 +402,7 @@ class Shard(LocalKernel):
         vertex_ids: Iterable[int],
         fed: dict[int, Delta],
         tick: Tick,
-        optional: frozenset[Owner],
+        optional: frozenset[VertexOwner],
         outputs: dict[int, Delta],
         new: Sequence[int] | None = None,
     ) -> Generator[Outbox | Changed, Inbox | bool | None, dict[int, float]]:
@@ -489,7 +489,7 @@ class Shard(LocalKernel):
         if images:
             self._read = images
 
-    def stage_part(self, order: Order) -> StagedPart:
+    def stage_part(self, order: CheckpointOrder) -> StagedPart:
         """The states of this shard for a checkpoint; called between ticks."""
         writer = self._writers.setdefault(order.folder, PartWriter())
         return writer.stage(order, self._named(self.save()), self.number)
@@ -560,8 +560,8 @@ def _elsewhere(node: plan.Spark) -> tuple[Operator, bool]:
     return Elsewhere(types_of(node.fields)), False
 
 
-def _owners(views: Iterable[str]) -> frozenset[Owner]:
-    return frozenset(Owner("view", name) for name in views)
+def _owners(views: Iterable[str]) -> frozenset[VertexOwner]:
+    return frozenset(VertexOwner("view", name) for name in views)
 
 
 def _counts(delta: Delta) -> tuple[int, int]:

@@ -52,7 +52,7 @@ from penstock.plan.distribution import (
     view_distribution,
 )
 from penstock.plan.exchange import exchanged
-from penstock.state.part import Order, RestoredPart
+from penstock.state.part import CheckpointOrder, RestoredPart
 from penstock.state.scratch import Piece
 from penstock.state.state import Image
 
@@ -394,7 +394,7 @@ class ShardedKernel(Kernel):
     def _layout(self) -> Image:
         return Image(values={"shards": self._shards, "relations": [*self._sources, *self._views]})
 
-    def stage(self, order: Order) -> Staging:
+    def stage(self, order: CheckpointOrder) -> Staging:
         return Staging({_LAYOUT: self._layout()}, self._executor.stage(order))
 
     def continue_from(self, part: Callable[[Collection[StateKey]], RestoredPart]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.circuit.circuit import Owner, Stepped
+from penstock.circuit.circuit import Stepped, VertexOwner
 from penstock.circuit.kernel import ViewFailure
 from penstock.circuit.relations import Relations, ViewVertex
 from penstock.data.consolidate import consolidate
@@ -128,8 +128,8 @@ def _difference(rows: Delta | None, last: Delta) -> Delta:
     return -last if rows is None else consolidate(concat([rows, -last]))
 
 
-def _owners(views: Iterable[str]) -> frozenset[Owner]:
-    return frozenset(Owner("view", name) for name in views)
+def _owners(views: Iterable[str]) -> frozenset[VertexOwner]:
+    return frozenset(VertexOwner("view", name) for name in views)
 
 
 def _view_failures(stepped: Stepped) -> dict[str, ViewFailure]:

@@ -33,7 +33,7 @@ from penstock.engine.event import (
 from penstock.engine.flow_state import FlowState
 from penstock.engine.followers import add_sink, pass_tick
 from penstock.engine.full_checkpoint import SavedFull, SavedView
-from penstock.engine.graph import Fed, Graph, OnError
+from penstock.engine.graph import FedBatch, Graph, OnError
 from penstock.engine.quarantine import QuarantinedRows
 from penstock.engine.resume import run_resume
 from penstock.engine.session import Session
@@ -271,7 +271,7 @@ def apply(graph: Graph, event: Event, session: OpenSession) -> None:
         maintain(graph)
 
 
-def reject(graph: Graph, batch: Fed, reason: str) -> None:
+def reject(graph: Graph, batch: FedBatch, reason: str) -> None:
     """Quarantine a batch; its ordinal counts as done."""
     state = graph.sources[batch.source].state
     quarantine = state.quarantine.extended([QuarantinedRows(reason, batch.delta)])

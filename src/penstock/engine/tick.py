@@ -27,7 +27,7 @@ from penstock.data.huge_pages import plain_pages
 from penstock.data.tick import Tick
 from penstock.engine.event import Event, TickEvent
 from penstock.engine.flow_state import SourceState
-from penstock.engine.graph import Fed, Graph, SourceEntry
+from penstock.engine.graph import FedBatch, Graph, SourceEntry
 from penstock.engine.lateness import Sorted, describe_late, sort_out
 from penstock.engine.quarantine import Quarantine, QuarantinedRows
 from penstock.engine.source import content_digest
@@ -60,7 +60,7 @@ class Ticked:
 class _Admitted:
     """The batches that count, and the digests of those to remember, by their position."""
 
-    batches: list[Fed] = field(default_factory=list)
+    batches: list[FedBatch] = field(default_factory=list)
     digests: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -115,7 +115,7 @@ class NoJournal:
         """Nothing lasts longer than the process."""
 
 
-def run_tick(graph: Graph, fed: Sequence[Fed], micros: int, journal: Journal) -> Ticked:
+def run_tick(graph: Graph, fed: Sequence[FedBatch], micros: int, journal: Journal) -> Ticked:
     """Run one tick over everything that was fed; on an error nothing has changed."""
     return run_atomically(graph, lambda: _stage(graph, fed, micros), TickEvent(micros, tuple(fed)), journal)
 
@@ -155,7 +155,7 @@ def maintain(graph: Graph) -> None:
         LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)
 
 
-def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
+def _stage(graph: Graph, fed: Sequence[FedBatch], micros: int) -> Staged:
     started = perf_counter()
     state = graph.state
     tick = Tick(state.ticks + 1, max(micros, state.micros), watermarks(graph))
@@ -170,7 +170,7 @@ def _stage(graph: Graph, fed: Sequence[Fed], micros: int) -> Staged:
     return Staged(tick, Ticked(summary, views, suspended=failed), suspended, memory)
 
 
-def stage_change(graph: Graph, fed: Sequence[Fed], changes: Mapping[str, Delta], tick: Tick) -> Staged:
+def stage_change(graph: Graph, fed: Sequence[FedBatch], changes: Mapping[str, Delta], tick: Tick) -> Staged:
     """Stage what batches have changed together, which may be of several ticks; all of them count, and no view may fail."""
     started = perf_counter()
     stepped = graph.kernel.step(changes, tick)
@@ -188,7 +188,7 @@ def _finish(graph: Graph, staged: Staged) -> None:
     state.ticks, state.micros = staged.tick.number, staged.tick.micros
 
 
-def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
+def _without_replays(graph: Graph, fed: Sequence[FedBatch]) -> _Admitted:
     admitted = _Admitted()
     for batch in fed:
         once = graph.spec(batch.source).dedup and len(batch.delta) > 0
@@ -197,7 +197,7 @@ def _without_replays(graph: Graph, fed: Sequence[Fed]) -> _Admitted:
     return admitted
 
 
-def _admit_once(graph: Graph, admitted: _Admitted, batch: Fed) -> bool:
+def _admit_once(graph: Graph, admitted: _Admitted, batch: FedBatch) -> bool:
     """Whether a batch of a source with dedup is new; if so, its digest is noted."""
     digest = content_digest(batch.delta)
     earlier = [(at, fed) for at, fed in enumerate(admitted.batches) if fed.source == batch.source]
@@ -213,13 +213,15 @@ def _admit_once(graph: Graph, admitted: _Admitted, batch: Fed) -> bool:
     return True
 
 
-def _retracts(batch: Fed) -> bool:
+def _retracts(batch: FedBatch) -> bool:
     return bool((batch.delta.weights < 0).any())
 
 
-def _without_late(graph: Graph, batches: Sequence[Fed]) -> tuple[list[Fed], list[tuple[str, Sorted]]]:
+def _without_late(
+    graph: Graph, batches: Sequence[FedBatch]
+) -> tuple[list[FedBatch], list[tuple[str, Sorted]]]:
     """The batches without rows that come too late, and by source what was late; the mark counts from the next tick on."""
-    on_time: list[Fed] = []
+    on_time: list[FedBatch] = []
     late: list[tuple[str, Sorted]] = []
     latest: dict[str, int | None] = {}
     for batch in batches:
@@ -243,7 +245,7 @@ def watermarks(graph: Graph) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
+def _changes(graph: Graph, batches: Sequence[FedBatch]) -> dict[str, Delta]:
     """The change of every source."""
     deltas: dict[str, list[Delta]] = {}
     for batch in batches:
@@ -253,7 +255,7 @@ def _changes(graph: Graph, batches: Sequence[Fed]) -> dict[str, Delta]:
     return {name: concat(parts) for name, parts in deltas.items()}
 
 
-def by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
+def by_key(graph: Graph, batch: FedBatch, earlier: Sequence[Delta]) -> Delta:
     """The rows that a change by key retracts and inserts, behind earlier changes of the same tick."""
     entry = graph.sources[batch.source]
     lateness, mark = entry.spec.lateness, entry.state.mark
@@ -268,7 +270,7 @@ def by_key(graph: Graph, batch: Fed, earlier: Sequence[Delta]) -> Delta:
 
 def _memory(
     graph: Graph,
-    fed: Sequence[Fed],
+    fed: Sequence[FedBatch],
     admitted: _Admitted,
     late: Sequence[tuple[str, Sorted]],
     stepped: Stepped,
@@ -290,8 +292,8 @@ def _memory(
 
 def _source_memory(
     entry: SourceEntry,
-    fed: Sequence[Fed],
-    admitted: Sequence[tuple[int, Fed]],
+    fed: Sequence[FedBatch],
+    admitted: Sequence[tuple[int, FedBatch]],
     *,
     digests: Mapping[int, bytes],
     late: Sequence[Sorted],
@@ -329,7 +331,7 @@ def _remember(memory: _Memory) -> None:
         state.seen.add(digest)
 
 
-def last_ordinals(fed: Sequence[Fed]) -> dict[str, int]:
+def last_ordinals(fed: Sequence[FedBatch]) -> dict[str, int]:
     """The highest ordinal of each source."""
     ordinals: dict[str, int] = {}
     for batch in fed:
@@ -347,7 +349,7 @@ def _summary(
     graph: Graph,
     stepped: Stepped,
     suspended: Mapping[str, Suspension],
-    batches: Sequence[Fed],
+    batches: Sequence[FedBatch],
     late: Sequence[tuple[str, Sorted]],
     tick: Tick,
     started: float,

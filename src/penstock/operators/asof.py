@@ -28,7 +28,7 @@ from penstock.data.ordering import encode
 from penstock.data.tick import Tick
 from penstock.operators.base import Operator
 from penstock.operators.passed_times import Direction, PassedRows, PassedTimes
-from penstock.plan.event_time import EventTime
+from penstock.plan.event_time import WatermarkBound
 from penstock.state.history import History
 from penstock.state.slot_array import SlotArray
 from penstock.state.slots import Slots
@@ -67,7 +67,7 @@ class Asof(Operator):
         direction: Direction = "backward",
         tolerance: int | None = None,
         outer: bool = True,
-        times: tuple[EventTime, EventTime] | None = None,
+        times: tuple[WatermarkBound, WatermarkBound] | None = None,
     ) -> None:
         self._left_types, self._right_types = tuple(left), tuple(right)
         self._keys = (tuple(left_keys), tuple(right_keys))

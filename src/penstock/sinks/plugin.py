@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ConfigDict, Field, field_validator
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.options import Options, Others, Owner, mistake, read_options
+from penstock.options import Options, OptionsOwner, Others, mistake, read_options
 from penstock.plugin import PluginContext, SinkPlugin, TransientValues, imported
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target, counted
 from penstock.sinks.epoch_rows import EpochRows
@@ -68,7 +68,7 @@ class SinkFactory:
 
 
 def _python_sink(options: Mapping[str, Any], settings: Settings | None) -> Sink:
-    python = read_options(PythonOptions, options, owner=Owner("the python sink"))
+    python = read_options(PythonOptions, options, owner=OptionsOwner("the python sink"))
     kind = imported(python.module)
     name = python.module.partition(":")[2]
     return sink_of(kind, python.model_extra or {}, name=name, settings=settings)
@@ -99,7 +99,9 @@ class PluginSink(Sink):
             self.options = options
         else:
             own = {key: value for key, value in options.items() if not key.startswith(SIDE)}
-            self.options = read_options(kind.Options, own, owner=Owner(f"the sink {name}"), settings=settings)
+            self.options = read_options(
+                kind.Options, own, owner=OptionsOwner(f"the sink {name}"), settings=settings
+            )
             sides = {key: value for key, value in options.items() if key.startswith(SIDE)}
             side_sinks = {
                 key.removeprefix(SIDE): _side_sink(key, value, settings) for key, value in sides.items()

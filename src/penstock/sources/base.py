@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.sources.spark_options import SparkOptions
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Source(ABC):
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
-        owner = Owner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
+        owner = OptionsOwner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
 
     @property

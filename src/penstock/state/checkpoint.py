@@ -34,7 +34,7 @@ from penstock.state.data_file import (
     written_arrays,
 )
 from penstock.state.files import Files, LocalFiles
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 from penstock.state.state import Image
 
 FORMAT = "penstock checkpoint"
@@ -89,7 +89,7 @@ class Staged:
     flow: Mapping[str, Any]
     states: dict[str, Json]
     writer: ImageWriter
-    parts: Sequence[Part] = ()
+    parts: Sequence[CheckpointPart] = ()
 
     def close(self) -> None:
         """It is not written any more."""
@@ -122,20 +122,20 @@ class CheckpointFolder:
 
     # Writing
 
-    def order(self) -> Order:
+    def order(self) -> CheckpointOrder:
         """A new checkpoint, for those who have parts of it; called between ticks, and followed by `stage`."""
         numbers = (int(name.split("-")[1].removesuffix(".json")) for name in self.names())
         number = self._last = max([self._last, *numbers]) + 1
         base, self._published = self._published, None
-        return Order(self._name, number, f"data-{number:06d}{self._suffix}", base)
+        return CheckpointOrder(self._name, number, f"data-{number:06d}{self._suffix}", base)
 
     def stage(
         self,
         flow: Mapping[str, Any],
         images: Mapping[str, Image],
         *,
-        order: Order | None = None,
-        parts: Sequence[Part] = (),
+        order: CheckpointOrder | None = None,
+        parts: Sequence[CheckpointPart] = (),
     ) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
         order = order or self.order()

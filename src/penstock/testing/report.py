@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.plugin import KeyValues, PluginContext
 
 
@@ -66,7 +66,7 @@ def options_of(report: Report, kind: Any, options: Mapping[str, Any] | None) -> 
                 raise Broken(
                     "'no_such_option' was taken; leave extra= out of model_config, or set other_options"
                 )
-    return read_options(kind.Options, written, owner=Owner(kind.__name__, syntax="{name}: {value}"))
+    return read_options(kind.Options, written, owner=OptionsOwner(kind.__name__, syntax="{name}: {value}"))
 
 
 def context(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.sinks.base import QueryStatus
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Transform(ABC):
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it."""
-        owner = Owner(f"the {self.kind} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(f"the {self.kind} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
 
     @property

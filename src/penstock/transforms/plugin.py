@@ -11,7 +11,7 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.plugin import PluginContext, TransformPlugin, TransientValues
 from penstock.sinks.base import QueryStatus, Sink, Target
 from penstock.sinks.epoch_rows import EpochRows
@@ -61,7 +61,7 @@ class PluginTransform(Transform):
         self._plugin_kind = kind
         self._name = name
         super().__init__({}, settings)
-        owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
         self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from penstock.errors import PenstockError
 from penstock.sources.postgres.follow import ChangeReader, Following
 from penstock.sources.postgres.slot import Slot
-from penstock.sources.postgres.snapshot import Reading, SnapshotReader
+from penstock.sources.postgres.snapshot import SnapshotReader, SnapshotReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ def _snapshot_source() -> type[DataSource]:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
     class Reader(_Calls[SnapshotReader], DataSourceStreamReader):
-        def __init__(self, reading: Reading) -> None:
+        def __init__(self, reading: SnapshotReading) -> None:
             self._reader = SnapshotReader(reading)
 
     class PostgresSnapshot(DataSource):
@@ -74,7 +74,7 @@ def _snapshot_source() -> type[DataSource]:
             return SNAPSHOT
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(Reading.from_text(self.options["url"], self.options["definition"]))
+            return Reader(SnapshotReading.from_text(self.options["url"], self.options["definition"]))
 
     return PostgresSnapshot
 
@@ -105,7 +105,7 @@ def _change_source() -> type[DataSource]:
 
         def streamReader(self, schema: Any) -> Any:  # noqa: N802
             definition = json.loads(self.options["definition"])
-            reading = Reading.from_text(self.options["url"], definition["reading"])
+            reading = SnapshotReading.from_text(self.options["url"], definition["reading"])
             values = definition["following"]
             following = Following(**{**values, "slot": Slot(**values["slot"])})
             return Reader(ChangeReader(reading, following))

@@ -10,7 +10,7 @@ from penstock.errors import SqlError, suggest
 from penstock.plan import node as plan
 from penstock.spark import errors
 from penstock.spark.catalyst import bridge, joins, legacy, zone_rules
-from penstock.spark.catalyst.translate import Settings, translate_plan
+from penstock.spark.catalyst.translate import PlanSettings, translate_plan
 from penstock.spark.catalyst.variables import bound, declare, is_dynamic
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ def _optimized(session: Any, front: Any, analyzed: Any) -> tuple[Any, str]:
     return optimized, front.describe(session, optimized)
 
 
-def _settings(session: Any) -> Settings:
+def _settings(session: Any) -> PlanSettings:
     conf = session.conf()
-    return Settings(
+    return PlanSettings(
         conf.get("spark.sql.session.timeZone"),
         int(conf.get("spark.sql.cteRecursionLevelLimit")),
         int(conf.get("spark.sql.cteRecursionRowLimit")),

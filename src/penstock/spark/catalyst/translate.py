@@ -50,7 +50,7 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlanSettings:
     """Settings of the session that a plan does not show, bound when a view is registered: -1 means no bound, None Spark's default."""
 
     zone: str = "UTC"
@@ -59,10 +59,10 @@ class Settings:
     has_code: bool = False  # the query is a DataFrame
 
 
-DEFAULTS = Settings()
+DEFAULTS = PlanSettings()
 
 
-def translate_plan(root: Json, settings: Settings = DEFAULTS) -> Translated:
+def translate_plan(root: Json, settings: PlanSettings = DEFAULTS) -> Translated:
     """Translate a whole plan of a session with some settings; what the kernel lacks becomes `node.Spark`, with the reason."""
     context = TranslationContext(
         lambda node, needed: _plan(context, node, needed),

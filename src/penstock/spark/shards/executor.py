@@ -33,7 +33,7 @@ from penstock.spark.shards.history import History
 from penstock.spark.shards.hub import Hub, Over, Work
 from penstock.spark.shards.part import ReceivedPart
 from penstock.spark.shards.worker import Group, merged, run_group
-from penstock.state.part import Order, Part, RestoredPart
+from penstock.state.part import CheckpointOrder, CheckpointPart, RestoredPart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -243,7 +243,7 @@ class SparkShards(Executor):
             folders = self._save()
             return [*(read_images(folder) for folder in folders), self._driver.save()]
 
-    def stage(self, order: Order) -> Sequence[Part]:
+    def stage(self, order: CheckpointOrder) -> Sequence[CheckpointPart]:
         """The workers give the bytes of their shards while changes go on."""
         with self._alone:
             answers = self._ask(Stage(order))
