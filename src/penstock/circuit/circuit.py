@@ -57,7 +57,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class SteppedCircuit:
     """What one step did: the output of every vertex that changed, and the time spent per vertex.
 
     When some of the `optional` owners have failed, nothing has been stepped, and `failures` has all of them.
@@ -160,7 +160,7 @@ class Circuit:
         only: Iterable[int] | None = None,
         optional: frozenset[VertexOwner] = frozenset(),
         outputs: dict[int, Delta] | None = None,
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         """Step every dirty vertex once, or only some of them; `changes` are what vertices read from outside.
 
         `outputs` are those of vertices that this tick has stepped before, to which the new ones are added. Call `commit` or `rollback` afterwards. When it raises, it has rolled back already. The failure of a vertex that only
@@ -185,7 +185,7 @@ class Circuit:
         optional: frozenset[VertexOwner] = frozenset(),
         new: frozenset[int] | None = None,
         outputs: dict[int, Delta] | None = None,
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         """Step only new vertices: they give their initial rows, and read all rows of older ones instead of a change.
 
         `new` are all that are new, when they are not filled at once, and `outputs` those of the ones that have been.
@@ -208,7 +208,7 @@ class Circuit:
         step: Callable[[Vertex, Sequence[Delta]], Delta],
         optional: frozenset[VertexOwner],
         outputs: dict[int, Delta],
-    ) -> Stepped:
+    ) -> SteppedCircuit:
         seconds: dict[int, float] = {}
         failures: dict[VertexOwner, Failure] = {}
         try:
@@ -236,9 +236,9 @@ class Circuit:
             raise
         if failures:
             self.rollback()
-            return Stepped({}, {}, failures)
+            return SteppedCircuit({}, {}, failures)
         self._gave.extend(outputs)
-        return Stepped(outputs, seconds)
+        return SteppedCircuit(outputs, seconds)
 
     def _serves_only(self, vertex_id: int, owners: frozenset[VertexOwner]) -> bool:
         """Whether nobody else than these owners needs a vertex."""

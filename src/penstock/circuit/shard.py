@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from penstock.circuit.budget import MemoryBudget
-from penstock.circuit.circuit import Stepped, VertexOwner
+from penstock.circuit.circuit import SteppedCircuit, VertexOwner
 from penstock.circuit.compile import Fragment, types_of
 from penstock.circuit.kernel import KernelSource, ViewFailure
 from penstock.circuit.local import LocalKernel
@@ -28,7 +28,7 @@ from penstock.circuit.operation import (
     Change,
     Changed,
     Continue,
-    Drop,
+    DropRelation,
     EndLoad,
     Lookup,
     Ping,
@@ -39,8 +39,8 @@ from penstock.circuit.operation import (
     Resume,
     Save,
     Size,
-    Stage,
-    Step,
+    StageCheckpoint,
+    StepCircuit,
     ViewsFailed,
 )
 from penstock.circuit.recursive import ViewCompiler
@@ -180,9 +180,9 @@ class Shard(LocalKernel):
                 return self._add(change)
             case Register():
                 return self._register(change, rows, fragment or _elsewhere)
-            case Drop():
+            case DropRelation():
                 return self._drop(change)
-            case Step():
+            case StepCircuit():
                 return self._step(change, rows)
             case Resume():
                 return self._resume(change)
@@ -205,7 +205,7 @@ class Shard(LocalKernel):
         vertex_id = self._relations.vertex_id(name)
         return self._circuit.vertices[vertex_id].gave or not list(self._relations.states([vertex_id]))
 
-    def _drop(self, change: Drop) -> Phases:
+    def _drop(self, change: DropRelation) -> Phases:
         yield self._changed()
         self.drop(change.name)
         self._copied.discard(change.name)
@@ -311,7 +311,7 @@ class Shard(LocalKernel):
         yield self._changed()
         return entry
 
-    def _step(self, change: Step, rows: Mapping[str, Delta]) -> Phases:
+    def _step(self, change: StepCircuit, rows: Mapping[str, Delta]) -> Phases:
         self._read = {}
         if self._budget is not None:
             self._budget.require(self)
@@ -336,7 +336,7 @@ class Shard(LocalKernel):
                 for name in rows
                 if len(self._sources[name].operator.missing)
             }
-            yield self._changed(by_name, missing, self._relations.seconds(Stepped(outputs, seconds)))
+            yield self._changed(by_name, missing, self._relations.seconds(SteppedCircuit(outputs, seconds)))
         except BaseException:
             self.rollback()
             raise
@@ -367,7 +367,7 @@ class Shard(LocalKernel):
             }
             self._changed_views = new
             by_name = {name: consolidate(delta) for name, delta in changes.items()}
-            yield self._changed(by_name, {}, self._relations.seconds(Stepped(outputs, seconds)))
+            yield self._changed(by_name, {}, self._relations.seconds(SteppedCircuit(outputs, seconds)))
         except BaseException:
             self.rollback()
             raise
@@ -530,7 +530,7 @@ class Shard(LocalKernel):
                 if question.hidden:
                     return self.matching(question.name, question.columns, question.values)
                 return self.lookup(question.name, question.columns, question.values)
-            case Stage():
+            case StageCheckpoint():
                 raise AssertionError("whoever runs the shard gives the bytes")
 
 

@@ -15,7 +15,7 @@ from penstock.circuit.local import LocalKernel
 from penstock.circuit.sharded import ShardedKernel, saved_shards
 from penstock.data.delta import Delta
 from penstock.engine import definition, registration
-from penstock.engine.checkpoint import FlowCheckpoints, Saved
+from penstock.engine.checkpoint import FlowCheckpoints, SavedFlow
 from penstock.engine.directory import FlowDirectory, contents, read_only_directory
 from penstock.engine.event import (
     ClearEvent,
@@ -210,7 +210,7 @@ def _planned(graph: Graph, view: SavedView, session: OpenSession) -> plan.View:
 
 
 def rebuilt(
-    saved: Saved,
+    saved: SavedFlow,
     session: OpenSession,
     budget: MemoryBudget | None = None,
     make_kernel: MakeKernel | None = None,
@@ -234,7 +234,7 @@ def rebuilt(
     return graph, flow.name
 
 
-def _kernel_of(saved: Saved, budget: MemoryBudget | None) -> Kernel:
+def _kernel_of(saved: SavedFlow, budget: MemoryBudget | None) -> Kernel:
     """A kernel in this process that can load the states of a checkpoint as they are."""
     shards = saved_shards(saved.images)
     if shards is None:

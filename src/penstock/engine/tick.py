@@ -80,7 +80,7 @@ class _Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedTick:
     """A tick that has been stepped and summed up, and may still be undone: what makes it final are assignments."""
 
     tick: Tick
@@ -120,9 +120,9 @@ def run_tick(graph: Graph, fed: Sequence[FedBatch], micros: int, journal: Journa
     return run_atomically(graph, lambda: _stage(graph, fed, micros), TickEvent(micros, tuple(fed)), journal)
 
 
-def run_atomically(graph: Graph, stage: Callable[[], Staged], event: Event, journal: Journal) -> Ticked:
+def run_atomically(graph: Graph, stage: Callable[[], StagedTick], event: Event, journal: Journal) -> Ticked:
     """Stage a tick, write its event, and make it final; an error before that undoes it, a later one is handed to the caller."""
-    staged: Staged | None = None
+    staged: StagedTick | None = None
     position = journal.position
     try:
         with plain_pages():
@@ -155,7 +155,7 @@ def maintain(graph: Graph) -> None:
         LOG.warning("state could not be merged after tick %d", graph.state.ticks, exc_info=True)
 
 
-def _stage(graph: Graph, fed: Sequence[FedBatch], micros: int) -> Staged:
+def _stage(graph: Graph, fed: Sequence[FedBatch], micros: int) -> StagedTick:
     started = perf_counter()
     state = graph.state
     tick = Tick(state.ticks + 1, max(micros, state.micros), watermarks(graph))
@@ -167,18 +167,20 @@ def _stage(graph: Graph, fed: Sequence[FedBatch], micros: int) -> Staged:
     summary = _summary(graph, stepped, suspended, on_time, late, tick, started)
     memory = _memory(graph, fed, replace(admitted, batches=on_time), late, stepped)
     views = {name: delta for name, delta in stepped.outputs.items() if name in graph.views}
-    return Staged(tick, Ticked(summary, views, suspended=failed), suspended, memory)
+    return StagedTick(tick, Ticked(summary, views, suspended=failed), suspended, memory)
 
 
-def stage_change(graph: Graph, fed: Sequence[FedBatch], changes: Mapping[str, Delta], tick: Tick) -> Staged:
+def stage_change(
+    graph: Graph, fed: Sequence[FedBatch], changes: Mapping[str, Delta], tick: Tick
+) -> StagedTick:
     """Stage what batches have changed together, which may be of several ticks; all of them count, and no view may fail."""
     started = perf_counter()
     stepped = graph.kernel.step(changes, tick)
     memory = _memory(graph, fed, _Admitted(list(fed)), (), stepped)
-    return Staged(tick, Ticked(summed_up(tick, {}, started), {}), graph.state.suspended, memory)
+    return StagedTick(tick, Ticked(summed_up(tick, {}, started), {}), graph.state.suspended, memory)
 
 
-def _finish(graph: Graph, staged: Staged) -> None:
+def _finish(graph: Graph, staged: StagedTick) -> None:
     """Make the step final; after an interrupt it is called again."""
     graph.kernel.commit()
     for source in staged.memory:

@@ -13,7 +13,7 @@ from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep
 from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.fields import ENDING_TRIGGERS
-from penstock.pipeline.graph import Graph, graph, reachable
+from penstock.pipeline.graph import PipelineGraph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names, job_name
@@ -82,7 +82,7 @@ class Planner:
         self._stored = stored
         self._runs = runs
         self._is_trial = is_trial
-        self._graph: Graph = graph(spec)
+        self._graph: PipelineGraph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)

@@ -94,7 +94,7 @@ class SavedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedView:
+class SavedStageView:
     """A view as the state of a stage has it; `fields` are its columns, by name, type and whether they may be NULL."""
 
     name: str
@@ -109,7 +109,7 @@ class SavedStage:
     """What a stage was made of when it was last opened."""
 
     inputs: Mapping[str, SavedInput]
-    views: Mapping[str, SavedView]
+    views: Mapping[str, SavedStageView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def _input_plan(saved: SavedInput, wanted: SavedInput) -> InputPlan:
     return InputPlan(wanted.name, "kept", "; ".join(reasons) or "its rows are kept in other types")
 
 
-def _view_plan(saved: SavedView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
+def _view_plan(saved: SavedStageView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
     loses = any(plan.change == "emptied" for plan in inputs)
     if saved is None:
         return ViewPlan(view.name, "new", "it begins with the rows that its inputs have", loses)

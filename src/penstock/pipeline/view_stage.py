@@ -40,7 +40,7 @@ from penstock.pipeline.stage_plan import (
     WEIGHT,
     SavedInput,
     SavedStage,
-    SavedView,
+    SavedStageView,
     StageInput,
     StagePlan,
     StageView,
@@ -491,7 +491,7 @@ def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, Stage
     for name, entry in flow.views.items():
         before = saved_views.get(name) or views.get(name)
         keys, wanted = ((), False) if before is None else (before.keys, before.wanted)
-        actual[name] = SavedView(name, entry.view.sql, keys, wanted)
+        actual[name] = SavedStageView(name, entry.view.sql, keys, wanted)
     return SavedStage(inputs, actual)
 
 
@@ -500,7 +500,7 @@ def _saved(flow: EpochFlow, inputs: Sequence[StageInput], views: Sequence[StageV
     saved = {}
     for view in views:
         fields = tuple((field.name, field.type, field.nullable) for field in flow.views[view.name].fields)
-        saved[view.name] = SavedView(view.name, view.sql, view.keys, view.wanted, fields)
+        saved[view.name] = SavedStageView(view.name, view.sql, view.keys, view.wanted, fields)
     return SavedStage({declared.name: SavedInput.of(declared) for declared in inputs}, saved)
 
 

@@ -82,7 +82,7 @@ class Manifest:
 
 
 @dataclass(slots=True)
-class Staged:
+class StagedCheckpoint:
     """A checkpoint that is to be written: everything is noted, and ticks may go on."""
 
     number: int
@@ -136,7 +136,7 @@ class CheckpointFolder:
         *,
         order: CheckpointOrder | None = None,
         parts: Sequence[CheckpointPart] = (),
-    ) -> Staged:
+    ) -> StagedCheckpoint:
         """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
         order = order or self.order()
         files = {file for array in self._written.values() for file in array.files()}
@@ -146,9 +146,9 @@ class CheckpointFolder:
         self._written = {}
         writer = ImageWriter(f"{order.stem}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
-        return Staged(order.number, flow, states, writer, parts)
+        return StagedCheckpoint(order.number, flow, states, writer, parts)
 
-    def write(self, staged: Staged, *, keep: int | None = None) -> Manifest:
+    def write(self, staged: StagedCheckpoint, *, keep: int | None = None) -> Manifest:
         """Write a checkpoint, and take away all but the newest `keep`, or none; ticks may go on meanwhile.
 
         After an error the next checkpoint writes everything.

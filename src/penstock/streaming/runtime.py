@@ -26,7 +26,7 @@ from penstock.streaming.trigger import Trigger, TriggerKind
 
 if TYPE_CHECKING:
     from penstock.backend.model import Request
-    from penstock.streaming.progress import Progress
+    from penstock.streaming.progress import QueryProgress
     from penstock.streaming.queries import Queries
     from penstock.streaming.query_plan import QueryPlan
 
@@ -39,7 +39,7 @@ class _Outage:
     """Failures that follow each other without a batch in between."""
 
     began: float
-    progress: Progress | None
+    progress: QueryProgress | None
     attempts: int = 0
 
 
@@ -180,7 +180,7 @@ class QueryRuntime:
             return self._was_stopped
 
     @property
-    def last_progress(self) -> Progress | None:
+    def last_progress(self) -> QueryProgress | None:
         """What the last batch did; None before the first."""
         return self._events.last_progress
 

@@ -39,7 +39,7 @@ def check_source(
     """
     report = Report(kind.__name__)
     checked = options_of(report, kind, options)
-    source = _Source(kind, checked)
+    source = _TestedSource(kind, checked)
     read: list[_Epoch] = []
     with report.part("it declares its columns"):
         declared = kind(checked).schema
@@ -72,7 +72,7 @@ def check_source(
     return pa.concat_tables([epoch.rows for epoch in read])
 
 
-class _Source:
+class _TestedSource:
     def __init__(self, kind: type[SourcePlugin], options: Any) -> None:
         self._kind = kind
         self._options = options

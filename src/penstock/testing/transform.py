@@ -14,7 +14,7 @@ from penstock.data.schema import to_arrow_schema
 from penstock.plugin import KeyValues, TransformPlugin, TransientValues
 from penstock.testing.report import RecordedSideOutputs, Report, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 
 def check_transform(
@@ -99,7 +99,7 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
     results = []
     for fails in (False, True):
         stored, sides = TransientValues(), RecordedSideOutputs()
-        state = Transaction(stored)
+        state = ValueTransaction(stored)
         plugin = _begun(kind, options, taken, state, sides)
         try:
             state.begin()

@@ -25,7 +25,7 @@ from penstock.transforms.failed_rows import (
     shown_row,
     with_error_columns,
 )
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ class PluginTransform(Transform):
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None
         self._target: Target | None = None
-        self._state: Transaction | None = None
+        self._state: ValueTransaction | None = None
         self._number: int | None = None
         self._last: EpochRows | None = None
         self._columns: pa.Schema | None = None
@@ -163,7 +163,7 @@ class PluginTransform(Transform):
             status=context.status,
             settings=context.settings,
         )
-        self._state = Transaction(context.state if context.state is not None else TransientValues())
+        self._state = ValueTransaction(context.state if context.state is not None else TransientValues())
         if self._number is not None:
             self._state.begin()
         self._plugin_context = PluginContext(

@@ -27,7 +27,7 @@ Write = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class JsonStyle:
     """Whether fields that are NULL are left out, which Java writes doubles, the zone of timestamps, and patterns of dates and timestamps."""
 
     skip_nulls: bool
@@ -71,7 +71,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def writer(kind: str, style: Style) -> Write:
+def writer(kind: str, style: JsonStyle) -> Write:
     """What writes a value of a type that is not NULL."""
     parsed = parse(kind)
     match parsed.kind:
@@ -145,12 +145,12 @@ def _map(key: str, inner: Write) -> Write:
     return write
 
 
-def _moment_by(parts: tuple[PatternPart, ...], micros: int, zone: str | None, style: Style) -> str:
+def _moment_by(parts: tuple[PatternPart, ...], micros: int, zone: str | None, style: JsonStyle) -> str:
     text = datetime_format.written(parts, np.array([micros], np.int64), zone, style.java)[0].as_py()
     return quoted(text, wide_escapes=False)
 
 
-def _day_by(parts: tuple[PatternPart, ...], days: int, style: Style) -> str:
+def _day_by(parts: tuple[PatternPart, ...], days: int, style: JsonStyle) -> str:
     if abs(days) > _MOST_DAYS:
         raise BeyondKernel(f"the day {days} is far away")
     return _moment_by(parts, days * _DAY, "UTC", style)

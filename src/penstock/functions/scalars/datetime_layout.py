@@ -24,7 +24,7 @@ _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DatetimeLayout:
     """Where each field stands in texts that are as long as their pattern: digits, letters of months, text, and an offset at the end."""
 
     digits: tuple[tuple[int, int, str], ...]
@@ -37,7 +37,7 @@ class Layout:
 Read = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 
 
-def read(layout: Layout, column: pa.Array) -> Read:
+def read(layout: DatetimeLayout, column: pa.Array) -> Read:
     """The texts that are as long as the pattern and have digits where it has fields.
 
     Gives local time, the offset that is written or `NO_OFFSET`, and which texts these are.
@@ -68,7 +68,7 @@ _MONTH_CODES = {
 
 
 def _laid_out(
-    layout: Layout, matrix: characters.Bytes
+    layout: DatetimeLayout, matrix: characters.Bytes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Local time of the rows that fit a layout."""
     good = np.ones(len(matrix), bool)
@@ -101,7 +101,7 @@ def _laid_out(
     return days * _DAY + seconds * 1_000_000 + values.get("nano", 0 * ones) // 1000, good & valid
 
 
-def layout_of(parts: Sequence[PatternPart]) -> Layout | None:
+def layout_of(parts: Sequence[PatternPart]) -> DatetimeLayout | None:
     """Where each field stands in a text that is as long as the pattern, None when that is not sure."""
     digits: list[tuple[int, int, str]] = []
     literals: list[tuple[int, int]] = []
@@ -127,7 +127,7 @@ def layout_of(parts: Sequence[PatternPart]) -> Layout | None:
             at += field[1]
     if month is not None and "month" in (name for _, _, name in digits):
         return None
-    return Layout(tuple(digits), month, tuple(literals), at, offset)
+    return DatetimeLayout(tuple(digits), month, tuple(literals), at, offset)
 
 
 def _fixed_field(parts: Sequence[PatternPart], index: int) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.functions.scalars import datetime_words, zone_ids, zones
-from penstock.functions.scalars.datetime_layout import Layout, layout_of
+from penstock.functions.scalars.datetime_layout import DatetimeLayout, layout_of
 from penstock.functions.scalars.datetime_pattern import (
     Fraction,
     LocalOffset,
@@ -58,7 +58,7 @@ class Parser:
     """A compiled pattern."""
 
     reader: PartReader
-    layout: Layout | None  # for texts that are as long as the pattern
+    layout: DatetimeLayout | None  # for texts that are as long as the pattern
     common: tuple[re.Pattern[str], tuple[Number | Fraction | NamedField, ...]] | None
 
     def instant(self, text: str, zone: str | None) -> int:

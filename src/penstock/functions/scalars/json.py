@@ -199,14 +199,14 @@ def _from_julian(days: int) -> int | None:
     return zones.days_from_civil(4 * era + year + (month <= 2), month, day)
 
 
-def _rules(call: Call) -> convert.Rules:
+def _rules(call: Call) -> convert.JsonRules:
     options = _options(call)
     leniency = Leniency(
         **{field: options[name].lower() == "true" for name, field in _LENIENT.items() if name in options}
     )
     partial = _setting(call, "enablePartialResults") != "false"
     days, moments = (_format(call, name, parsing=True) for name in (_DATES, _MOMENTS))
-    return convert.Rules(
+    return convert.JsonRules(
         leniency,
         partial,
         int(call.option("java")),
@@ -261,7 +261,7 @@ def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = call.args[0].type
     skip = _options(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
     days, moments = (_format(call, name, parsing=False) for name in (_DATES, _MOMENTS))
-    style = structs.Style(
+    style = structs.JsonStyle(
         skip,
         int(call.option("java")),
         call.option("timeZoneId"),

@@ -73,7 +73,7 @@ class KafkaSink(ServerSink):
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
-        self._transactions: transaction.Transactions | None = None
+        self._transactions: transaction.TransactionalProducer | None = None
         self._avro = AvroValue()
         self._first = True
         self._last: EpochRows | None = None
@@ -150,9 +150,9 @@ class KafkaSink(ServerSink):
             return None
         return ConnectorError(f"Kafka refuses: {kind}", code="SINK_REFUSED", where=self.describe())
 
-    def _producing(self) -> transaction.Transactions:
+    def _producing(self) -> transaction.TransactionalProducer:
         if self._transactions is None:
-            self._transactions = transaction.Transactions(
+            self._transactions = transaction.TransactionalProducer(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
                 transactional_id=self.options.transactional_id or f"penstock-{self.target.query}",

@@ -65,7 +65,7 @@ class KafkaViewSink(ViewSink):
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
-        self._transactions: transaction.Transactions | None = None
+        self._transactions: transaction.TransactionalProducer | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -90,7 +90,7 @@ class KafkaViewSink(ViewSink):
     def open(self, target: ViewTarget) -> int | None:
         self._target = target
         if self._transactions is None:
-            self._transactions = transaction.Transactions(
+            self._transactions = transaction.TransactionalProducer(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
                 transactional_id=f"penstock-{target.id}",

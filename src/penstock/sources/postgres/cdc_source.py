@@ -17,7 +17,7 @@ from penstock.sources.postgres.data_source import CHANGES, stream_of
 from penstock.sources.postgres.follow import Following
 from penstock.sources.postgres.options import PostgresCdcOptions
 from penstock.sources.postgres.slot import Slot, slot_name
-from penstock.sources.postgres.snapshot import SnapshotReading
+from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.source import look_up
 from penstock.sources.postgres.table import Table, refuse_operation_column, require_key
 
@@ -92,11 +92,11 @@ class PostgresCdcSource(Source):
         ddl = f"{reading.table.ddl}, `{OPERATION}` string"
         return SourceFrame(stream_of(context.spark, CHANGES, ddl, url=reading.url, definition=definition))
 
-    def plan(self) -> tuple[SnapshotReading, Following]:
+    def plan(self) -> tuple[TableReading, Following]:
         """Look the table up, and return what is read and how it is followed."""
         options = self.options
         table, row_filter = self._look_up()
-        reading = SnapshotReading(
+        reading = TableReading(
             url=options.url,
             table=table,
             specials=options.special_values,

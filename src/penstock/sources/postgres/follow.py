@@ -31,7 +31,7 @@ from penstock.sources.postgres.snapshot import (
     Offset,
     SharedSnapshot,
     Since,
-    SnapshotReading,
+    TableReading,
     range_partitions,
     read_range,
     shared_snapshot,
@@ -87,7 +87,7 @@ class Following:
 class ChangeReader:
     """Reads a table and its changes; `latest_offset` reads ahead, so that a batch has its rows when it begins."""
 
-    def __init__(self, reading: SnapshotReading, following: Following) -> None:
+    def __init__(self, reading: TableReading, following: Following) -> None:
         self._reading = reading
         self._following = following
         self._shape = Shape(reading.table, reading.specials, following.on_truncate, reading.where)

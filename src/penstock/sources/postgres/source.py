@@ -11,7 +11,7 @@ from penstock.sources.package import require_package
 from penstock.sources.postgres import client
 from penstock.sources.postgres.data_source import SNAPSHOT, stream_of
 from penstock.sources.postgres.options import PostgresOptions, TableOptions
-from penstock.sources.postgres.snapshot import SnapshotReading
+from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.table import Table, find_table
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class PostgresSource(Source):
         )
         return SourceFrame(frame)
 
-    def plan(self) -> SnapshotReading:
+    def plan(self) -> TableReading:
         """Look the table up, and return what is read."""
         options = self.options
-        return SnapshotReading(
+        return TableReading(
             url=options.url,
             table=self._look_up(),
             specials=options.special_values,

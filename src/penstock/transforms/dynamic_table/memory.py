@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import StateError
-from penstock.transforms.dynamic_table.members import MemberChange, Members, spark_type
+from penstock.transforms.dynamic_table.members import MembersPart, Members, spark_type
 from penstock.transforms.dynamic_table.table import DynamicTable, changes, parsed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class MemoryTable(DynamicTable):
         self._type = spark_type(value_type)
         self._column: str | None = None
         self._state: KeyValues | None = None
-        self._numbers: dict[MemberChange, int] = {}
+        self._numbers: dict[MembersPart, int] = {}
         self._next = 0
         self._edited = 0
 
@@ -83,7 +83,7 @@ class MemoryTable(DynamicTable):
     def _store(self, members: Members) -> None:
         if self._state is None:
             return
-        numbers: dict[MemberChange, int] = {}
+        numbers: dict[MembersPart, int] = {}
         for part in members.parts:
             if part not in self._numbers:
                 self._state.put(_key(self._next), _encoded(part))
@@ -176,7 +176,7 @@ def _key(number: int) -> str:
     return f"part-{number}"
 
 
-def _encoded(part: MemberChange) -> bytes:
+def _encoded(part: MembersPart) -> bytes:
     import pyarrow as pa
 
     rows = pa.table(
@@ -191,13 +191,13 @@ def _encoded(part: MemberChange) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(content: bytes, members: Members) -> MemberChange:
+def _decoded(content: bytes, members: Members) -> MembersPart:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = pa.ipc.open_stream(content).read_all().combine_chunks()
     removed = rows.column("removed")
-    return MemberChange(
+    return MembersPart(
         members.array(rows.column("value").filter(pc.invert(removed))),
         members.array(rows.column("value").filter(removed)),
     )
