@@ -15,7 +15,7 @@ from penstock.sinks.kafka.avro_value import AvroValue
 from penstock.sinks.kafka.options import KafkaOptions
 from penstock.sinks.kafka.record import records, value_format
 from penstock.sinks.operation import stored_schema
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults

@@ -18,7 +18,7 @@ from penstock.sinks.json_row import json_name, json_texts, require_json, row_tex
 from penstock.sinks.kafka import transaction
 from penstock.sinks.kafka.options import PREFIX
 from penstock.sinks.key_change import by_key
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerOptions
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget
 from penstock.spark.kafka_access import BootstrapServers, access, for_librdkafka, unprefixed

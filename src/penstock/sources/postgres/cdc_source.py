@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.operation import OPERATION
 from penstock.sources.base import Source, SourceContext, SourceFrame
-from penstock.sources.package import require_package
 from penstock.sources.postgres import client, slot
 from penstock.sources.postgres.client import lsn_number
 from penstock.sources.postgres.data_source import CHANGES, stream_of
@@ -20,6 +19,7 @@ from penstock.sources.postgres.slot import Slot, slot_name
 from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.source import look_up
 from penstock.sources.postgres.table import Table, refuse_operation_column, require_key
+from penstock.sources.require import require_package
 
 if TYPE_CHECKING:
     from typing import Self

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.sources.base import Source, SourceContext, SourceFrame
-from penstock.sources.package import require_package
 from penstock.sources.postgres import client
 from penstock.sources.postgres.data_source import SNAPSHOT, stream_of
 from penstock.sources.postgres.options import PostgresOptions, TableOptions
 from penstock.sources.postgres.snapshot import TableReading
 from penstock.sources.postgres.table import Table, find_table
+from penstock.sources.require import require_package
 
 if TYPE_CHECKING:
     import psycopg

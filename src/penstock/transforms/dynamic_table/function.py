@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
-from penstock.transforms.dynamic_table.members import UNKNOWN, MembersPart, Members
+from penstock.transforms.dynamic_table.members import UNKNOWN, Members, MembersPart
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import StateError
-from penstock.transforms.dynamic_table.members import MembersPart, Members, spark_type
+from penstock.transforms.dynamic_table.members import Members, MembersPart, spark_type
 from penstock.transforms.dynamic_table.table import DynamicTable, changes, parsed
 
 if TYPE_CHECKING:
