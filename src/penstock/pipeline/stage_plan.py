@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.pipeline.view_node import ARRIVAL
 from penstock.plan.node import Field
 from penstock.sql.lexer import significant
 from penstock.sql.relation import read_names
 
-WEIGHT = "_weight"
 Retain = Literal["all", "used"]
 InputChange = Literal["unchanged", "kept", "emptied", "new", "dropped"]
 ViewChange = Literal["unchanged", "kept", "rebuilt", "new", "dropped"]

@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import to_arrow_field
 from penstock.data.types import kernel_type
 from penstock.engine.directory import CHECKPOINT_EVERY
@@ -37,7 +37,6 @@ from penstock.errors import ConfigError, StateError, suggest
 from penstock.pipeline import stage_rows
 from penstock.pipeline.secret import forms_of
 from penstock.pipeline.stage_plan import (
-    WEIGHT,
     SavedInput,
     SavedStage,
     SavedStageView,

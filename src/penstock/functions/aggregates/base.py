@@ -131,7 +131,7 @@ def selection(
     return Selection(chosen, call.filter, call.distinct, needed)
 
 
-def eval_mode(call: AggregateCall) -> str:
+def overflow_mode(call: AggregateCall) -> str:
     """What an overflow or a division by zero means: "ANSI" (an error), "TRY" (NULL) or "LEGACY"."""
     option = str(call.option("evalMode", "ANSI")).upper()
     return next((mode for mode in ("TRY", "LEGACY") if mode in option), "ANSI")
