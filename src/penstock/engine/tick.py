@@ -71,7 +71,7 @@ class _Memory:
     state: SourceState
     ordinal: int | None
     feeders: dict[str, int]
-    mark: int | None
+    latest_event_time: int | None
     late: int
     quarantine: Quarantine
     cleared: bool  # batches that were seen before count again
@@ -222,16 +222,16 @@ def _retracts(batch: FedBatch) -> bool:
 def _without_late(
     graph: Graph, batches: Sequence[FedBatch]
 ) -> tuple[list[FedBatch], list[tuple[str, Sorted]]]:
-    """The batches without rows that come too late, and by source what was late; the mark counts from the next tick on."""
+    """The batches without rows that come too late, and by source what was late; the latest event time counts from the next tick on."""
     on_time: list[FedBatch] = []
     late: list[tuple[str, Sorted]] = []
     latest: dict[str, int | None] = {}
     for batch in batches:
         lateness = graph.spec(batch.source).lateness
         if lateness is not None and len(batch.delta):
-            mark = graph.sources[batch.source].state.mark
-            parts = sort_out(lateness, mark, latest.get(batch.source, mark), batch.delta)
-            latest[batch.source] = parts.mark
+            accepted_time = graph.sources[batch.source].state.latest_event_time
+            parts = sort_out(lateness, accepted_time, latest.get(batch.source, accepted_time), batch.delta)
+            latest[batch.source] = parts.latest_event_time
             late.append((batch.source, parts))
             batch = replace(batch, delta=parts.on_time)
         on_time.append(batch)
@@ -241,9 +241,9 @@ def _without_late(
 def watermarks(graph: Graph) -> tuple[tuple[str, int], ...]:
     """The event times before which sources accept nothing any more."""
     return tuple(
-        (entry.name, entry.state.mark - lateness.delay)
+        (entry.name, entry.state.latest_event_time - lateness.delay)
         for entry in graph.sources.values()
-        if (lateness := entry.spec.lateness) is not None and entry.state.mark is not None
+        if (lateness := entry.spec.lateness) is not None and entry.state.latest_event_time is not None
     )
 
 
@@ -260,12 +260,12 @@ def _changes(graph: Graph, batches: Sequence[FedBatch]) -> dict[str, Delta]:
 def by_key(graph: Graph, batch: FedBatch, earlier: Sequence[Delta]) -> Delta:
     """The rows that a change by key retracts and inserts, behind earlier changes of the same tick."""
     entry = graph.sources[batch.source]
-    lateness, mark = entry.spec.lateness, entry.state.mark
+    lateness, accepted_time = entry.spec.lateness, entry.state.latest_event_time
 
     def changeable(values: Sequence[pa.Array]) -> Delta:
         """The rows with these keys; those behind the watermark are as late as a change of them would be."""
         rows = graph.kernel.lookup(batch.source, batch.keys, values)
-        return rows if lateness is None else sort_out(lateness, mark, mark, rows).on_time
+        return rows if lateness is None else sort_out(lateness, accepted_time, accepted_time, rows).on_time
 
     return replace_by_key(batch.delta, batch.keys, earlier, changeable)
 
@@ -304,14 +304,16 @@ def _source_memory(
     state, lateness = entry.state, entry.spec.lateness
     quarantined = [] if missing is None else [QuarantinedRows(MISSING, missing)]
     late_rows = [parts.late for parts in late if len(parts.late)]
-    if lateness is not None and state.mark is not None:
-        quarantined += [QuarantinedRows(describe_late(lateness, state.mark), rows) for rows in late_rows]
+    if lateness is not None and state.latest_event_time is not None:
+        quarantined += [
+            QuarantinedRows(describe_late(lateness, state.latest_event_time), rows) for rows in late_rows
+        ]
     epochs = {batch.query: batch.epoch + 1 for batch in fed if batch.query is not None}
     return _Memory(
         state,
         ordinal=newest(state.ordinal, last_ordinals(fed).get(entry.name)),
         feeders={**state.feeders, **epochs},
-        mark=late[-1].mark if late else state.mark,
+        latest_event_time=late[-1].latest_event_time if late else state.latest_event_time,
         late=state.late + sum(_rows(rows) for rows in late_rows),
         quarantine=state.quarantine.extended(quarantined),
         cleared=entry.spec.dedup and any(_retracts(batch) for _, batch in admitted),
@@ -324,7 +326,8 @@ def _source_memory(
 
 def _remember(memory: _Memory) -> None:
     state = memory.state
-    state.ordinal, state.feeders, state.mark = memory.ordinal, memory.feeders, memory.mark
+    state.ordinal, state.feeders = memory.ordinal, memory.feeders
+    state.latest_event_time = memory.latest_event_time
     state.late, state.quarantine = memory.late, memory.quarantine
     state.position = memory.position
     if memory.cleared:

@@ -217,8 +217,8 @@ def _call(call: Call, values: Sequence[_Value]) -> _Value:
             return time.plus(other.low)
         case "Subtract", [WatermarkBound() as time, _Between() as other]:
             return time.plus(-other.high)
-        case "Add", [_Between() as one, _Between() as other]:
-            return _Between(one.low + other.low, one.high + other.high)
+        case "Add", [_Between() as first, _Between() as other]:
+            return _Between(first.low + other.low, first.high + other.high)
         case "Remainder", [_, _Between(low, high)] if low == high and low != 0:
             return _Between(-abs(low), abs(low))
         case "CaseWhen", _ if len(values) % 2:
