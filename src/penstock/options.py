@@ -122,7 +122,7 @@ Model = TypeVar("Model", bound=Options)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OptionsOwner:
     """Whose options are read, for the words and the codes of errors."""
 
     name: str
@@ -164,7 +164,7 @@ def read_options(
     model: type[Model],
     options: Mapping[str, Any] | Options,
     *,
-    owner: Owner,
+    owner: OptionsOwner,
     settings: Settings | None = None,
 ) -> Model:
     """Return the model of what the user wrote and the settings complete, or raise one error with all mistakes; a model is checked already."""
@@ -177,7 +177,7 @@ def read_options(
 
 
 def check_options(
-    model: type[Model], options: Mapping[str, Any], *, owner: Owner, settings: Settings | None = None
+    model: type[Model], options: Mapping[str, Any], *, owner: OptionsOwner, settings: Settings | None = None
 ) -> tuple[Model | None, list[Mistake]]:
     """Return the model of what the user wrote and the settings complete, or None and all mistakes."""
     values = _completed(model, options, settings)
@@ -252,7 +252,9 @@ def aliases_of(name: str, field: FieldInfo) -> tuple[str, ...]:
     return (name, *(choice for choice in choices if isinstance(choice, str) and choice != name))
 
 
-def _mistake(model: type[Options], detail: ErrorDetails, owner: Owner, values: Mapping[str, Any]) -> Mistake:
+def _mistake(
+    model: type[Options], detail: ErrorDetails, owner: OptionsOwner, values: Mapping[str, Any]
+) -> Mistake:
     path, fields, field = _located(model, detail["loc"], values)
     name = str(path[-1]) if path else ""
     kind = detail["type"]
@@ -349,7 +351,7 @@ def _either(first: Mistake, second: Mistake) -> Mistake:
     return replace(first, text=f"{before} must be {wanted} or {alternative}{separator}{value}")
 
 
-def _missing(name: str, setting: FromSetting | None, owner: Owner) -> Mistake:
+def _missing(name: str, setting: FromSetting | None, owner: OptionsOwner) -> Mistake:
     text = f"the option '{name}' is missing"
     if setting is None:
         return Mistake("MISSING", (name,), text, f"add {owner.written(name)}")
@@ -364,7 +366,7 @@ def _shown(value: Any, name: str, field: FieldInfo | None) -> str:
     return repr(hidden_values({name: value})[name]) if plain else type(value).__name__
 
 
-def _error(mistakes: Sequence[Mistake], model: type[Options], owner: Owner) -> ConfigError:
+def _error(mistakes: Sequence[Mistake], model: type[Options], owner: OptionsOwner) -> ConfigError:
     kinds = {mistake.kind for mistake in mistakes}
     code = f"{owner.code}_{mistakes[0].kind}" if len(kinds) == 1 else SEVERAL
     if len(mistakes) > 1:

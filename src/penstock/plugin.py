@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Context",
     "KeyValues",
     "Options",
     "PluginContext",
@@ -102,7 +101,7 @@ class TransientValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PluginContext:
     """What a plugin gets to know of the query it works for."""
 
     query: str
@@ -141,10 +140,6 @@ class Context:
         return self.side(name)
 
 
-PluginContext = Context
-"""The name of the context in `penstock`."""
-
-
 class _Plugin:
     """The life that all kinds of plugins have in common."""
 
@@ -153,7 +148,7 @@ class _Plugin:
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def initialize(self, context: Context) -> None:
+    def initialize(self, context: PluginContext) -> None:
         """Called once before the first batch: connect, look up what is stored. Raising refuses the start."""
 
     def process_checkpoint_marker(self, epoch: int) -> None:

@@ -22,7 +22,7 @@ import penstock as ps
 from penstock.backend import JobState, open_backend
 from penstock.backend.heartbeat import PART_OF_TTL
 from penstock.backend.lease import TTL_MS
-from penstock.spark.micro_batch.run import _Reports
+from penstock.spark.micro_batch.query_run import _Reports
 from penstock.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 from penstock.streaming.writer import StreamWriter
 from waiting import wait_for

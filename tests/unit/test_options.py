@@ -19,14 +19,14 @@ from penstock.options import (
     IgnoringCase,
     Names,
     Options,
+    OptionsOwner,
     Others,
-    Owner,
     PathText,
     Texts,
     read_options,
 )
 
-OWNER = Owner("the lake sink")
+OWNER = OptionsOwner("the lake sink")
 
 
 class Lake(Options):

@@ -23,7 +23,7 @@ _UNITS = {"timestamp": 1_000.0, "timestamp_ntz": 1_000.0, "date": 1 / 86_400_000
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-class Side(Protocol):
+class JoinInput(Protocol):
     """A source or view of the flow, as one side of the join."""
 
     @property
@@ -37,8 +37,8 @@ class Side(Protocol):
 
 def asof_view(
     name: str,
-    left: Side,
-    right: Side,
+    left: JoinInput,
+    right: JoinInput,
     *,
     left_time: str,
     right_time: str,
@@ -102,15 +102,15 @@ def _literal(direction: str) -> Literal["backward", "forward", "nearest"]:
     return "backward" if direction == "backward" else "forward" if direction == "forward" else "nearest"
 
 
-def _position(side: Side, column: str) -> int:
+def _position(side: JoinInput, column: str) -> int:
     return position(column, [field.name for field in side.fields], of=f"'{side.name}'")
 
 
-def _scan(side: Side, columns: tuple[int, ...]) -> plan.Scan:
+def _scan(side: JoinInput, columns: tuple[int, ...]) -> plan.Scan:
     return plan.Scan(tuple(side.fields[at] for at in columns), side.name, columns)
 
 
-def _same_type(left: Side, left_at: int, right: Side, right_at: int) -> None:
+def _same_type(left: JoinInput, left_at: int, right: JoinInput, right_at: int) -> None:
     a, b = left.fields[left_at], right.fields[right_at]
     require_comparable((a, b), of="an ASOF join")
     if kernel_type(a.type) != kernel_type(b.type):
@@ -122,7 +122,7 @@ def _same_type(left: Side, left_at: int, right: Side, right_at: int) -> None:
 
 
 def _columns(
-    right: Side, keys: Sequence[int], columns: Sequence[str] | Mapping[str, str] | None
+    right: JoinInput, keys: Sequence[int], columns: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, int]:
     """The right columns that the view shows, by the name they have there."""
     if columns is None:

@@ -27,7 +27,7 @@ from penstock.sinks.base import QueryStatus
 from penstock.sinks.key_change import require_unique
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.view_sink import Change, ViewSink, ViewTarget
-from penstock.spark.micro_batch.run import Drained
+from penstock.spark.micro_batch.query_run import Drained
 
 LOG = logging.getLogger("penstock.flow")
 STOP_SECONDS = 30.0

@@ -67,7 +67,7 @@ class StaticEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class FedBatch:
     """One batch that was fed to a source and waits for the step."""
 
     source: str

@@ -39,7 +39,7 @@ TAKEN_OVER = ("SINK_FENCED", "FLOW_SINK_NOT_EMPTY")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedLakeView:
     """A view as its table says it: the query, and the snapshots of the sources that its rows stand for."""
 
     query: str
@@ -80,7 +80,7 @@ class LakeViews:
         """The name of a lake view in full, of a name that `USE` makes one of an Iceberg catalog."""
         return full_name(self._spark, name)
 
-    def saved(self, name: str) -> Saved | None:
+    def saved(self, name: str) -> SavedLakeView | None:
         """What the table of a view says, which this flow need not know; None when there is no such table."""
         spark, name = self._spark, self.full_name(name)
         if not is_in_lake(spark, name) or not is_plain(name) or not spark.catalog.tableExists(name):
@@ -93,7 +93,7 @@ class LakeViews:
             return None
         newest = last_change(table)
         sources = None if newest is None else newest.says(SOURCES)
-        return Saved(**json.loads(view), sources=None if sources is None else json.loads(sources))
+        return SavedLakeView(**json.loads(view), sources=None if sources is None else json.loads(sources))
 
     def create(self, name: str, query: str, on_error: OnError) -> Explanation:
         """Make a view and its table, which has all rows when this returns."""
@@ -248,7 +248,7 @@ class LakeViews:
             and lake_table.is_iceberg(spark, table)
         ]
 
-    def _begin(self, added: list[str], saved: Saved) -> bool:
+    def _begin(self, added: list[str], saved: SavedLakeView) -> bool:
         """Read the rows of new sources at the versions that a table stands for; those of now, and False, when these are gone."""
         try:
             self._refresh(added, at=saved.sources or {})

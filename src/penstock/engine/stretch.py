@@ -26,7 +26,7 @@ from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
 from penstock.data.tick import Tick
 from penstock.engine.event import Event, TickEvent
-from penstock.engine.graph import Fed, Graph
+from penstock.engine.graph import FedBatch, Graph
 from penstock.engine.source import SourceSpec
 from penstock.engine.suspension import optional_views
 from penstock.engine.tick import NoJournal, by_key, maintain, run_atomically, stage_change
@@ -142,7 +142,7 @@ def _finds_nothing(spec: SourceSpec) -> bool:
     )
 
 
-def _filled(event: TickEvent) -> Iterator[Fed]:
+def _filled(event: TickEvent) -> Iterator[FedBatch]:
     return (batch for batch in event.fed if len(batch.delta))
 
 
@@ -200,7 +200,7 @@ def _step(graph: Graph, events: Sequence[TickEvent]) -> bool:
 
 def _changes(graph: Graph, events: Sequence[TickEvent]) -> dict[str, Delta]:
     """The change of every source from before the first tick to behind the last one."""
-    batches: dict[str, list[tuple[int, Fed]]] = {}
+    batches: dict[str, list[tuple[int, FedBatch]]] = {}
     for at, event in enumerate(events):
         for batch in _filled(event):
             batches.setdefault(batch.source, []).append((at, batch))
@@ -212,7 +212,7 @@ def _changes(graph: Graph, events: Sequence[TickEvent]) -> dict[str, Delta]:
             ticks = np.repeat([at for at, _ in parts], [len(batch.delta) for _, batch in parts])
             changes[name] = _last_of_keys(spec, rows, ticks)
         elif keys:
-            changes[name] = by_key(graph, Fed(name, rows, keys=keys), ())
+            changes[name] = by_key(graph, FedBatch(name, rows, keys=keys), ())
         else:
             changes[name] = rows
     return {name: rows for name, rows in changes.items() if len(rows)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
     from penstock.transforms.dynamic_table.table import DynamicTable
 
 
@@ -49,7 +49,7 @@ class DynamicTableStep(Step):
         query: SqlStep | None,
         *,
         tables: DynamicTables,
-        context: Context,
+        context: TransformContext,
     ) -> None:
         self._node = node
         self._table = table

@@ -15,7 +15,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from penstock.backend.address import hidden, hidden_values
-from penstock.options import Options, Owner, aliases_of, check_options, models_in, option_fields, settings_of
+from penstock.options import (
+    Options,
+    OptionsOwner,
+    aliases_of,
+    check_options,
+    models_in,
+    option_fields,
+    settings_of,
+)
 from penstock.pipeline.fields import PipelineFields
 from penstock.pipeline.load import Checked
 from penstock.pipeline.node_type import SECTIONS
@@ -104,7 +112,9 @@ def _node(node: NodeSpec, written: Mapping[str, Any], values: Mapping[str, Any])
 def _changes_nothing(node: NodeSpec, values: Mapping[str, Any], name: str, default: Any) -> bool:
     """Whether a node may have a field with its default; some fields are refused beside others, whatever their value is."""
     completed = {setting: getattr(node.model, setting) for setting in settings_of(type(node.model))}
-    read, _ = check_options(type(node.model), {**completed, **values, name: default}, owner=Owner(node.name))
+    read, _ = check_options(
+        type(node.model), {**completed, **values, name: default}, owner=OptionsOwner(node.name)
+    )
     return read == node.model
 
 

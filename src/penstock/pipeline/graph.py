@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class PipelineGraph:
     """Which node reads which; a value of a pipeline without cycles."""
 
     inputs: Mapping[str, tuple[str, ...]]
@@ -61,12 +61,12 @@ class Graph:
         return tuple(node for node in self.nodes if node.name in names)
 
 
-def graph(spec: PipelineSpec) -> Graph:
+def graph(spec: PipelineSpec) -> PipelineGraph:
     """Return the graph of a pipeline that was read without errors."""
     inputs = {name: spec.inputs(name) for name in spec.nodes}
     ordered = [spec.nodes[name] for name in topological(inputs)]
     groups = (tuple(node for node in ordered if node.name in names) for names in connected(inputs))
-    return Graph(inputs, tuple(map(Group, groups)))
+    return PipelineGraph(inputs, tuple(map(Group, groups)))
 
 
 def topological(inputs: Mapping[str, Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_node import ViewInput, ViewTransformNode
 
 if TYPE_CHECKING:
     from penstock.pipeline.spec import NodeSpec
@@ -51,10 +51,10 @@ def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Vi
     return ViewLevels(level, frozenset(views))
 
 
-def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[Read, ...]:
+def reads_of(node: NodeSpec, operations: Collection[str], names: Mapping[str, str]) -> tuple[ViewInput, ...]:
     """The relations that a view reads."""
     model = node.model
     if isinstance(model, ViewTransformNode):
         return model.reads(names, operations)
     assert isinstance(model, SqlNode)
-    return tuple(Read(name, name) for name in model.inputs(names))
+    return tuple(ViewInput(name, name) for name in model.inputs(names))

@@ -13,7 +13,7 @@ from penstock.pipeline.group_folder import FOLDER, GroupFolder
 from penstock.pipeline.node_type import SECTIONS
 from penstock.pipeline.spec import STDIN
 from penstock.pipeline.variables import Filling
-from penstock.pipeline.yaml_tree import LARGEST_FILE, MappingTree, Scalar, decode, parse
+from penstock.pipeline.yaml_tree import LARGEST_FILE, MappingTree, YamlScalar, decode, parse
 
 if TYPE_CHECKING:
     from penstock.backend import Job
@@ -69,6 +69,6 @@ def _name_in(path: Path) -> str | None:
     if not isinstance(tree, MappingTree) or not any(tree.get(section) for section in SECTIONS):
         return None
     name = tree.get("name")
-    if isinstance(name, Scalar) and name.value is not None:
+    if isinstance(name, YamlScalar) and name.value is not None:
         return Filling(config.variables()).scalar(name).text
     return path.stem

@@ -13,7 +13,7 @@ from penstock.pipeline.dynamic_table_step import DynamicTables, DynamicTableStep
 from penstock.pipeline.event_time import event_time_of
 from penstock.pipeline.failed_rows import FailedRows
 from penstock.pipeline.fields import ENDING_TRIGGERS
-from penstock.pipeline.graph import Graph, graph, reachable
+from penstock.pipeline.graph import PipelineGraph, graph, reachable
 from penstock.pipeline.group import GroupPlan, Phase, SinkPlan, SourcePlan, refuse_unfit
 from penstock.pipeline.group_folder import GroupFolder
 from penstock.pipeline.group_name import group_names, job_name
@@ -38,10 +38,10 @@ from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.transforms.plugin import PluginTransformNode
 from penstock.pipeline.transforms.sql import SqlNode
 from penstock.pipeline.values import GroupValues, PlannedValues, Stored
-from penstock.sources.base import Context as SourceContext
+from penstock.sources.base import SourceContext
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import plan as spark_plan
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 
 if TYPE_CHECKING:
     from penstock.engine.session import Session
@@ -82,7 +82,7 @@ class Planner:
         self._stored = stored
         self._runs = runs
         self._is_trial = is_trial
-        self._graph: Graph = graph(spec)
+        self._graph: PipelineGraph = graph(spec)
         kinds = [{node.name: node.kind for node in group.nodes} for group in self._graph.queries]
         self._before = before or {}
         self._names = group_names(kinds, self._before)
@@ -316,11 +316,11 @@ class Planner:
             transform = model.transform(self._session.settings)
         return TransformStep(node, transform, spark, inputs, context)
 
-    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> Context:
+    def _context(self, node: NodeSpec, keys: tuple[str, ...]) -> TransformContext:
         """The node of a transform; without a key of its own it has that of its input."""
         model = node.model
         assert isinstance(model, TransformNode)
-        return Context(
+        return TransformContext(
             self._session.spark,
             self._spec.name,
             node.name,

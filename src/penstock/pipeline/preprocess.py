@@ -15,7 +15,7 @@ from typing import Any, cast
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipeline.problem import Problem
 from penstock.pipeline.spec import Place
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree, plain
+from penstock.pipeline.yaml_tree import MappingTree, SequenceTree, Tree, YamlScalar, plain
 from penstock.registry import load_entry_point
 
 GROUP = "penstock.preprocessors"
@@ -74,7 +74,7 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
     if isinstance(value, dict):
         old = before if isinstance(before, MappingTree) else MappingTree((), place)
         entries = [
-            (old.key(str(name)) or Scalar(str(name), place), _merged(item, old.get(str(name)), place))
+            (old.key(str(name)) or YamlScalar(str(name), place), _merged(item, old.get(str(name)), place))
             for name, item in value.items()
         ]
         return MappingTree(tuple(entries), place)
@@ -85,9 +85,9 @@ def _merged(value: Any, before: Tree | None, place: Place) -> Tree:
             tuple(_merged(item, old, place) for item, old in zip(value, old_items, strict=False)), place
         )
     if isinstance(value, str):
-        return Scalar(value, place, style='"')
+        return YamlScalar(value, place, style='"')
     if value is None or isinstance(value, bool | int | float):
-        return Scalar(json.dumps(value), place, plain=True)
+        return YamlScalar(json.dumps(value), place, plain=True)
     raise ConfigError(
         f"a preprocessor left {type(value).__name__} in the pipeline, which YAML does not have",
         code="PREPROCESSOR_FAILED",

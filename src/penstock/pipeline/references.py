@@ -17,7 +17,7 @@ from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
 from penstock.pipeline.transforms.view import ViewNode
 from penstock.pipeline.validation import DeclaredNode, Validation
 from penstock.pipeline.view_node import ViewTransformNode
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, plain
+from penstock.pipeline.yaml_tree import MappingTree, YamlScalar, plain
 from penstock.sql.lexer import Kind as Token
 from penstock.sql.lexer import significant
 from penstock.sql.relation import RelationName, relations, texts_of_call
@@ -265,11 +265,11 @@ def _readable(validation: Validation) -> list[str]:
     return [node.name for node in validation.declared.values() if node.kind != "sink"]
 
 
-def _field(node: NodeSpec, name: str, validation: Validation) -> Scalar | None:
+def _field(node: NodeSpec, name: str, validation: Validation) -> YamlScalar | None:
     """A field of a node as the file has it."""
     tree = validation.declared[node.name.lower()].tree
     value = tree.get(name) if isinstance(tree, MappingTree) else None
-    return value if isinstance(value, Scalar) else None
+    return value if isinstance(value, YamlScalar) else None
 
 
 def _place_of_input(node: NodeSpec, name: str) -> Place:

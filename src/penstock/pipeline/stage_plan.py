@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import declared_type, to_arrow_schema
 from penstock.pipeline.view_node import ARRIVAL
 from penstock.plan.node import Field
 from penstock.sql.lexer import significant
 from penstock.sql.relation import read_names
 
-WEIGHT = "_weight"
 Retain = Literal["all", "used"]
 InputChange = Literal["unchanged", "kept", "emptied", "new", "dropped"]
 ViewChange = Literal["unchanged", "kept", "rebuilt", "new", "dropped"]
@@ -94,7 +93,7 @@ class SavedInput:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedView:
+class SavedStageView:
     """A view as the state of a stage has it; `fields` are its columns, by name, type and whether they may be NULL."""
 
     name: str
@@ -109,7 +108,7 @@ class SavedStage:
     """What a stage was made of when it was last opened."""
 
     inputs: Mapping[str, SavedInput]
-    views: Mapping[str, SavedView]
+    views: Mapping[str, SavedStageView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ def _input_plan(saved: SavedInput, wanted: SavedInput) -> InputPlan:
     return InputPlan(wanted.name, "kept", "; ".join(reasons) or "its rows are kept in other types")
 
 
-def _view_plan(saved: SavedView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
+def _view_plan(saved: SavedStageView | None, view: StageView, inputs: Sequence[InputPlan]) -> ViewPlan:
     loses = any(plan.change == "emptied" for plan in inputs)
     if saved is None:
         return ViewPlan(view.name, "new", "it begins with the rows that its inputs have", loses)

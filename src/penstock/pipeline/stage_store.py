@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.data.delta import Delta
 from penstock.engine.seal import Seal
 from penstock.errors import StateError
-from penstock.pipeline.stage_plan import SavedInput, SavedStage, SavedView
+from penstock.pipeline.stage_plan import SavedInput, SavedStage, SavedStageView
 from penstock.state.files import Files
 
 VERSION = 1
@@ -94,7 +94,7 @@ class StageStore:
             for entry in saved["inputs"]
         ]
         views = [
-            SavedView(
+            SavedStageView(
                 entry["name"],
                 # A query with a secret that has changed is another query.
                 self._seal.opened(entry["sql"]),

@@ -18,7 +18,7 @@ from penstock.spark.micro_batch import stateless
 from penstock.spark.no_rows import no_rows
 from penstock.sql.relation import renamed
 from penstock.transforms import operations
-from penstock.transforms.base import ERROR, INPUT, Context
+from penstock.transforms.base import ERROR, INPUT, TransformContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -228,7 +228,7 @@ class TransformStep(Step):
         transform: Transform,
         spark: SparkSession,
         inputs: Mapping[str, NodeOutput],
-        context: Context,
+        context: TransformContext,
     ) -> None:
         """`inputs` has the one node that it reads, by its name as declared."""
         self._node = node

@@ -17,7 +17,7 @@ from penstock.pipeline.node import Node
 from penstock.pipeline.node_type import SECTIONS
 from penstock.pipeline.nodes import SOURCE_NODES
 from penstock.pipeline.secret import PLAIN_HEADERS, secrets_in_address
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
+from penstock.pipeline.yaml_tree import MappingTree, SequenceTree, Tree, YamlScalar
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -38,7 +38,7 @@ _OF_A_PLACE = re.compile(
 class Use:
     """Where variables are filled in."""
 
-    scalar: Scalar
+    scalar: YamlScalar
     what: str
     """In words, for a field that is stored; empty for others."""
     is_secret: bool = False
@@ -81,7 +81,7 @@ def _uses(tree: Tree, spec: PipelineSpec) -> Iterator[Use]:
         return
     for part in STORED_PARTS:
         value = tree.get(part)
-        if isinstance(value, Scalar):
+        if isinstance(value, YamlScalar):
             yield Use(value, f"the {part} of the pipeline")
     for section in SECTIONS:
         nodes = tree.get(section)
@@ -104,7 +104,7 @@ def _of_value(
 ) -> Iterator[Use]:
     """The uses in a value, which is one of the model, if it has one; `field` is its path."""
     match tree:
-        case Scalar():
+        case YamlScalar():
             if tree.variables:
                 yield Use(tree, f"'{field}' of {owner}" if stored else "", is_secret=secret)
         case SequenceTree():
@@ -112,7 +112,7 @@ def _of_value(
                 yield from _of_value(item, model, owner=owner, field=field, stored=stored, secret=secret)
         case MappingTree():
             part = tree.get("type")
-            if field and isinstance(part, Scalar) and part.text in SOURCE_NODES.builtin:
+            if field and isinstance(part, YamlScalar) and part.text in SOURCE_NODES.builtin:
                 # A source within a source has secrets of its own, and is none.
                 model, secret = SOURCE_NODES.load(part.text), False
             stored_fields = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.config import Settings
 from penstock.errors import PenstockError, nearest, suggest
-from penstock.options import Mistake, Model, Options, Owner, check_options, option_fields
+from penstock.options import Mistake, Model, Options, OptionsOwner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
 from penstock.pipeline.node import RowErrors, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
@@ -19,9 +19,9 @@ from penstock.pipeline.secret import hide
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
 from penstock.pipeline.yaml_tree import (
     MappingTree,
-    Scalar,
     SequenceTree,
     Tree,
+    YamlScalar,
     describe,
     filled_in,
     place_in,
@@ -116,7 +116,7 @@ class Validation:
         own = option_fields(PipelineFields)
         entries = tuple((key, value) for key, value in tree.entries if key.text in own)
         return self._checked(
-            PipelineFields, MappingTree(entries, tree.place), Owner("the pipeline"), tree.place
+            PipelineFields, MappingTree(entries, tree.place), OptionsOwner("the pipeline"), tree.place
         )
 
     def _check_trigger(self, fields: PipelineFields, tree: MappingTree) -> None:
@@ -131,7 +131,7 @@ class Validation:
     def _declare(self, tree: MappingTree, section: str, kind: Kind) -> None:
         nodes = tree.get(section)
         key = tree.key(section)
-        is_empty = nodes is None or (isinstance(nodes, Scalar) and nodes.value is None)
+        is_empty = nodes is None or (isinstance(nodes, YamlScalar) and nodes.value is None)
         if nodes is not None and not is_empty and not isinstance(nodes, MappingTree):
             text = f"'{section}' must be a mapping from names to nodes, and is {describe(nodes)}"
             hint = f"write {section}: with lines as my_{kind}: {{type: ...}} below it"
@@ -178,7 +178,7 @@ class Validation:
             self.report(node.place, text, hint, "PIPELINE_FIELD")
             return
         written = node.tree.get("type")
-        if not isinstance(written, Scalar) or written.value is None:
+        if not isinstance(written, YamlScalar) or written.value is None:
             text = f"{what} needs a type" if written is None else f"the type of {what} is {describe(written)}"
             place = node.place if written is None else written.place
             self.report(
@@ -196,13 +196,15 @@ class Validation:
             text = f"{what}: its type '{written.text}' cannot be loaded: {type(error).__name__}: {error}"
             self.report(written.place, text, "install its package again, with what it needs", "PIPELINE_TYPE")
             return
-        checked = self._checked(model, node.tree, Owner(what, syntax="{name}: {value}"), node.place)
+        checked = self._checked(model, node.tree, OptionsOwner(what, syntax="{name}: {value}"), node.place)
         if checked is not None:
             field_places = dict(places(node.tree))
             secrets = filled_in(node.tree)
             self.nodes[node.name] = NodeSpec(node.kind, node.name, checked, node.place, field_places, secrets)
 
-    def _checked(self, model: type[Model], tree: MappingTree, owner: Owner, place: Place) -> Model | None:
+    def _checked(
+        self, model: type[Model], tree: MappingTree, owner: OptionsOwner, place: Place
+    ) -> Model | None:
         """Return what a model makes of a tree, or report all that is wrong."""
         try:
             read, mistakes = check_options(model, plain(tree), owner=owner, settings=self.settings)
@@ -221,7 +223,7 @@ class Validation:
             for mistake in mistakes:
                 value = value_in(tree, mistake.path)
                 # Of a text without its variable, that it has none is the mistake.
-                if mistake.path and isinstance(value, Scalar) and value.is_unfilled:
+                if mistake.path and isinstance(value, YamlScalar) and value.is_unfilled:
                     continue
                 place_of_field = field_places.get(mistake.path, place)
                 self._report_mistake(mistake, model, tree, owner, place_of_field, missing=missing)
@@ -232,7 +234,7 @@ class Validation:
         mistake: Mistake,
         model: type[Options],
         tree: MappingTree,
-        owner: Owner,
+        owner: OptionsOwner,
         place: Place,
         *,
         missing: Sequence[str],
@@ -271,7 +273,7 @@ class Validation:
         self.report(place, text, hint, mistake.code or "PIPELINE_FIELD")
 
     def _tests(self, tree: Tree | None) -> Iterator[TestSpec]:
-        if tree is None or (isinstance(tree, Scalar) and tree.value is None):
+        if tree is None or (isinstance(tree, YamlScalar) and tree.value is None):
             return
         if not isinstance(tree, SequenceTree):
             text = f"'tests' must be a list, and is {describe(tree)}"
@@ -283,8 +285,8 @@ class Validation:
                 self.report(item.place, text, "a test has the fields name, given and expect", "PIPELINE_TEST")
                 continue
             name = item.get("name")
-            owner = Owner(
-                f"the test '{name.text}'" if isinstance(name, Scalar) else f"test {number}",
+            owner = OptionsOwner(
+                f"the test '{name.text}'" if isinstance(name, YamlScalar) else f"test {number}",
                 syntax="{name}: {value}",
             )
             fields = self._checked(TestFields, item, owner, item.place)
@@ -302,7 +304,12 @@ class Validation:
         return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
 
     def _named(
-        self, rows: Mapping[str, Any], test: MappingTree, part: str, owner: Owner, kinds: tuple[Kind, ...]
+        self,
+        rows: Mapping[str, Any],
+        test: MappingTree,
+        part: str,
+        owner: OptionsOwner,
+        kinds: tuple[Kind, ...],
     ) -> dict[str, Any]:
         """Return rows by the names of nodes as declared, and report those that are none."""
         result = {}

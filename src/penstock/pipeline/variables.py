@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from penstock.errors import nearest
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.secret import SHORT, hide, secrets_in
-from penstock.pipeline.yaml_tree import MappingTree, Scalar, SequenceTree, Tree
+from penstock.pipeline.yaml_tree import MappingTree, SequenceTree, Tree, YamlScalar
 
 SCRIPT_FIELD = "script"
 """A field in which only names in capitals are variables: `${total}` is a template literal of JavaScript there."""
@@ -54,12 +54,12 @@ class Filling:
                 filled: Tree = MappingTree(entries, tree.place)
             case SequenceTree():
                 filled = SequenceTree(tuple(self.tree(item) for item in tree.items), tree.place)
-            case Scalar():
+            case YamlScalar():
                 filled = self.scalar(tree, in_script=in_script)
         self._done[id(tree), in_script] = filled
         return filled
 
-    def scalar(self, scalar: Scalar, *, in_script: bool = False) -> Scalar:
+    def scalar(self, scalar: YamlScalar, *, in_script: bool = False) -> YamlScalar:
         """Return a text with its variables filled in."""
         if "${" not in scalar.text:
             return scalar
@@ -78,7 +78,7 @@ class Filling:
         """Return a tree that was made from another one, with what variables gave in its new texts noted."""
         return tree if tree is before else self._marked(tree, {id(part) for part in _scalars(before)})
 
-    def _text(self, text: str, scalar: Scalar, shift: int, depth: int, *, in_script: bool) -> str:
+    def _text(self, text: str, scalar: YamlScalar, shift: int, depth: int, *, in_script: bool) -> str:
         parts = []
         at = 0
         while (start := text.find("${", at)) >= 0:
@@ -104,7 +104,9 @@ class Filling:
         parts.append(text[at:])
         return "".join(parts)
 
-    def _value(self, inside: str, scalar: Scalar, offset: int, depth: int, *, in_script: bool) -> str | None:
+    def _value(
+        self, inside: str, scalar: YamlScalar, offset: int, depth: int, *, in_script: bool
+    ) -> str | None:
         """The value of a variable; None, and a problem, when it has none."""
         name, colon, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
@@ -145,9 +147,9 @@ class Filling:
         names = frozenset(name for name, value in self.values_of.items() if value in values)
         return replace(tree, filled=values, raw=hide(tree.text, values), variables=names)
 
-    def _refuse_twice(self, entries: Iterable[tuple[Scalar, Tree]]) -> None:
+    def _refuse_twice(self, entries: Iterable[tuple[YamlScalar, Tree]]) -> None:
         """Names that variables have made the same; without them the file was refused."""
-        first: dict[str, Scalar] = {}
+        first: dict[str, YamlScalar] = {}
         for key, _ in entries:
             other = first.setdefault(key.text, key)
             if other is not key:
@@ -155,12 +157,12 @@ class Filling:
                 hint = "remove one of them, or give its variable another value"
                 self._refuse(key, 0, text, hint)
 
-    def _refuse(self, scalar: Scalar, offset: int, text: str, hint: str) -> None:
+    def _refuse(self, scalar: YamlScalar, offset: int, text: str, hint: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(scalar.place_at(offset), text, hint, "PIPELINE_VARIABLE"))
 
 
-def _scalars(tree: Tree) -> Iterator[Scalar]:
+def _scalars(tree: Tree) -> Iterator[YamlScalar]:
     match tree:
         case MappingTree():
             for key, value in tree.entries:
@@ -169,7 +171,7 @@ def _scalars(tree: Tree) -> Iterator[Scalar]:
         case SequenceTree():
             for item in tree.items:
                 yield from _scalars(item)
-        case Scalar():
+        case YamlScalar():
             yield tree
 
 

@@ -32,7 +32,7 @@ ByteSize = Annotated[str, AfterValidator(_as_size)]
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ViewInput:
     """What the SQL of a view reads: the rows of a node, under the name of a relation.
 
     A table has the row of each key, or every row where the node has no key. A log has every row that came, also when the node has a key: `_op`
@@ -62,7 +62,7 @@ class ViewTransformNode(TransformNode):
         return self.primary_key
 
     @abstractmethod
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         """Return the relations of its SQL, of all nodes by their names in lower case; `operations` are those whose rows have `_op`."""
 
     @abstractmethod

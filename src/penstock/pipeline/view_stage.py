@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock.data.batch import DeltaBatch
 from penstock.data.consolidate import consolidate
 from penstock.data.delta import Delta, concat, empty
-from penstock.data.operation import OPERATION
+from penstock.data.operation import OPERATION, WEIGHT
 from penstock.data.schema import to_arrow_field
 from penstock.data.types import kernel_type
 from penstock.engine.directory import CHECKPOINT_EVERY
@@ -37,10 +37,9 @@ from penstock.errors import ConfigError, StateError, suggest
 from penstock.pipeline import stage_rows
 from penstock.pipeline.secret import forms_of
 from penstock.pipeline.stage_plan import (
-    WEIGHT,
     SavedInput,
     SavedStage,
-    SavedView,
+    SavedStageView,
     StageInput,
     StagePlan,
     StageView,
@@ -492,7 +491,7 @@ def _actual(flow: EpochFlow, saved: SavedStage | None, views: Mapping[str, Stage
     for name, entry in flow.views.items():
         before = saved_views.get(name) or views.get(name)
         keys, wanted = ((), False) if before is None else (before.keys, before.wanted)
-        actual[name] = SavedView(name, entry.view.sql, keys, wanted)
+        actual[name] = SavedStageView(name, entry.view.sql, keys, wanted)
     return SavedStage(inputs, actual)
 
 
@@ -501,7 +500,7 @@ def _saved(flow: EpochFlow, inputs: Sequence[StageInput], views: Sequence[StageV
     saved = {}
     for view in views:
         fields = tuple((field.name, field.type, field.nullable) for field in flow.views[view.name].fields)
-        saved[view.name] = SavedView(view.name, view.sql, view.keys, view.wanted, fields)
+        saved[view.name] = SavedStageView(view.name, view.sql, view.keys, view.wanted, fields)
     return SavedStage({declared.name: SavedInput.of(declared) for declared in inputs}, saved)
 
 

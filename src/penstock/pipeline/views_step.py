@@ -14,7 +14,7 @@ from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.stage_plan import InputPlan, StageInput, StagePlan, StageView, ViewPlan
 from penstock.pipeline.step import Step, in_file, require_columns
 from penstock.pipeline.transforms.sql import SqlNode
-from penstock.pipeline.view_node import Read, ViewTransformNode
+from penstock.pipeline.view_node import ViewInput, ViewTransformNode
 from penstock.pipeline.view_stage import ViewStage
 from penstock.spark.errors.query import translated
 from penstock.spark.micro_batch import stateless
@@ -115,7 +115,7 @@ class ViewsStep(Step):
         self._stage = stage.with_keys(self._keys)
 
     def _inherit(
-        self, node: NodeSpec, stage: ViewStage, reads: Sequence[Read], inputs: Mapping[str, NodeOutput]
+        self, node: NodeSpec, stage: ViewStage, reads: Sequence[ViewInput], inputs: Mapping[str, NodeOutput]
     ) -> None:
         """A `sql` node over one view has the key of that view, unless the user gave one or its columns are not there."""
         if self._keys[node.name] or not isinstance(node.model, SqlNode) or len(reads) != 1:
@@ -219,7 +219,7 @@ def _keys(node: NodeSpec) -> tuple[str, ...]:
     return tuple(model.keys if isinstance(model, ViewTransformNode) else getattr(model, "primary_key", ()))
 
 
-def _input(read: Read, output: NodeOutput, origin: tuple[tuple[str, str], ...]) -> StageInput:
+def _input(read: ViewInput, output: NodeOutput, origin: tuple[tuple[str, str], ...]) -> StageInput:
     operations = output.operations and OPERATION in output.columns
     return StageInput(
         read.relation,
@@ -232,7 +232,7 @@ def _input(read: Read, output: NodeOutput, origin: tuple[tuple[str, str], ...]) 
     )
 
 
-def _refuse_weights(node: NodeSpec, read: Read, inputs: Mapping[str, NodeOutput]) -> None:
+def _refuse_weights(node: NodeSpec, read: ViewInput, inputs: Mapping[str, NodeOutput]) -> None:
     """Refuse a log of rows that come and go without a key: nothing shows which of them a row replaces."""
     if read.log and read.node in inputs and inputs[read.node].weights:
         raise ConfigError(

@@ -77,7 +77,7 @@ class WrittenFloat(float):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar:
+class YamlScalar:
     """A text, number, truth value or null."""
 
     text: str
@@ -123,14 +123,14 @@ class Scalar:
 class MappingTree:
     """Keys with their values, in the order of the file."""
 
-    entries: tuple[tuple[Scalar, Tree], ...]
+    entries: tuple[tuple[YamlScalar, Tree], ...]
     place: Place
 
     def get(self, name: str) -> Tree | None:
         """The value of a key."""
         return next((value for key, value in self.entries if key.text == name), None)
 
-    def key(self, name: str) -> Scalar | None:
+    def key(self, name: str) -> YamlScalar | None:
         """A key, with its place."""
         return next((key for key, _ in self.entries if key.text == name), None)
 
@@ -143,7 +143,7 @@ class SequenceTree:
     place: Place
 
 
-Tree = Scalar | MappingTree | SequenceTree
+Tree = YamlScalar | MappingTree | SequenceTree
 
 
 def plain(tree: Tree, *, written: bool = False) -> Any:
@@ -156,7 +156,7 @@ def plain(tree: Tree, *, written: bool = False) -> Any:
             }
         case SequenceTree():
             return [plain(item, written=written) for item in tree.items]
-        case Scalar():
+        case YamlScalar():
             return tree.written if written and tree.raw is not None else tree.value
 
 
@@ -297,7 +297,7 @@ class _Composer:
                     self.problems.append(_syntax(place, text, "put it into a file of its own"))
                     return tree
                 tree = self._tree(next(self.events), 0)
-        if documents == 0 or (isinstance(tree, Scalar) and tree.plain and tree.text == ""):
+        if documents == 0 or (isinstance(tree, YamlScalar) and tree.plain and tree.text == ""):
             text = "there is nothing in the file"
             hint = "a pipeline has sources and sinks; penstock init writes one"
             self.problems.append(Problem(Place(self.path, 1, 1), text, hint, "PIPELINE_FILE"))
@@ -333,13 +333,13 @@ class _Composer:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             yield self._tree(event, depth + 1)
 
-    def _entries(self, depth: int) -> list[tuple[Scalar, Tree]]:
-        own: dict[str, tuple[Scalar, Tree]] = {}
-        merged: dict[str, tuple[Scalar, Tree]] = {}
+    def _entries(self, depth: int) -> list[tuple[YamlScalar, Tree]]:
+        own: dict[str, tuple[YamlScalar, Tree]] = {}
+        merged: dict[str, tuple[YamlScalar, Tree]] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._tree(event, depth + 1)
             value = self._tree(next(self.events), depth + 1)
-            if not isinstance(key, Scalar):
+            if not isinstance(key, YamlScalar):
                 text = f"{describe(key)} cannot be a name"
                 hint = "names are text; put ${VAR} and what begins with { or [ in quotes"
                 self.problems.append(_syntax(key.place, text, hint))
@@ -354,7 +354,7 @@ class _Composer:
                 own[key.text] = (key, value)
         return list({**merged, **own}.values()) if merged else list(own.values())
 
-    def _merged(self, value: Tree, place: Place) -> Iterator[tuple[str, tuple[Scalar, Tree]]]:
+    def _merged(self, value: Tree, place: Place) -> Iterator[tuple[str, tuple[YamlScalar, Tree]]]:
         for tree in value.items if isinstance(value, SequenceTree) else (value,):
             if isinstance(tree, MappingTree):
                 yield from ((key.text, (key, inner)) for key, inner in tree.entries)
@@ -383,7 +383,7 @@ class _Composer:
                 _syntax(place, text, "put rows of tests into fewer tests, and use fewer anchors")
             )
 
-    def _scalar(self, event: Any, place: Place) -> Scalar:
+    def _scalar(self, event: Any, place: Place) -> YamlScalar:
         style = event.style or None
         is_plain = style is None
         if event.tag is not None:
@@ -402,7 +402,7 @@ class _Composer:
             indent = self._indent(event)
         elif event.start_mark.line != event.end_mark.line:
             indent = -1
-        return Scalar(event.value, place, is_plain, style, indent)
+        return YamlScalar(event.value, place, is_plain, style, indent)
 
     def _indent(self, event: Any) -> int:
         block = self.lines[event.start_mark.line + 1 : max(event.end_mark.line, event.start_mark.line + 2)]

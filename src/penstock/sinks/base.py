@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import ConfigError, InternalError
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +139,7 @@ class Sink(ABC):
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
         self.options = read_options(
-            self.Options, options, owner=Owner(f"the {self.kind} sink"), settings=settings
+            self.Options, options, owner=OptionsOwner(f"the {self.kind} sink"), settings=settings
         )
         self.guarantee_reason: str | None = None
         """Why the guarantee is what it is, where that depends on more than the options; `check` may set it."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from penstock.errors import ConnectorError
 from penstock.sinks.base import QueryStatus
-from penstock.spark.micro_batch.run import Drained
+from penstock.spark.micro_batch.query_run import Drained
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from penstock.options import Options, Owner, read_options
+from penstock.options import Options, OptionsOwner, read_options
 from penstock.sources.spark_options import SparkOptions
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SourceContext:
     """The session in which a source is read."""
 
     spark: SparkSession
@@ -93,7 +93,7 @@ class Source(ABC):
 
     def __init__(self, options: Mapping[str, Any], settings: Settings | None = None) -> None:
         """Check what the user wrote; `settings` complete it, with the addresses of servers for example."""
-        owner = Owner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
+        owner = OptionsOwner(f"the {self.kind} source", code="SOURCE_OPTION", syntax="{name}={value}")
         self.options = read_options(self.Options, options, owner=owner, settings=settings)
 
     @property
@@ -128,7 +128,7 @@ class Source(ABC):
         """Called by a dry run and before the first start: try the connection, change nothing."""
 
     @abstractmethod
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         """Called when the user builds a stream; it reads no record, but may look up schemas.
 
         Raising refuses the stream. When Spark lacks a connector, the session installs it and calls `read` once more.

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from penstock.sources import bad_record, first_start
 from penstock.sources.bad_record import split
-from penstock.sources.base import Context, Source, SourceFrame
+from penstock.sources.base import Source, SourceContext, SourceFrame
 from penstock.sources.csv_record import WhyNotCsv
 from penstock.sources.decimal_text import lossy, narrowed, widened
 from penstock.sources.json_record import CORRUPT, PARSED
@@ -34,7 +34,7 @@ class CsvSource(Source):
 
     options: CsvOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         spark, path, options = context.spark, self.options.path, self._spark_options()
         columns = first_start.columns(
             context,
@@ -46,7 +46,7 @@ class CsvSource(Source):
         files = frames.of_files(spark, "csv", path, schema=columns, options=options)
         return SourceFrame(first_start.only_earlier(context, files))
 
-    def _records(self, context: Context, columns: Any) -> SourceFrame:
+    def _records(self, context: SourceContext, columns: Any) -> SourceFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 

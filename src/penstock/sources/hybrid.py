@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from penstock.data.operation import INSERT, OPERATION
 from penstock.errors import DataError, suggest
-from penstock.sources.base import Context, MadeOutside, Source, SourceFrame
+from penstock.sources.base import MadeOutside, Source, SourceContext, SourceFrame
 from penstock.sources.kafka import OWN
 from penstock.spark.micro_batch import plan
 
@@ -62,7 +62,7 @@ class Boundary:
 
 
 def boundary(
-    history: Source, live: Source, context: Context, *, cursor: str | None, records_offsets: bool
+    history: Source, live: Source, context: SourceContext, *, cursor: str | None, records_offsets: bool
 ) -> Boundary:
     """Look where the live source stands, and after that where the history does."""
     offsets = end_offsets(live, _part(context, LIVE)) if records_offsets else None
@@ -73,7 +73,7 @@ def boundary(
     return Boundary(_greatest(history.read(_part(context, HISTORY)).frame, cursor), offsets)
 
 
-def end_offsets(live: Source, context: Context) -> str:
+def end_offsets(live: Source, context: SourceContext) -> str:
     """Return the ends of all partitions of topics as Spark's JSON."""
     [reading] = plan.readings(live.read(context).frame)
     jvm: Any = context.spark._jvm
@@ -131,9 +131,9 @@ class BothParts(_OfLive):
     def __init__(self, history: Source, live: Source, *, cursor: str | None) -> None:
         super().__init__(live)
         self._history, self._cursor = history, cursor
-        self._context: Context | None = None
+        self._context: SourceContext | None = None
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         self._context = context
         return self._live.read(_part(context, LIVE))
 
@@ -159,7 +159,7 @@ class HistorySource(_OfLive):
         super().check()
         self._history.check()
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         wanted = self._live.read(_part(context, LIVE)).frame.schema
         history = self._history.read(_part(context, HISTORY))
         rows = history.frame
@@ -180,7 +180,7 @@ class LiveSource(_OfLive):
         named._begin = lambda offsets: begin(offsets).named(pipeline, node)
         return named
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         context, offsets = _part(context, LIVE), self._at.offsets
         if offsets is not None:
             # Spark wants all partitions that there are when it begins.
@@ -196,7 +196,7 @@ class LiveSource(_OfLive):
         return SourceFrame(live.frame.where(later), live.bad_records)
 
 
-def _part(context: Context, part: str) -> Context:
+def _part(context: SourceContext, part: str) -> SourceContext:
     state = None if context.state is None else context.state.within(part)
     folder = None if context.folder is None else f"{context.folder}/{part}"
     # The history is read to its end before anything else, and the live source has none.

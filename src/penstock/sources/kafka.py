@@ -25,7 +25,7 @@ from penstock.sources.bad_record import (
     Why,
     split,
 )
-from penstock.sources.base import Context, OffsetReporter, Source, SourceFrame
+from penstock.sources.base import OffsetReporter, Source, SourceContext, SourceFrame
 from penstock.sources.json_record import DOES_NOT_FIT, JsonDecoder, WhyNotJson
 from penstock.sources.kafka_operation import HEADER, EnvelopeDecoder, Operations
 from penstock.sources.schema_registry import SchemaRegistry
@@ -201,7 +201,7 @@ class KafkaSource(Source):
 
     options: KafkaOptions
 
-    def read(self, context: Context) -> SourceFrame:
+    def read(self, context: SourceContext) -> SourceFrame:
         from pyspark.sql import functions as F
 
         spark, rule, wanted = context.spark, self.options.rule, self.options
@@ -281,7 +281,7 @@ class KafkaSource(Source):
             **prefixed(for_java(unprefixed(own))),
         }
 
-    def _decoder(self, context: Context) -> Decoder | None:
+    def _decoder(self, context: SourceContext) -> Decoder | None:
         """What decodes values; None when they stay as they are."""
         has_envelope = self.options.operations == "debezium"
         if self.options.format == "avro":
@@ -292,7 +292,7 @@ class KafkaSource(Source):
         columns = as_struct(self.options.columns)
         return EnvelopeDecoder.of_json(columns) if has_envelope else JsonDecoder(columns)
 
-    def _avro_decoder(self, context: Context) -> AvroDecoder:
+    def _avro_decoder(self, context: SourceContext) -> AvroDecoder:
         options, topic = self.options, self.options.topic
         option = options.schema_registry
         url = option if isinstance(option, str) else context.settings.schema_registry_url

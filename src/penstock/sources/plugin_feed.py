@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock.data.record_batch import conformed
 from penstock.errors import ConfigError, ConnectorError, DataError, InternalError, PenstockError, StateError
 from penstock.options import Options
-from penstock.plugin import Context, KeyValues, SideOutput, SourcePlugin, TransientValues
+from penstock.plugin import KeyValues, PluginContext, SideOutput, SourcePlugin, TransientValues
 
 Offset = dict[str, Any]
 
@@ -77,7 +77,7 @@ class FeedRun:
     """Called with what the source waits for, and with None when it goes on."""
 
 
-class Feed:
+class PluginFeed:
     """Leads a plugin through its life, and keeps the rows of the last epoch until the next one."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Feed:
             for side in self._side.values():
                 side.discard()
             run = self._run or FeedRun("none", self.name, {}, ends=self._kind.bounded)
-            context = Context(
+            context = PluginContext(
                 query=run.query,
                 name=run.name,
                 mode="append",
@@ -400,8 +400,8 @@ class FeedServer:
     def __init__(self, host: str) -> None:
         self.key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self.key)
-        self._feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
-        self._lasting_feeds: list[Feed] = []
+        self._feeds: WeakValueDictionary[str, PluginFeed] = WeakValueDictionary()
+        self._lasting_feeds: list[PluginFeed] = []
         threading.Thread(target=self._accept, name="penstock source plugins", daemon=True).start()
 
     @property
@@ -410,13 +410,13 @@ class FeedServer:
         address: Any = self._listener.address
         return int(address[1])
 
-    def add(self, feed: Feed, *, keep: bool) -> None:
+    def add(self, feed: PluginFeed, *, keep: bool) -> None:
         """Let Spark's processes read a feed: until the process ends, or as long as somebody else has it."""
         self._feeds[feed.id] = feed
         if keep:
             self._lasting_feeds.append(feed)
 
-    def find(self, name: str) -> Feed | None:
+    def find(self, name: str) -> PluginFeed | None:
         """A feed by its id."""
         return self._feeds.get(name)
 
@@ -450,7 +450,7 @@ def _send_error(caller: Connection, message: str) -> None:
     caller.send_bytes(b"E" + message.encode())
 
 
-def _answers(feed: Feed, request: Mapping[str, Any]) -> Iterable[bytes]:
+def _answers(feed: PluginFeed, request: Mapping[str, Any]) -> Iterable[bytes]:
     """The messages that answer a request: J and JSON, B and a stream of Arrow, E and an error."""
     match request["ask"]:
         case "begin":
@@ -496,7 +496,7 @@ def server(host: str) -> FeedServer:
         return _servers[host]
 
 
-def find_feed(name: str) -> Feed | None:
+def find_feed(name: str) -> PluginFeed | None:
     """Return a feed of this process by its id."""
     return next(
         (feed for feed_server in _servers.values() if (feed := feed_server.find(name)) is not None), None

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AssignedColumn:
     """A column that is assigned: its name, and its type in Spark."""
 
     name: str
     kind: str
 
 
-def assigned(frame: DataFrame, targets: Sequence[Target]) -> DataFrame:
+def assigned(frame: DataFrame, targets: Sequence[AssignedColumn]) -> DataFrame:
     """The columns of a query, by position, with the names and types of their targets; SqlError when a type does not fit."""
     from pyspark.sql import functions as F  # as PySpark's users have it
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.data.operation import WEIGHT
 from penstock.data.types import kernel_type
 from penstock.spark import data_file
 from penstock.spark.arrow import to_arrow
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-WEIGHT = "_weight"
 CODEC = "write.parquet.compression-codec"
 FILE_SETTINGS = ("write.parquet.", "encryption.")
 """Properties of a table that say how its files are written."""

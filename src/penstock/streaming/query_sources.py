@@ -14,7 +14,7 @@ from penstock.spark.errors.cause import faults
 from penstock.spark.errors.query import translate_query_error
 from penstock.spark.micro_batch import plan, tap
 from penstock.streaming.consumer_groups import ConsumerGroups, subscription
-from penstock.streaming.side_output import SideOutputs
+from penstock.streaming.side_output import TapOutputs
 from penstock.streaming.source_feeds import SourceFeeds
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class QuerySources:
         self.feeds = SourceFeeds.of(self._readings)
         own_taps = taps.named(tap.names(frame)) if taps.used else []
         self._bad = {own.name: own for own in own_taps if isinstance(own, BadRecordTap)}
-        self.side_outputs = SideOutputs(
+        self.side_outputs = TapOutputs(
             own_taps,
             spark=frame.sparkSession,
             kafka_sources=[reading.options for reading in self._readings if reading.source == KAFKA],

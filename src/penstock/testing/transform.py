@@ -12,9 +12,9 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema
 from penstock.plugin import KeyValues, TransformPlugin, TransientValues
-from penstock.testing.report import Report, Sides, context, options_of, require
+from penstock.testing.report import RecordedSideOutputs, Report, context, options_of, require
 from penstock.testing.rows import EVERY_TYPE, generated_batches
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 
 def check_transform(
@@ -98,8 +98,8 @@ def _comes_again(kind: type[TransformPlugin], options: Any, taken: pa.Schema, ba
     halves = [batch.slice(0, batch.num_rows // 2), batch.slice(batch.num_rows // 2)]
     results = []
     for fails in (False, True):
-        stored, sides = TransientValues(), Sides()
-        state = Transaction(stored)
+        stored, sides = TransientValues(), RecordedSideOutputs()
+        state = ValueTransaction(stored)
         plugin = _begun(kind, options, taken, state, sides)
         try:
             state.begin()
@@ -128,10 +128,10 @@ def _begun(
     options: Any,
     taken: pa.Schema,
     state: KeyValues,
-    sides: Sides | None = None,
+    sides: RecordedSideOutputs | None = None,
 ) -> TransformPlugin:
     plugin = kind(options)
-    plugin.initialize(context(taken, state, sides or Sides()))
+    plugin.initialize(context(taken, state, sides or RecordedSideOutputs()))
     return plugin
 
 

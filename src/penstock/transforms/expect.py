@@ -20,7 +20,7 @@ from penstock.spark.errors import located, translate
 from penstock.spark.errors.cause import faults
 from penstock.spark.observed import Observed
 from penstock.spark.operation import passing
-from penstock.transforms.base import ERROR, INPUT, Context, Transform
+from penstock.transforms.base import ERROR, INPUT, Transform, TransformContext
 from penstock.transforms.expectation import Action, ExpectOptions
 from penstock.transforms.failure import good_columns, input_of
 
@@ -51,7 +51,7 @@ class ExpectTransform(Transform):
         self._failing: dict[str, DataFrame] = {}
         self._node = ""
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         from pyspark.sql import functions as F  # as PySpark's users have it
 
         self._node, self._mark = context.name, uuid.uuid4().hex

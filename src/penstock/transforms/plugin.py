@@ -11,14 +11,13 @@ from penstock.data.operation import OPERATION
 from penstock.data.record_batch import conformed
 from penstock.data.schema import to_arrow_schema, to_ddl
 from penstock.errors import ConfigError, ConnectorError, DataError, PenstockError
-from penstock.options import Options, Owner, read_options
-from penstock.plugin import Context as PluginContext
-from penstock.plugin import TransformPlugin, TransientValues
+from penstock.options import Options, OptionsOwner, read_options
+from penstock.plugin import PluginContext, TransformPlugin, TransientValues
 from penstock.sinks.base import QueryStatus, Sink, Target
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.retry import RetryPolicy, retry
 from penstock.sinks.side_sink import SideSink
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.failed_rows import (
     TaskFailed,
     beside_failed,
@@ -26,7 +25,7 @@ from penstock.transforms.failed_rows import (
     shown_row,
     with_error_columns,
 )
-from penstock.transforms.transaction import Transaction
+from penstock.transforms.transaction import ValueTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,13 +61,13 @@ class PluginTransform(Transform):
         self._plugin_kind = kind
         self._name = name
         super().__init__({}, settings)
-        owner = Owner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
+        owner = OptionsOwner(f"the {name} transform", code="TRANSFORM_OPTION", syntax="{name}: {value}")
         self.options = read_options(kind.Options, options, owner=owner, settings=settings)
         self._side = {key: SideSink(sink, key) for key, sink in (side_sinks or {}).items()}
         self._plugin: TransformPlugin | None = None
         self._plugin_context: PluginContext | None = None
         self._target: Target | None = None
-        self._state: Transaction | None = None
+        self._state: ValueTransaction | None = None
         self._number: int | None = None
         self._last: EpochRows | None = None
         self._columns: pa.Schema | None = None
@@ -78,11 +77,11 @@ class PluginTransform(Transform):
     def kind(self) -> str:
         return self._name
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         for side in self._side.values():
             side.check(context.spark, name=context.name, settings=context.settings)
 
-    def open(self, context: Context) -> None:
+    def open(self, context: TransformContext) -> None:
         self._end()
         self._is_open = True
 
@@ -93,7 +92,7 @@ class PluginTransform(Transform):
         for side in self._side.values():
             side.discard()
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema as arrow_of_spark
 
         in_schema = arrow_of_spark(rows.schema)
@@ -148,7 +147,7 @@ class PluginTransform(Transform):
             plugin.terminate()
 
     def _initialized(
-        self, schema: StructType, in_schema: pa.Schema, context: Context
+        self, schema: StructType, in_schema: pa.Schema, context: TransformContext
     ) -> tuple[TransformPlugin, PluginContext]:
         """The instance on the driver; it begins its life with the first rows, whose columns it gets."""
         if self._plugin is not None and self._plugin_context is not None:
@@ -168,7 +167,7 @@ class PluginTransform(Transform):
             status=context.status,
             settings=context.settings,
         )
-        self._state = Transaction(context.state if context.state is not None else TransientValues())
+        self._state = ValueTransaction(context.state if context.state is not None else TransientValues())
         if self._number is not None:
             self._state.begin()
         self._plugin_context = PluginContext(

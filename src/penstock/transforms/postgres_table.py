@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConnectorError, DataError, PenstockError
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 
 if TYPE_CHECKING:
     import psycopg

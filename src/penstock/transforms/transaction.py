@@ -26,7 +26,7 @@ class _Changes:
     """Whether nothing of what is below is there any more."""
 
 
-class Transaction:
+class ValueTransaction:
     """Values whose changes are written at its end; outside of one they are written at once."""
 
     def __init__(self, stored: KeyValues) -> None:

@@ -14,7 +14,7 @@ from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
 from penstock.pipeline.outside import OUTSIDE, Note, note_made, notes
 from penstock.sources.base import MadeOutside
-from penstock.transforms.base import Context
+from penstock.transforms.base import TransformContext
 from penstock.transforms.dynamic_table.memory import MemoryTable
 
 
@@ -331,7 +331,7 @@ def test_a_dynamic_table_is_edited_while_its_pipeline_runs(
 
     table = MemoryTable("VIP", value_type="int64")
     values = JobValues(backend, "shop", "sink", lease).within("VIP")
-    table.open(Context(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
+    table.open(TransformContext(None, "q", "VIP", None, state=values), None)  # type: ignore[arg-type]
     assert main(["state", "edit", "shop", "vip", "-a", "7", "-a", "12", "-a", "5"]) == 0
     assert main(["state", "edit", "shop", "VIP", "--remove", "12"]) == 0
     capsys.readouterr()

@@ -77,7 +77,7 @@ def fixed_offset(zone: str | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ZoneRules:
     """When the offset of a zone changes, as the JVM that planned the view knows it; all in microseconds."""
 
     instants: npt.NDArray[np.int64]  # of the changes
@@ -87,7 +87,7 @@ class Rules:
 
 
 # Facts, not state: what was learnt of a zone holds for every view of this process.
-_RULES: dict[str, Rules] = {}
+_RULES: dict[str, ZoneRules] = {}
 _CYCLE = 146_097 * 86_400_000_000  # 400 years, after which weekdays and leap years repeat
 _YEAR_2300 = 10_413_792_000_000_000
 
@@ -97,7 +97,7 @@ def learn(zone: str, flat: Sequence[int]) -> None:
     instants = np.array(flat[1::2], np.int64) * 1_000_000
     offsets = np.array([flat[0], *flat[2::2]], np.int64) * 1_000_000
     repeats = bool(len(instants)) and int(instants[-1]) > _YEAR_2300
-    _RULES[zone] = Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
+    _RULES[zone] = ZoneRules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
 
 
 def has_rules(zone: str) -> bool:

@@ -11,7 +11,7 @@ from penstock.data.operation import DELETE, OPERATION
 from penstock.options import Names, mistake
 from penstock.pipeline.view_node import (
     ARRIVAL,
-    Read,
+    ViewInput,
     ViewTransformNode,
     column_of,
     log_name,
@@ -64,9 +64,9 @@ class CdcNode(ViewTransformNode):
     def keys(self) -> tuple[str, ...]:
         return self.primary_key if self.scd == 1 else (*self.primary_key, FROM)
 
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         node = names.get(self.from_.lower(), self.from_)
-        return (Read(node, log_name(node), log=True),)
+        return (ViewInput(node, log_name(node), log=True),)
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
         [(relation, input_columns)] = columns.items()

@@ -11,7 +11,7 @@ from penstock.data.operation import OPERATION
 from penstock.options import Names, mistake
 from penstock.pipeline.view_node import (
     ARRIVAL,
-    Read,
+    ViewInput,
     ViewTransformNode,
     column_of,
     log_name,
@@ -52,12 +52,12 @@ class DedupNode(ViewTransformNode):
     def keys(self) -> tuple[str, ...]:
         return self.primary_key or self.by
 
-    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[Read, ...]:
+    def reads(self, names: Mapping[str, str], operations: Collection[str] = ()) -> tuple[ViewInput, ...]:
         node = names.get(self.from_.lower(), self.from_)
         # A row that was updated or deleted is none of those to choose from.
         if node in operations:
-            return (Read(node, node),)
-        return (Read(node, log_name(node), log=True),)
+            return (ViewInput(node, node),)
+        return (ViewInput(node, log_name(node), log=True),)
 
     def definition(self, columns: Mapping[str, Sequence[str]]) -> str:
         relation, input_columns = next(iter(columns.items()), (self.from_, None))

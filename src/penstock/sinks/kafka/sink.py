@@ -15,7 +15,7 @@ from penstock.sinks.kafka.avro_value import AvroValue
 from penstock.sinks.kafka.options import KafkaOptions
 from penstock.sinks.kafka.record import records, value_format
 from penstock.sinks.operation import stored_schema
-from penstock.sinks.package import require_package
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerSink
 from penstock.spark.connectors import ensure_format
 from penstock.spark.errors.cause import faults
@@ -73,7 +73,7 @@ class KafkaSink(ServerSink):
             **unprefixed(self.options.model_extra or {}),
             "bootstrap.servers": self.options.bootstrap_servers,
         }
-        self._transactions: transaction.Transactions | None = None
+        self._transactions: transaction.TransactionalProducer | None = None
         self._avro = AvroValue()
         self._first = True
         self._last: EpochRows | None = None
@@ -158,9 +158,9 @@ class KafkaSink(ServerSink):
             return None
         return ConnectorError(f"Kafka refuses: {kind}", code="SINK_REFUSED", where=self.describe())
 
-    def _producing(self) -> transaction.Transactions:
+    def _producing(self) -> transaction.TransactionalProducer:
         if self._transactions is None:
-            self._transactions = transaction.Transactions(
+            self._transactions = transaction.TransactionalProducer(
                 for_librdkafka(self._client),
                 topic=self.options.topic,
                 transactional_id=self.options.transactional_id or f"penstock-{self.target.query}",

@@ -42,7 +42,7 @@ PRODUCER = {
 }
 
 
-class Transactions:
+class TransactionalProducer:
     """A transactional producer and its mark; after an error the sink closes it, and a new one reads what was committed."""
 
     def __init__(self, conf: Mapping[str, Any], *, topic: str, transactional_id: str, query: str) -> None:

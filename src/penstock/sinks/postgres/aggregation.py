@@ -30,7 +30,7 @@ FLOATING = ("float", "double")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupColumn:
     """A column by which rows are grouped."""
 
     name: str
@@ -48,7 +48,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class StoredAggregate:
     """One aggregate, and the columns in which it is kept."""
 
     name: str
@@ -143,21 +143,24 @@ class Aggregation:
 
     landing: str
     table: str
-    groups: tuple[Group, ...]
-    aggregates: tuple[Aggregate, ...]
+    groups: tuple[GroupColumn, ...]
+    aggregates: tuple[StoredAggregate, ...]
 
     @classmethod
     def of(cls, options: PostgresAggregateOptions, fields: Iterable[Field]) -> Aggregation:
         """Return what the options say about rows with these columns; raises where they cannot work."""
         columns = {field.name: field for field in fields}
         groups = tuple(
-            Group(name, field.name, result.type or column_type(field))
+            GroupColumn(name, field.name, result.type or column_type(field))
             for name, result in options.group_by.items()
             for field in [_field(columns, result.from_ or name)]
         )
         aggregates = tuple(_aggregate(name, result, columns) for name, result in options.aggregate.items())
         aggregation = cls(
-            options.landing_table, options.agg_table, groups or (Group(ALL, None, "boolean"),), aggregates
+            options.landing_table,
+            options.agg_table,
+            groups or (GroupColumn(ALL, None, "boolean"),),
+            aggregates,
         )
         names = [group.name for group in aggregation.groups] + [ROWS]
         names += [
@@ -400,13 +403,13 @@ def _field(columns: Mapping[str, Field], name: str) -> Field:
     return columns[name]
 
 
-def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field]) -> Aggregate:
+def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field]) -> StoredAggregate:
     if result.fn == "count":
         source = None if result.from_ is None else _field(columns, result.from_).name
-        return Aggregate(name, "count", source, result.type or "bigint", exact=True)
+        return StoredAggregate(name, "count", source, result.type or "bigint", exact=True)
     field = _field(columns, result.from_ or name)
     if result.fn in ("min", "max"):
-        return Aggregate(name, result.fn, field.name, result.type or column_type(field), exact=False)
+        return StoredAggregate(name, result.fn, field.name, result.type or column_type(field), exact=False)
     family = field.type.partition("(")[0]
     if family not in (*EXACT, *FLOATING):
         raise ConfigError(
@@ -416,4 +419,4 @@ def _aggregate(name: str, result: AggregateColumn, columns: Mapping[str, Field])
         )
     exact = family in EXACT
     kind = result.type or ("numeric" if exact else "double precision")
-    return Aggregate(name, result.fn, field.name, kind, exact=exact)
+    return StoredAggregate(name, result.fn, field.name, kind, exact=exact)

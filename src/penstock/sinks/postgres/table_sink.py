@@ -16,12 +16,12 @@ from penstock.sinks.base import Epoch, Guarantee, Target
 from penstock.sinks.column import fields_of
 from penstock.sinks.epoch_rows import EpochRows
 from penstock.sinks.operation import inserts_alone, inserts_of, require_rows_by_key, stored_schema
-from penstock.sinks.package import require_package
 from penstock.sinks.postgres import client, table
 from penstock.sinks.postgres.client import statement
 from penstock.sinks.postgres.column import check_columns, column_type, encode
-from penstock.sinks.postgres.merge import Merge
+from penstock.sinks.postgres.merge import TableMerge
 from penstock.sinks.postgres.options import PostgresServerOptions, UpsertOptions
+from penstock.sinks.require import require_package
 from penstock.sinks.server import ServerSink
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ class PostgresTableSink(ServerSink):
             table.move_mark(connection, target.query, number)
         return count
 
-    def merge_of(self, target: Target) -> Merge:
+    def merge_of(self, target: Target) -> TableMerge:
         """How the rows of a query get into the table in update mode."""
-        return Merge(self.table_name, tuple(stored_schema(target).names), target.keys, self.upsert)
+        return TableMerge(self.table_name, tuple(stored_schema(target).names), target.keys, self.upsert)
 
     def _try_merge(self, connection: psycopg.Connection, target: Target) -> None:
         """Let the server refuse a condition of the user's now, and not with the first rows."""

@@ -98,7 +98,7 @@ class Jvm:
 
     launch: Launch
     process: subprocess.Popen[bytes]
-    scratch: scratch.Scratch
+    scratch: scratch.ScratchFolder
     log: Path
     gateway: JavaGateway | None = None
     ending: bool = False

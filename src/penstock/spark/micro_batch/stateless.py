@@ -21,7 +21,7 @@ def empty_stream(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedQuery:
     """A query over empty streams, as Spark understands it."""
 
     schema: StructType | None
@@ -32,7 +32,7 @@ class Planned:
     """Whether it asks for the time or for random values."""
 
 
-def planned(query: Callable[[], DataFrame]) -> Planned:
+def planned(query: Callable[[], DataFrame]) -> PlannedQuery:
     """Return what a query over empty streams gives and whether it needs more than one batch; `query` plans it, and raises what Spark raises."""
     from pyspark.errors import AnalysisException
 
@@ -40,11 +40,11 @@ def planned(query: Callable[[], DataFrame]) -> Planned:
         frame = query()
     except AnalysisException as error:
         if error.getCondition() == "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY":
-            return Planned(None, "a subquery over rows that come in batches")
+            return PlannedQuery(None, "a subquery over rows that come in batches")
         raise
     java = janino.instance(frame.sparkSession, __package__, "Stateless")
     reason = java.memory(frame._jdf.queryExecution().analyzed())
-    return Planned(frame.schema, None if reason is None else str(reason), is_volatile(frame))
+    return PlannedQuery(frame.schema, None if reason is None else str(reason), is_volatile(frame))
 
 
 def is_volatile(frame: DataFrame) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pickle import PickleBuffer
 
 from penstock.circuit.message import dumps, loads
-from penstock.circuit.operation import AddSource, Change, Drop, EndLoad, Register, Resume, Step
+from penstock.circuit.operation import AddSource, Change, DropRelation, EndLoad, Register, Resume, StepCircuit
 from penstock.circuit.retention import retained_with
 from penstock.plan import node as plan
 
@@ -69,9 +69,9 @@ class Declared:
                         source = retained_with(source_added.source, view)
                         self.changes[name] = replace(source_added, source=source)
                 self.changes[view.name] = replace(change, statics=(), restored=not change.suspended)
-            case Drop():
+            case DropRelation():
                 self.changes.pop(change.name, None)
-            case Step():
+            case StepCircuit():
                 self._suspend(change.failed, suspended=True)
             case Resume():
                 self._suspend(change.views, suspended=False)
@@ -85,7 +85,7 @@ class Declared:
             self.changes[name] = replace(change, suspended=suspended, restored=not suspended)
 
 
-class History:
+class ShardHistory:
     """The changes of all shards: the first ones as they came, the others in a file without a name."""
 
     def __init__(self, shards: int, folder: Path | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.boot import janino
-from penstock.transforms.dynamic_table.members import UNKNOWN, Members, Part
+from penstock.transforms.dynamic_table.members import UNKNOWN, Members, MembersPart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ class MembershipFunction:
     """The function of one pipeline; parts that were sent to the executors once are not sent again."""
 
     def __init__(self) -> None:
-        self._sent: dict[int, tuple[Part, Any]] = {}
+        self._sent: dict[int, tuple[MembersPart, Any]] = {}
 
     def plan(self, spark: SparkSession, names: Iterable[str]) -> None:
         """Register the function with empty tables, so that Spark can plan queries that call it."""
@@ -37,7 +37,7 @@ class MembershipFunction:
         java = janino.instance_for_tasks(spark, __package__, "Membership")
         gateway: Any = spark.sparkContext._gateway
         jvm: Any = spark._jvm
-        used: dict[int, tuple[Part, Any]] = {}
+        used: dict[int, tuple[MembersPart, Any]] = {}
         for name, members in tables.items():
             parts = gateway.new_array(jvm.java.lang.Object, len(members.parts))
             for at, part in enumerate(reversed(members.parts)):
@@ -50,7 +50,7 @@ class MembershipFunction:
         types: Any = jvm.org.apache.spark.sql.types.DataTypes
         spark._jsparkSession.udf().register(NAME, java, types.BooleanType)
 
-    def _send(self, spark: SparkSession, java: Any, members: Members, part: Part) -> Any:
+    def _send(self, spark: SparkSession, java: Any, members: Members, part: MembersPart) -> Any:
         values = java.part(
             java.values(*_encoded(members.kind, part.added)),
             java.values(*_encoded(members.kind, part.removed)),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import StateError
-from penstock.transforms.dynamic_table.members import Members, Part, spark_type
+from penstock.transforms.dynamic_table.members import Members, MembersPart, spark_type
 from penstock.transforms.dynamic_table.table import DynamicTable, changes, parsed
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.plugin import KeyValues
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 MANIFEST, EDITS = "members", "edits"
 _MOST_TRIES = 100
@@ -32,16 +32,16 @@ class MemoryTable(DynamicTable):
         self._type = spark_type(value_type)
         self._column: str | None = None
         self._state: KeyValues | None = None
-        self._numbers: dict[Part, int] = {}
+        self._numbers: dict[MembersPart, int] = {}
         self._next = 0
         self._edited = 0
 
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         kind = self._type if columns is None else self.type_of(columns)
         if context.state is not None:
             self._same_type(context.state.get(MANIFEST), kind)
 
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         if columns is not None:
             self._type, self._column = self.type_of(columns), self.value_column(columns)
         self._state = context.state
@@ -83,7 +83,7 @@ class MemoryTable(DynamicTable):
     def _store(self, members: Members) -> None:
         if self._state is None:
             return
-        numbers: dict[Part, int] = {}
+        numbers: dict[MembersPart, int] = {}
         for part in members.parts:
             if part not in self._numbers:
                 self._state.put(_key(self._next), _encoded(part))
@@ -183,7 +183,7 @@ def _key(number: int) -> str:
     return f"part-{number}"
 
 
-def _encoded(part: Part) -> bytes:
+def _encoded(part: MembersPart) -> bytes:
     import pyarrow as pa
 
     rows = pa.table(
@@ -198,13 +198,13 @@ def _encoded(part: Part) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(content: bytes, members: Members) -> Part:
+def _decoded(content: bytes, members: Members) -> MembersPart:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = pa.ipc.open_stream(content).read_all().combine_chunks()
     removed = rows.column("removed")
-    return Part(
+    return MembersPart(
         members.array(rows.column("value").filter(pc.invert(removed))),
         members.array(rows.column("value").filter(removed)),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from penstock.transforms.base import Context
+    from penstock.transforms.base import TransformContext
 
 _RETRY_SECONDS = 60.0
 _NEW_COLUMN = "value"
@@ -77,7 +77,7 @@ class PostgresMembers(DynamicTable):
         """What it will have counted after each of our changes since then."""
         self._read_at = 0.0
 
-    def check(self, context: Context, columns: StructType | None) -> None:
+    def check(self, context: TransformContext, columns: StructType | None) -> None:
         if self._retrying(self._source.exists):
             self._describe(columns)
         elif columns is None:
@@ -91,7 +91,7 @@ class PostgresMembers(DynamicTable):
             self.type_of(columns)
         self.close()
 
-    def open(self, context: Context, columns: StructType | None) -> None:
+    def open(self, context: TransformContext, columns: StructType | None) -> None:
         if columns is not None and not self._retrying(self._source.exists):
             self._retrying(lambda: self._create(self.type_of(columns)))
         kind = self._describe(columns)

@@ -19,11 +19,11 @@ from penstock.transforms.handler.answer import answered
 from penstock.transforms.handler.service import RowsRefused, Service, ServiceClient
 from penstock.transforms.input_operation import with_deletes, with_operation
 from penstock.transforms.json_columns.decoding import decode_column
-from penstock.transforms.json_columns.encoding import Style, encode_column
+from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column
 from penstock.transforms.json_columns.fitted import fitted_rows
 from penstock.transforms.json_columns.kind import column_kind
 
-_STYLE = Style()
+_STYLE = EncodingStyle()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.config import secret
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.handler.options import HandlerOptions
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ class HandlerTransform(Transform):
 
     options: HandlerOptions
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         from penstock.transforms.handler.service import ServiceClient
 
         with ServiceClient(self._service()) as client:
             client.reach()
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         import pyarrow as pa
 
         from penstock.data.schema import to_arrow_schema, to_ddl

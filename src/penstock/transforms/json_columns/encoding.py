@@ -26,7 +26,7 @@ _OUT_OF_YEARS = "is not in the years 1 to 9999"
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class EncodingStyle:
     """How values are written where there is a choice."""
 
     bigint: Literal["safe", "text", "number"] = "number"
@@ -46,7 +46,7 @@ class EncodedColumn:
     """What is wrong, by the number of the value."""
 
 
-def encode_column(values: pa.Array, style: Style) -> EncodedColumn:
+def encode_column(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     """Return a column as values for JSON."""
     kind = values.type
     if t.is_int64(kind):
@@ -70,7 +70,7 @@ def encode_column(values: pa.Array, style: Style) -> EncodedColumn:
     return EncodedColumn(values.to_pylist())
 
 
-def _bigints(values: pa.Array, style: Style) -> EncodedColumn:
+def _bigints(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     if style.bigint == "text":
         return EncodedColumn(values.cast(pa.string()).to_pylist(), special=True)
     if style.bigint == "number":
@@ -104,7 +104,7 @@ def _decimals(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _times(values: pa.Array, style: Style) -> EncodedColumn:
+def _times(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     import polars as pl
 
     zone = "Z" if values.type.tz else ""
@@ -148,13 +148,13 @@ def _base64(values: pa.Array) -> list[str | None]:
     return texts
 
 
-def _lists(values: pa.Array, style: Style) -> EncodedColumn:
+def _lists(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     offsets = values.offsets.to_numpy()
     items = encode_column(values.values.slice(offsets[0], offsets[-1] - offsets[0]), style)
     return _cut(values, offsets - offsets[0], items, lambda start, end: items.values[start:end])
 
 
-def _maps(values: pa.Array, style: Style) -> EncodedColumn:
+def _maps(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     offsets = values.offsets.to_numpy()
     first, count = offsets[0], offsets[-1] - offsets[0]
     keys = encode_column(values.keys.slice(first, count), replace(style, bigint="text"))
@@ -191,7 +191,7 @@ def _cut(
     return EncodedColumn(joined, items.special, bad)
 
 
-def _structs(values: pa.Array, style: Style) -> EncodedColumn:
+def _structs(values: pa.Array, style: EncodingStyle) -> EncodedColumn:
     names = [values.type.field(index).name for index in range(values.type.num_fields)]
     parts = [encode_column(part, style) for part in values.flatten()]
     rows = zip(*(part.values for part in parts), strict=True) if parts else ((),) * len(values)

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError, SqlError, suggest
 from penstock.sinks.column import column
 from penstock.spark.observed import Observed
 from penstock.spark.operation import passing
-from penstock.transforms.base import ERROR, INPUT, Context, Transform
+from penstock.transforms.base import ERROR, INPUT, Transform, TransformContext
 from penstock.transforms.failure import good_columns, input_of
 from penstock.transforms.lookup import enrich
 from penstock.transforms.lookup.http import HttpBackend
@@ -66,13 +66,13 @@ class LookupTransform(Transform):
         self._relation: LookupRelation | None = None
         self._observed: Observed | None = None
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         self._planned(context)
 
-    def open(self, context: Context) -> None:
+    def open(self, context: TransformContext) -> None:
         self._planned(context)
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         plan = self._planned(context)
         self._check_columns(rows, plan, context)
         looked_up = (
@@ -90,7 +90,7 @@ class LookupTransform(Transform):
             self._relation = None
         self._plan = None
 
-    def _planned(self, context: Context) -> _Plan:
+    def _planned(self, context: TransformContext) -> _Plan:
         if self._plan is None:
             match self.options.backend:
                 case "postgres":
@@ -101,7 +101,7 @@ class LookupTransform(Transform):
                     self._plan = self._plan_file(context)
         return self._plan
 
-    def _plan_postgres(self, context: Context) -> _Plan:
+    def _plan_postgres(self, context: TransformContext) -> _Plan:
         options = self.options
         url = postgres_url(options, context.settings)
         table = PostgresTable(url, options.table, query=options.query)
@@ -144,7 +144,7 @@ class LookupTransform(Transform):
             )
         return _Plan([None] * len(options.on), columns, backend)
 
-    def _plan_file(self, context: Context) -> _Plan:
+    def _plan_file(self, context: TransformContext) -> _Plan:
         self._relation = LookupRelation(
             self.options.model_copy(update={"columns": {}}), context.settings, name=context.name
         )
@@ -152,14 +152,14 @@ class LookupTransform(Transform):
         keys = [schema[existing(name, schema.names, context.name)] for name in self.options.on.values()]
         return _Plan([key.dataType.simpleString() for key in keys], self._chosen(schema.names, context))
 
-    def _chosen(self, names: Sequence[str], context: Context) -> Mapping[str, str]:
+    def _chosen(self, names: Sequence[str], context: TransformContext) -> Mapping[str, str]:
         """The columns of the values there, and what they are called in the rows."""
         keys = {name.lower() for name in self.options.on.values()}
         if not self.options.columns:
             return {name: name for name in names if name.lower() not in keys}
         return {existing(name, list(names), context.name): new for name, new in self.options.columns.items()}
 
-    def _check_columns(self, rows: DataFrame, plan: _Plan, context: Context) -> None:
+    def _check_columns(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> None:
         columns = {name.lower() for name in rows.columns}
         for name in self.options.on:
             if name.lower() not in columns:
@@ -185,7 +185,7 @@ class LookupTransform(Transform):
             for name, kind in zip(self.options.on, plan.keys, strict=True)
         ]
 
-    def _asked(self, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
+    def _asked(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> DataFrame:
         from pyspark.sql import functions as F  # as PySpark's users have it
         from pyspark.sql.pandas.functions import arrow_udf
 
@@ -213,7 +213,7 @@ class LookupTransform(Transform):
         # Not deterministic, so that Spark calls it once for each row, and runs no later filter first.
         return rows.withColumn(_ANSWER, answer.asNondeterministic()(*self._keys(plan), operation))
 
-    def _joined(self, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
+    def _joined(self, rows: DataFrame, plan: _Plan, context: TransformContext) -> DataFrame:
         """The rows with the values of the file: a join with a broadcast table, so that their order stays."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
@@ -235,7 +235,9 @@ class LookupTransform(Transform):
         joined = keyed.join(F.broadcast(answers), same, "left")
         return joined.select(*[column(name) for name in rows.columns], _ANSWER)
 
-    def _settled(self, looked_up: DataFrame, rows: DataFrame, plan: _Plan, context: Context) -> DataFrame:
+    def _settled(
+        self, looked_up: DataFrame, rows: DataFrame, plan: _Plan, context: TransformContext
+    ) -> DataFrame:
         """The answers as columns, and what becomes of rows without one."""
         from pyspark.sql import functions as F  # as PySpark's users have it
 
@@ -284,7 +286,7 @@ class LookupTransform(Transform):
         )
         return read, [F.col(_VALUE)[name] for name in plan.columns], F.coalesce(reason, misfit)
 
-    def _strict(self, out: DataFrame, reason: Column, context: Context) -> DataFrame:
+    def _strict(self, out: DataFrame, reason: Column, context: TransformContext) -> DataFrame:
         """The rows, of which one that cannot be looked up ends the epoch."""
         from pyspark.sql import functions as F
 

@@ -15,7 +15,7 @@ from penstock.errors import DataError, PenstockError
 from penstock.transforms.failed_rows import TaskFailed, beside_failed, failed_rows, shown_row
 from penstock.transforms.input_operation import with_deletes, with_operation
 from penstock.transforms.json_columns.decoding import decode_column
-from penstock.transforms.json_columns.encoding import Style, encode_column
+from penstock.transforms.json_columns.encoding import EncodingStyle, encode_column
 from penstock.transforms.script.failure import Ended
 from penstock.transforms.script.process import Process
 from penstock.transforms.script.program import Program
@@ -144,7 +144,7 @@ class _Batch:
     def __init__(self, task: ScriptTask, batch: pa.RecordBatch) -> None:
         self._task = task
         self._batch = batch
-        style = Style("text" if task.program.bigint else "safe")
+        style = EncodingStyle("text" if task.program.bigint else "safe")
         self._columns = [encode_column(column, style) for column in batch.columns]
         self._revive = [at for at, column in enumerate(self._columns) if column.special]
         self._answer = _Answer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.data.operation import OPERATION
-from penstock.transforms.base import Context, Transform
+from penstock.transforms.base import Transform, TransformContext
 from penstock.transforms.script.options import ScriptOptions
 from penstock.transforms.script.source import file_name, mentions_import
 
@@ -24,7 +24,7 @@ class ScriptTransform(Transform):
     options: ScriptOptions
     _has_no_imports = False
 
-    def check(self, context: Context) -> None:
+    def check(self, context: TransformContext) -> None:
         import pyarrow as pa
 
         from penstock.transforms.script.check import check_loads, check_types
@@ -36,7 +36,7 @@ class ScriptTransform(Transform):
             check_types(program)
         check_loads(program, memory=self.options.memory)
 
-    def apply(self, rows: DataFrame, context: Context) -> DataFrame:
+    def apply(self, rows: DataFrame, context: TransformContext) -> DataFrame:
         import pyarrow as pa
 
         from penstock.data.schema import to_arrow_schema, to_ddl
@@ -65,7 +65,7 @@ class ScriptTransform(Transform):
         )
         return rows.mapInArrow(task, to_ddl(out_schema))
 
-    def _program(self, context: Context, in_schema: pa.Schema, out_schema: pa.Schema) -> Program:
+    def _program(self, context: TransformContext, in_schema: pa.Schema, out_schema: pa.Schema) -> Program:
         from penstock.transforms.script.program import Program
 
         return Program(

@@ -16,7 +16,7 @@ from penstock.spark.boot import gateway
 from penstock.spark.micro_batch import checkpoint, checkpoint_lock, local_files
 from penstock.spark.micro_batch.file_order import FileOrder
 from penstock.spark.micro_batch.gate import Gate
-from penstock.spark.run import TaggedRun
+from penstock.spark.tagged_call import TaggedCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ class Drained(Exception):  # not an error: the way a run ends between two batche
     """Raised in front of a batch that shall not begin, because the run is to end."""
 
 
-class Run(Protocol):
+class QueryRun(Protocol):
     """What the runtime of a query needs of the run below it."""
 
     def start(self) -> None:
@@ -260,7 +260,7 @@ class OneBatch:
     """A batch query that runs as a stream does: all rows are epoch 0."""
 
     def __init__(self, frame: DataFrame, body: Body, *, tag: str) -> None:
-        self._run = TaggedRun(frame.sparkSession, lambda: body(frame, 0), tag=tag)
+        self._run = TaggedCall(frame.sparkSession, lambda: body(frame, 0), tag=tag)
 
     def start(self) -> None:
         """Start the batch in a thread."""
