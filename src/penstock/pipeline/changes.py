@@ -145,7 +145,7 @@ def _left_behind(
     texts: dict[str, list[str]] = {}
     names = {group: job.name for group, job in jobs.items()}
     for note, command in left_behind(spec.name, names, groups, backend):
-        text = f"the {note.made} stays until {command}"
+        text = f"the {note.resource} stays until {command}"
         texts.setdefault(note.node, []).append(hide(text, spec.secrets))
     return {node: "; ".join(lines) for node, lines in texts.items()}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.sources.base import MadeOutside
+from penstock.sources.base import ExternalResource
 
 if TYPE_CHECKING:
     from penstock.backend import Backend
@@ -26,27 +26,30 @@ class Note:
     """What a source has made, as a job has noted it."""
 
     node: str
-    made: MadeOutside
+    resource: ExternalResource
     is_left: bool = False
     """Whether no source makes it any more, at the last start."""
 
     def __str__(self) -> str:
-        return f"{self.made} of '{self.node}'"
+        return f"{self.resource} of '{self.node}'"
 
 
-def note_made(values: JobValues, made: Iterable[Note], *, everywhere: Iterable[Note]) -> None:
+def note_resources(values: JobValues, source_notes: Iterable[Note], *, everywhere: Iterable[Note]) -> None:
     """Note what a job is about to make, and which notes are left of sources that it had; `everywhere` is what all jobs of its pipeline make.
 
     What another job makes now is noted there.
     """
-    own, now = {note.made.what: note for note in made}, {note.made.what for note in everywhere}
+    own, now = (
+        {note.resource.what: note for note in source_notes},
+        {note.resource.what for note in everywhere},
+    )
     for note in notes(values.backend, values.job):
-        if note.made.what in own:
+        if note.resource.what in own:
             continue
-        if note.made.what in now:
-            values.remove(note.made.what)
+        if note.resource.what in now:
+            values.remove(note.resource.what)
         elif not note.is_left:
-            values.put(note.made.what, _stored(replace(note, is_left=True)))
+            values.put(note.resource.what, _stored(replace(note, is_left=True)))
     for what, note in own.items():
         values.put(what, _stored(note))
 
@@ -54,16 +57,19 @@ def note_made(values: JobValues, made: Iterable[Note], *, everywhere: Iterable[N
 def notes(backend: Backend, job: str) -> list[Note]:
     """What is noted of a job."""
     stored: Mapping[tuple[str, str], Any] = backend.state.items(job, namespace=OUTSIDE)
-    return [Note(value["node"], MadeOutside(**value["made"]), value["is_left"]) for value in stored.values()]
+    return [
+        Note(value["node"], ExternalResource(**value["resource"]), value["is_left"])
+        for value in stored.values()
+    ]
 
 
-def made_by(groups: Iterable[GroupPlan], hide: Callable[[str], str]) -> list[Note]:
+def resources_of(groups: Iterable[GroupPlan], hide: Callable[[str], str]) -> list[Note]:
     """What the sources of groups make; `hide` takes secrets out."""
     return [
-        Note(source.node.name, replace(made, where=hide(made.where)))
+        Note(source.node.name, replace(resource, where=hide(resource.where)))
         for group in groups
         for source in group.sources
-        if (made := source.source.made_outside) is not None
+        if (resource := source.source.external_resource) is not None
     ]
 
 
@@ -72,13 +78,13 @@ def left_behind(
 ) -> list[tuple[Note, str]]:
     """What no source of a pipeline makes any more, each with the command that removes it; `jobs` are those that have run, by their groups."""
     planned = list(groups)
-    now = {note.made.what for note in made_by(planned, str)}
+    now = {note.resource.what for note in resources_of(planned, str)}
     names = {group.name for group in planned}
     return [
         (replace(note, is_left=True), removal(pipeline, note) if group in names else removal(job))
         for group, job in jobs.items()
         for note in notes(backend, job)
-        if note.made.what not in now
+        if note.resource.what not in now
     ]
 
 

@@ -40,9 +40,9 @@ def check_references(spec: PipelineSpec, validation: Validation) -> None:
     for node in spec.nodes.values():
         if len(validation.problems) > MOST_PROBLEMS:
             return
-        known = len(validation.problems)
+        before = len(validation.problems)
         _check_names(node, validation)
-        if any(problem.code == UNKNOWN for problem in validation.problems[known:]):
+        if any(problem.code == UNKNOWN for problem in validation.problems[before:]):
             misnaming.add(node.name)
         _check_schema(spec, node, validation)
     inputs = {name: spec.inputs(name) for name in spec.nodes}

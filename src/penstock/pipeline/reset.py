@@ -47,19 +47,19 @@ def remove_outside(file: Path, notes: Sequence[Note], settings: Settings) -> Ite
         reason = error.message if isinstance(error, PenstockError) else str(error)
         if isinstance(error, PipelineError):
             # An address without its variables is a mistake too, and not the one that counts.
-            unset = (one for one in error.problems if one.code == "PIPELINE_VARIABLE")
+            unset = (problem for problem in error.problems if problem.code == "PIPELINE_VARIABLE")
             reason = next(unset, error.problems[0]).text
     secrets = frozenset[str]() if spec is None else spec.secrets
     addresses = _addresses(spec, settings)
     for note in notes:
-        url = next((url for url, place in addresses if hide(place, secrets) == note.made.where), None)
-        kind = source_of(note.made.kind)
+        url = next((url for url, place in addresses if hide(place, secrets) == note.resource.where), None)
+        kind = source_of(note.resource.kind)
         if url is None or kind is None:
-            unknown = reason or f"no node of {file} has an address of {note.made.where}"
+            unknown = reason or f"no node of {file} has an address of {note.resource.where}"
             yield note, f"{unknown}; PENSTOCK_POSTGRES_URL, set to its address, is the way in"
             continue
         try:
-            kind.remove(note.made, url)
+            kind.remove(note.resource, url)
         except PenstockError as error:
             yield note, hide(error.message, secrets)
         else:
@@ -68,9 +68,9 @@ def remove_outside(file: Path, notes: Sequence[Note], settings: Settings) -> Ite
 
 def _addresses(spec: PipelineSpec | None, settings: Settings) -> list[tuple[str, str]]:
     """The databases that are known here: their addresses, and where that is without secrets."""
-    from penstock.sources.package import require_package
     from penstock.sources.postgres import client
     from penstock.sources.postgres.address import is_address
+    from penstock.sources.require import require_package
 
     require_package("psycopg", extra="postgres")
     urls = (

@@ -18,7 +18,7 @@ from penstock.pipeline.fields import ENDING_TRIGGERS
 from penstock.pipeline.group import GroupPlan, GroupSink, NodeEpoch, Phase
 from penstock.pipeline.group_name import earlier_groups, job_name, kinds_of
 from penstock.pipeline.node import SinkNode, SourceNode, labels_of
-from penstock.pipeline.outside import OUTSIDE, Note, left_behind, made_by, note_made
+from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_resources, resources_of
 from penstock.pipeline.owner import refuse_other_file
 from penstock.pipeline.planner import Planner
 from penstock.pipeline.replay import Replay, Requests
@@ -188,7 +188,7 @@ class PipelineRun:
         plans = [self._query_plan(group) for group in self.groups.values()]
         self._session.queries.dispatcher.add(self._listener)
         for note, command in self.plan.left:
-            cost = f", and {note.made.cost}" if note.made.cost else ""
+            cost = f", and {note.resource.cost}" if note.resource.cost else ""
             text = f"the {note} is not read any more{cost}: {command} removes it"
             self._say(hide(text, self.plan.spec.secrets))
         try:
@@ -326,8 +326,8 @@ class PipelineRun:
                 group.values.store(job.values_of(SOURCES))
             if job is not None:
                 safe = partial(hide, secrets=spec.secrets)
-                everywhere = made_by(self.groups.values(), safe)
-                note_made(job.values_of(OUTSIDE), made_by([group], safe), everywhere=everywhere)
+                everywhere = resources_of(self.groups.values(), safe)
+                note_resources(job.values_of(OUTSIDE), resources_of([group], safe), everywhere=everywhere)
             if group.phase is Phase.LIVE and history.exists():
                 checkpoint.follow(spark, str(history), location, plan.shape)
             for views in group.left_views:

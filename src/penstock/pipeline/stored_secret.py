@@ -119,8 +119,8 @@ def _of_value(
                 model.stored_fields if model is not None and issubclass(model, Node) else frozenset[str]()
             )
             for key, value in tree.entries:
-                known = None if model is None else _field(model, key.text)
-                inner = () if known is None else models_in(known.annotation)
+                info = None if model is None else _field(model, key.text)
+                inner = () if info is None else models_in(info.annotation)
                 is_plain = key.text.lower() in PLAIN_HEADERS
                 yield from _of_value(
                     value,
@@ -129,7 +129,7 @@ def _of_value(
                     field=f"{field}.{key.text}" if field else key.text,
                     stored=stored or key.text in stored_fields,
                     secret=not is_plain
-                    and (secret or is_secret_name(key.text) or (known is not None and not known.repr)),
+                    and (secret or is_secret_name(key.text) or (info is not None and not info.repr)),
                 )
 
 

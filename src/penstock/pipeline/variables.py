@@ -64,9 +64,9 @@ class Filling:
         if "${" not in scalar.text:
             return scalar
         self._names.clear()
-        known = len(self.problems)
+        earlier = len(self.problems)
         text = self._text(scalar.text, scalar, 0, 0, in_script=in_script)
-        if len(self.problems) > known:
+        if len(self.problems) > earlier:
             scalar = replace(scalar, is_unfilled=True)
         if text == scalar.text:
             return scalar

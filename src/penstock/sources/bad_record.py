@@ -187,8 +187,8 @@ def column(spark: SparkSession, condition: Column, raw: Column, **position: Colu
     """Return the column that holds a record's position and bytes when it is bad, and NULL otherwise."""
     from pyspark.sql import Column
 
-    known = {name: column._jc for name, column in position.items()}
-    java = _java(spark).column(condition._jc, raw._jc, known, list(POSITION), list(POSITION.values()), BAD)
+    fields = {name: column._jc for name, column in position.items()}
+    java = _java(spark).column(condition._jc, raw._jc, fields, list(POSITION), list(POSITION.values()), BAD)
     return Column(java)
 
 

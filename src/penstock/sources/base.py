@@ -47,7 +47,7 @@ class SourceFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeOutside:
+class ExternalResource:
     """Something that a source makes in another system and leaves there when its query ends: enough to remove it, and nothing secret."""
 
     what: str
@@ -111,7 +111,7 @@ class Source(ABC):
         return self
 
     @property
-    def made_outside(self) -> MadeOutside | None:
+    def external_resource(self) -> ExternalResource | None:
         """What the source makes in another system and leaves there when its query ends; None for nothing."""
         return None
 
@@ -120,7 +120,7 @@ class Source(ABC):
         return False
 
     @classmethod
-    def remove(cls, made: MadeOutside, url: str) -> bool:
+    def remove(cls, resource: ExternalResource, url: str) -> bool:
         """Called when the state of a pipeline is reset: remove what a source has made, at the address of its system; False when it is not there."""
         return False
 

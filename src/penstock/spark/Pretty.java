@@ -14,8 +14,8 @@ public class Pretty {
   /** The rows of a query with every value as the text that `show` has for it. */
   public Object texts(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan) {
     List columns = new ArrayList();
-    for (Object one : scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) plan.output())) {
-      Attribute column = (Attribute) one;
+    for (Object output : scala.jdk.javaapi.CollectionConverters.asJava((scala.collection.Seq) plan.output())) {
+      Attribute column = (Attribute) output;
       columns.add(new Alias(new ToPrettyString(column, scala.Option.empty()), column.name(), NamedExpression.newExprId(),
           seq(new ArrayList()), scala.Option.empty(), seq(new ArrayList())));
     }

@@ -12,8 +12,8 @@ from penstock import config
 from penstock.backend import Backend, Job, JobState, Lease, Owner, open_backend
 from penstock.backend.job_values import JobValues
 from penstock.cli.main import main
-from penstock.pipeline.outside import OUTSIDE, Note, note_made, notes
-from penstock.sources.base import MadeOutside
+from penstock.pipeline.outside import OUTSIDE, Note, note_resources, notes
+from penstock.sources.base import ExternalResource
 from penstock.transforms.base import TransformContext
 from penstock.transforms.dynamic_table.memory import MemoryTable
 
@@ -171,12 +171,14 @@ def pipeline(backend: Backend, tmp_path: Path) -> Path:
     backend.state.put("shop", "replayed", 0, namespace="replay")
     backend.state.put("shop", "table/boundary", 1, namespace="sources")
     made = [
-        Note(node, MadeOutside(f"replication slot penstock_shop_{node}", "postgres_cdc", "db:5432/s", {}))
+        Note(
+            node, ExternalResource(f"replication slot penstock_shop_{node}", "postgres_cdc", "db:5432/s", {})
+        )
         for node in ("table", "gone")
     ]
     values = JobValues(backend, "shop", OUTSIDE)
-    note_made(values, made, everywhere=made)
-    note_made(values, made[:1], everywhere=made[:1])
+    note_resources(values, made, everywhere=made)
+    note_resources(values, made[:1], everywhere=made[:1])
     end(backend, lease)
     return folder
 
@@ -245,10 +247,12 @@ def test_what_one_source_has_left(
 def test_what_another_pipeline_goes_on_from_is_not_removed(
     backend: Backend, pipeline: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = [Note("x", MadeOutside("replication slot penstock_shop_gone", "postgres_cdc", "db:5432/s", {}))]
+    made = [
+        Note("x", ExternalResource("replication slot penstock_shop_gone", "postgres_cdc", "db:5432/s", {}))
+    ]
     lease = backend.leases.acquire("other", Owner("elsewhere", 4711), ttl_ms=60_000)
     backend.jobs.record(Job("other", kind="pipeline", definition={"group": ""}), lease)
-    note_made(JobValues(backend, "other", OUTSIDE), made, everywhere=made)
+    note_resources(JobValues(backend, "other", OUTSIDE), made, everywhere=made)
     assert main(["state", "reset", "shop", "--source", "gone", "--yes"]) == 2
     assert "has left nothing that is not used" in capsys.readouterr().err
     assert main(["state", "reset", "shop", "--yes"]) == 0

@@ -14,9 +14,9 @@ from penstock.backend.job_values import JobValues
 from penstock.pipeline.changes import NodeChange, changes, fingerprints, is_changed
 from penstock.pipeline.group_name import GROUP, NODES, job_name
 from penstock.pipeline.load import check_text
-from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_made, notes
+from penstock.pipeline.outside import OUTSIDE, Note, left_behind, note_resources, notes
 from penstock.pipeline.source_change import SourceChange, SourceChanges
-from penstock.sources.base import MadeOutside
+from penstock.sources.base import ExternalResource
 
 TEXT = """
 name: shop
@@ -37,8 +37,8 @@ def _spec(text: str = TEXT) -> Any:
     return spec
 
 
-def _slot(name: str) -> MadeOutside:
-    return MadeOutside(f"replication slot {name}", "postgres_cdc", "db:5432/shop", {"slot": name})
+def _slot(name: str) -> ExternalResource:
+    return ExternalResource(f"replication slot {name}", "postgres_cdc", "db:5432/shop", {"slot": name})
 
 
 def _group(
@@ -46,7 +46,9 @@ def _group(
 ) -> Any:
     """A planned group; `slots` are those that its sources make."""
     sources = [
-        SimpleNamespace(node=SimpleNamespace(name=node), source=SimpleNamespace(made_outside=_slot(slot)))
+        SimpleNamespace(
+            node=SimpleNamespace(name=node), source=SimpleNamespace(external_resource=_slot(slot))
+        )
         for node, slot in (slots or {}).items()
     ]
     return SimpleNamespace(
@@ -63,7 +65,7 @@ def backend(tmp_path: Path) -> Iterator[Backend]:
             lease = backend.leases.acquire(job_name("shop", group), this_process("s"))
             backend.jobs.record(Job(lease.job, kind="pipeline", definition=record), lease)
             made = [Note(group, _slot(group))]
-            note_made(JobValues(backend, lease.job, OUTSIDE), made, everywhere=made)
+            note_resources(JobValues(backend, lease.job, OUTSIDE), made, everywhere=made)
         yield backend
 
 
@@ -115,7 +117,7 @@ def test_sources_that_are_read_again(backend: Backend) -> None:
 def test_a_source_that_is_gone_from_a_group_leaves_its_slot(backend: Backend) -> None:
     values = JobValues(backend, "shop/orders", OUTSIDE)
     now = [Note("orders", _slot("orders")), Note("old", _slot("old"))]
-    note_made(values, now, everywhere=now)
+    note_resources(values, now, everywhere=now)
     dropped = SourceChanges((SourceChange("old", "dropped"),))
     made = {"orders": "orders", "clicks": "clicks"}
     nodes = ("orders", "clicks", "out", "clicked")
@@ -124,7 +126,7 @@ def test_a_source_that_is_gone_from_a_group_leaves_its_slot(backend: Backend) ->
     told = _states(changes(_spec(), [group], backend))
     assert told["old"] == ("dropped", "dropped", f"how far it was read is forgotten; {command}", True)
     # A run without it notes that it is left, and forgets it no more; what another group makes is noted there.
-    note_made(values, now[:1], everywhere=[*now[:1], Note("clicks", _slot("clicks"))])
+    note_resources(values, now[:1], everywhere=[*now[:1], Note("clicks", _slot("clicks"))])
     assert {note.node: note.is_left for note in notes(backend, "shop/orders")} == {
         "orders": False,
         "old": True,

@@ -255,16 +255,16 @@ def _remove_group(backend: Backend, job: Job, *, others: list[str], dead_letters
     folder = GroupFolder(Path(definition[FOLDER]))
     removed = [str(folder.path)] if folder.remove() else []
     used = _used_elsewhere(backend, others)
-    known = notes(backend, job.name)
-    for note in known:
-        if str(note.made) in used:
-            backend.state.remove(job.name, note.made.what, namespace=OUTSIDE)
-    own = [note for note in known if str(note.made) not in used]
-    for note, reason in _remove_made(backend, job, own):
+    noted = notes(backend, job.name)
+    for note in noted:
+        if str(note.resource) in used:
+            backend.state.remove(job.name, note.resource.what, namespace=OUTSIDE)
+    own = [note for note in noted if str(note.resource) not in used]
+    for note, reason in _remove_resources(backend, job, own):
         if reason:
             print(f"warning: the {note} may still be there: {reason}", file=sys.stderr)
         else:
-            removed.append(note.made.what)
+            removed.append(note.resource.what)
     for node, letters in definition.get(record.LETTERS, {}).items() if dead_letters else ():
         if letters is None:
             print(
@@ -280,7 +280,7 @@ def _used_elsewhere(backend: Backend, names: list[str]) -> set[str]:
     from penstock.pipeline.outside import notes
 
     return {
-        str(note.made)
+        str(note.resource)
         for other in backend.jobs.list()
         if other.kind == "pipeline" and other.name not in names
         for note in notes(backend, other.name)
@@ -292,10 +292,10 @@ def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, 
     """Remove what a source has left that is gone; the state of its pipeline stays, and it may run."""
     from penstock.pipeline.outside import notes, removal
 
-    known = [(job, note) for job in jobs for note in notes(backend, job)]
-    chosen = [(job, note) for job, note in known if note.node.lower() == source.lower()]
+    noted = [(job, note) for job in jobs for note in notes(backend, job)]
+    chosen = [(job, note) for job, note in noted if note.node.lower() == source.lower()]
     elsewhere = _used_elsewhere(backend, jobs)
-    left = [(job, note) for job, note in chosen if note.is_left and str(note.made) not in elsewhere]
+    left = [(job, note) for job, note in chosen if note.is_left and str(note.resource) not in elsewhere]
     if not left:
         used = next((job for job, note in chosen if not note.is_left), None)
         raise ConfigError(
@@ -304,15 +304,15 @@ def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, 
             else f"'{source}' was a source of '{used}' at its last start, and goes on from what it has made",
             code="PIPELINE_RESET_SOURCE",
             where=backend.location,
-            hint=suggest(source, sorted({note.node for _, note in known if note.is_left}), what="source")
+            hint=suggest(source, sorted({note.node for _, note in noted if note.is_left}), what="source")
             if used is None
             else f"take it out of the file and run the pipeline, or give up all that it keeps: {removal(used)}",
         )
-    if not (yes or _confirmed_source(name, source, [str(note.made) for _, note in left])):
+    if not (yes or _confirmed_source(name, source, [str(note.resource) for _, note in left])):
         print("nothing was removed", file=sys.stderr)
         return DONE
     for job, note in left:
-        for _, reason in _remove_made(backend, backend.jobs.get(job), [note]):
+        for _, reason in _remove_resources(backend, backend.jobs.get(job), [note]):
             if reason:
                 raise StateError(
                     f"the {note} cannot be removed: {reason}",
@@ -323,7 +323,7 @@ def _reset_source(backend: Backend, name: str, jobs: list[str], source: str, *, 
     return DONE
 
 
-def _remove_made(backend: Backend, job: Job, notes: list[Note]) -> Iterator[tuple[Note, str]]:
+def _remove_resources(backend: Backend, job: Job, notes: list[Note]) -> Iterator[tuple[Note, str]]:
     """Remove what sources have made, and the notes of it; yields each, and why it may still be there or an empty text."""
     from penstock import config
     from penstock.pipeline import record, reset
@@ -332,7 +332,7 @@ def _remove_made(backend: Backend, job: Job, notes: list[Note]) -> Iterator[tupl
     file = job.start.place if job.start and job.start.place else job.definition.get(record.PIPELINE, "")
     for note, reason in reset.remove_outside(Path(file), notes, config.load()):
         if not reason:
-            backend.state.remove(job.name, note.made.what, namespace=OUTSIDE)
+            backend.state.remove(job.name, note.resource.what, namespace=OUTSIDE)
         yield note, reason
 
 
@@ -369,7 +369,7 @@ def _offsets(backend: Backend, jobs: list[Job]) -> list[dict[str, Any]]:
         for source in offsets(Path(job.checkpoint), job.definition.get(record.SOURCES, []))
     ]
     left = [
-        {"source": note.node, "read": f"not any more, and the {note.made} is still there", "offset": None}
+        {"source": note.node, "read": f"not any more, and the {note.resource} is still there", "offset": None}
         for job in jobs
         for note in notes(backend, job.name)
         if note.is_left
@@ -413,14 +413,14 @@ def _confirmed(name: str, places: list[str]) -> bool:
     return typer.confirm(f"Delete what '{name}' keeps: {what}?", err=True)
 
 
-def _confirmed_source(name: str, source: str, made: list[str]) -> bool:
+def _confirmed_source(name: str, source: str, resources: list[str]) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError(
             "this removes what another system keeps, and there is nobody to ask",
             code="USAGE",
             hint=f"penstock state reset {name} --source {source} --yes",
         )
-    return typer.confirm(f"Remove the {', the '.join(made)}?", err=True)
+    return typer.confirm(f"Remove the {', the '.join(resources)}?", err=True)
 
 
 def _path(namespace: str, key: str) -> str:

@@ -55,9 +55,9 @@ def instance(spark: SparkSession, package: str, name: str) -> Any:
 
     The class is kept in the JVM, under a package named after its source, because py4j remembers methods by class name.
     """
-    made = _MAKERS.get(spark.sparkContext._gateway, {}).get((package, name))
-    if made is not None:
-        return made.new()
+    maker = _MAKERS.get(spark.sparkContext._gateway, {}).get((package, name))
+    if maker is not None:
+        return maker.new()
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
     source = _source(package, name)
