@@ -103,9 +103,9 @@ def passwords_in(text: str) -> list[str]:
     >>> passwords_in("postgresql//ann:s3cret@db/x?sslpassword=abc")
     ['s3cret', 'abc']
     """
-    found = [match[1] for match in _PASSWORD.finditer(text)]
-    found += [match[2].strip("'") for match in _SECRET_IN_WORDS.finditer(text)]
-    return [password for password in found if password]
+    passwords = [match[1] for match in _PASSWORD.finditer(text)]
+    passwords += [match[2].strip("'") for match in _SECRET_IN_WORDS.finditer(text)]
+    return [password for password in passwords if password]
 
 
 def is_secret_name(name: str) -> bool:

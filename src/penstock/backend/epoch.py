@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.backend.database import Database
     from penstock.backend.lease import Leases
 
-KEPT = 100
+MOST_EPOCHS = 100
 """How many epochs of a job are kept; older ones go when a later one is committed."""
 
 
@@ -74,7 +74,7 @@ class Epochs:
         again = insert.on_conflict_do_update(
             index_elements=["job", "number"], set_=changes, where=epochs.c.committed_at.is_(None)
         )
-        old = delete(epochs).where(epochs.c.job == lease.job, epochs.c.number <= number - KEPT)
+        old = delete(epochs).where(epochs.c.job == lease.job, epochs.c.number <= number - MOST_EPOCHS)
         with self._leases.fenced(lease, connection) as writing:
             writing.execute(again)
             writing.execute(old)
@@ -85,7 +85,7 @@ class Epochs:
         last = self.list(job, limit=1, committed=committed)
         return last[0] if last else None
 
-    def list(self, job: str, *, limit: int = KEPT, committed: bool = False) -> list[Epoch]:
+    def list(self, job: str, *, limit: int = MOST_EPOCHS, committed: bool = False) -> list[Epoch]:
         """The last epochs of a job, the newest first."""
         query = select(epochs).where(epochs.c.job == job).order_by(epochs.c.number.desc()).limit(limit)
         if committed:

@@ -196,7 +196,7 @@ class Circuit:
             vertex = self.vertices[vertex_id]
             if not vertex.inputs or vertex.exchange is not None:
                 return [changes.get(vertex_id, vertex.nothing)]
-            return [outputs.get(below) or self.given(below, all_new) for below in vertex.inputs]
+            return [outputs.get(below) or self.rows_so_far(below, all_new) for below in vertex.inputs]
 
         step = partial(self._step_vertex, tick=tick, initial=True)
         return self._run(vertex_ids, everything, step, optional, {} if outputs is None else outputs)
@@ -288,7 +288,7 @@ class Circuit:
             return None
         return [outputs.get(below) or self.vertices[below].nothing for below in vertex.inputs]
 
-    def given(self, vertex_id: int, new: frozenset[int]) -> Delta:
+    def rows_so_far(self, vertex_id: int, new: frozenset[int]) -> Delta:
         """All rows that a vertex has given so far; those that are new have given none."""
         vertex = self.vertices[vertex_id]
         if vertex_id in new or not vertex.gave:

@@ -44,9 +44,9 @@ class PlanContents:
 
     def node(self, view: ViewVertex, node: plan.Node, wanted: Restriction | None) -> Delta:
         """The rows of a part of a view. Cost: the rows that are wanted where an index or a key leads to them, else data."""
-        kept = self._kept(node, wanted)
-        if kept is not None:
-            return kept
+        stored = self._stored_rows(node, wanted)
+        if stored is not None:
+            return stored
         match node:
             case plan.Scan():
                 own = None if wanted is None else wanted.over(dict(enumerate(node.columns)))
@@ -92,7 +92,7 @@ class PlanContents:
             return self.node(view, node.left, _matching(node.left_keys, right, node.right_keys)), right
         return self.node(view, node.left, None), self.node(view, node.right, None)
 
-    def _kept(self, node: plan.Node, wanted: Restriction | None) -> Delta | None:
+    def _stored_rows(self, node: plan.Node, wanted: Restriction | None) -> Delta | None:
         """The rows of a node that an operator keeps by the wanted columns, or as a whole; None when none does."""
         vertex_id = self.relations.shared.nodes.get(node)
         if vertex_id is None or (isinstance(node, plan.Scan) and node.name in self.relations.narrowed()):

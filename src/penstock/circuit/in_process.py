@@ -75,11 +75,11 @@ class InProcess(Executor):
 def run(running: Sequence[Phases]) -> list[Changed]:
     """Run a change on all shards up to its end, which is not final yet; ChangeFailed when some fail."""
     yielded = _advanced([(phases, None) for phases in running])
-    while not all(isinstance(one, Changed) for one in yielded):
-        inboxes = _delivered([{} if isinstance(one, Changed) else one for one in yielded])
-        assert not any(isinstance(one, Changed) for one in yielded), "shards have not the same phases"
+    while not all(isinstance(answer, Changed) for answer in yielded):
+        inboxes = _delivered([{} if isinstance(answer, Changed) else answer for answer in yielded])
+        assert not any(isinstance(answer, Changed) for answer in yielded), "shards have not the same phases"
         yielded = _advanced(list(zip(running, inboxes, strict=True)))
-    return [one for one in yielded if isinstance(one, Changed)]
+    return [answer for answer in yielded if isinstance(answer, Changed)]
 
 
 def finish(phases: Phases) -> None:

@@ -56,7 +56,7 @@ class Indexes:
     ) -> tuple[Arrangement, list[int]]:
         below, added = vertex_id, []
         if source is not None and source.source.retain == "used":
-            below = self._whole_rows(source, relation)
+            below = self._in_schema_order(source, relation)
             added.append(below)
         types = [column.type for column in self._circuit.vertices[below].nothing.columns]
         arrangement = Arrangement(types, keys)
@@ -79,7 +79,7 @@ class Indexes:
         self._shared.arrangements[(vertex_id, keys)] = (index, arrangement)
         return arrangement, added
 
-    def _whole_rows(self, source: SourceVertex, relation: plan.Scan) -> int:
+    def _in_schema_order(self, source: SourceVertex, relation: plan.Scan) -> int:
         """Where rows with their columns in the order of the schema come from."""
         select = Select([source.columns.index(column) for column in relation.columns])
         types = [column.type for column in self._circuit.vertices[source.vertex_id].nothing.columns]

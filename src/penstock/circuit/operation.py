@@ -86,8 +86,8 @@ Change = AddSource | Register | Drop | Step | Resume | Put | EndLoad
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """All rows of a relation: as `rows` gives them, with hidden columns, or as `put` takes them."""
+class ReadRows:
+    """Give all rows of a relation: as `rows` gives them, with hidden columns, or as `put` takes them."""
 
     name: str
     kind: str = "shown"  # shown, hidden, stored
@@ -134,7 +134,7 @@ class Ping:
     """Be there: a process that does nothing for a while is ended."""
 
 
-Question = Rows | Lookup | Size | Save | Stage | Continue | Ping
+Question = ReadRows | Lookup | Size | Save | Stage | Continue | Ping
 
 
 # Answers.

@@ -85,7 +85,9 @@ def pushed(node: plan.Node, wanted: Restriction) -> list[Restriction | None]:
         case plan.Project():
             return [wanted.over(_plain_columns(node.expressions))]
         case plan.Expand():
-            shared = set.intersection(*(set(_plain_columns(one).items()) for one in node.projections))
+            shared = set.intersection(
+                *(set(_plain_columns(projection).items()) for projection in node.projections)
+            )
             return [wanted.over(dict(shared))]
         case plan.Generate():
             return [wanted.over(dict(enumerate(node.required)))]
@@ -104,4 +106,6 @@ def pushed(node: plan.Node, wanted: Restriction) -> list[Restriction | None]:
 
 def _plain_columns(expressions: Sequence[Expression]) -> dict[int, int]:
     """Output columns that are input columns, and which."""
-    return {at: one.index for at, one in enumerate(expressions) if isinstance(one, Column)}
+    return {
+        at: expression.index for at, expression in enumerate(expressions) if isinstance(expression, Column)
+    }

@@ -34,9 +34,9 @@ from penstock.circuit.operation import (
     Ping,
     Put,
     Question,
+    ReadRows,
     Register,
     Resume,
-    Rows,
     Save,
     Size,
     Stage,
@@ -59,7 +59,7 @@ from penstock.operators.contents import Contents
 from penstock.operators.linear import Feed
 from penstock.operators.placed import Elsewhere, Part, no_positions
 from penstock.plan import node as plan
-from penstock.plan.exchange import Place
+from penstock.plan.exchange import RunsOn
 from penstock.state.limits import LIMITS
 from penstock.state.part import Order, PartWriter, RestoredPart, StagedPart
 from penstock.state.scratch import using
@@ -78,7 +78,7 @@ Phases = Generator[Outbox | Changed, Inbox | bool | None, None]
 class Compiling:
     """Of the view that is compiled: where its operators run, and whether no operator of any shard has given a row so far."""
 
-    places: Mapping[plan.Node, Place] = field(default_factory=dict)
+    places: Mapping[plan.Node, RunsOn] = field(default_factory=dict)
     quiet: bool = False
 
 
@@ -111,7 +111,7 @@ class ShardCompiler(ViewCompiler):
             self, operator, inputs, fields, meaning=meaning, timed=timed, contents=contents
         )
 
-    def _is_here(self, place: Place) -> bool:
+    def _is_here(self, place: RunsOn) -> bool:
         return self.number == (HOME if place == "home" else self.shards)
 
     def _exchange(self, node: plan.Exchange) -> int:
@@ -154,7 +154,7 @@ class Shard(LocalKernel):
         self.number = number
         self.shards = shards
         # Of each view where its operators run: the same node may be elsewhere when its relations are others.
-        self._places: dict[str, Mapping[plan.Node, Place]] = {}
+        self._places: dict[str, Mapping[plan.Node, RunsOn]] = {}
         self._compiling = Compiling()
         self._writers: dict[str, PartWriter] = {}  # by the folder of checkpoints
         self._read: Mapping[StateKey, Image] = {}  # what was loaded, until the first step
@@ -459,7 +459,7 @@ class Shard(LocalKernel):
             (below,) = vertex.inputs
             delta = outputs.get(below)
             if delta is None and new is not None:
-                delta = self._circuit.given(below, frozenset(new))
+                delta = self._circuit.rows_so_far(below, frozenset(new))
             if delta is None or not len(delta) or (exchange.copied and self.number != HOME):
                 continue
             done.add(exchange.name)
@@ -518,7 +518,7 @@ class Shard(LocalKernel):
                 if question.folder is None:
                     return {key: portable(image) for key, image in self.save().items()}
                 return write_images(self.save(), Path(question.folder) / f"shard-{self.number}")
-            case Rows():
+            case ReadRows():
                 if not self.tells(question.name):
                     return None
                 if question.kind == "stored":

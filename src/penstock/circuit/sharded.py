@@ -26,9 +26,9 @@ from penstock.circuit.operation import (
     Lookup,
     Put,
     Question,
+    ReadRows,
     Register,
     Resume,
-    Rows,
     Size,
     Step,
     ViewsFailed,
@@ -78,7 +78,7 @@ class ShardedKernel(Kernel):
         self._sources: dict[str, KernelSource] = {}
         self._statics: set[str] = set()
         self._views: dict[str, _View] = {}
-        self._places: dict[str, Distribution] = {}
+        self._distributions: dict[str, Distribution] = {}
         self._columns: dict[str, tuple[int, ...]] = {}
         self._gave = False
         self._saved: frozenset[str] = frozenset()  # relations whose states were loaded
@@ -99,15 +99,15 @@ class ShardedKernel(Kernel):
     def add_source(self, source: KernelSource) -> None:
         self._refuse_freed(source)
         self._executor.note(AddSource(source, restored=source.name in self._saved))
-        self._place(source)
+        self._declare(source)
         self._gave |= source.name in self._saved
         if self._former is not None:
             self._former.add_source(source)
             self.put(source.name, self._former.stored(source.name)())
 
-    def _place(self, source: KernelSource) -> None:
+    def _declare(self, source: KernelSource) -> None:
         self._sources[source.name] = source
-        self._places[source.name] = (
+        self._distributions[source.name] = (
             ANY if _normalisers(source) else source_distribution(len(source.fields), source.primary_key)
         )
         self._columns[source.name] = first_columns(source)
@@ -128,9 +128,9 @@ class ShardedKernel(Kernel):
             self._former.register(view, fragment, tick, statics=statics, suspended=suspended)
             rows = {name: self._former.rows(name) for name in rows}
             last = self._former.stored(view.name)() if suspended else None
-        places = self._places | dict.fromkeys(rows, EVERYWHERE)
+        distributions = self._distributions | dict.fromkeys(rows, EVERYWHERE)
         change = Register(
-            exchanged(view, places),
+            exchanged(view, distributions),
             tick,
             tuple(static.source for static in fresh),
             suspended=suspended,
@@ -141,11 +141,11 @@ class ShardedKernel(Kernel):
         results = self._change(change, parts, fragment)
         self._executor.settle(final=True)
         for static in fresh:
-            self._place(static.source)
-            self._places[static.source.name] = EVERYWHERE
+            self._declare(static.source)
+            self._distributions[static.source.name] = EVERYWHERE
             self._statics.add(static.source.name)
         self._views[view.name] = _View(view, fragment, plan.scanned(view.root), suspended)
-        self._places[view.name] = view_distribution(view, self._places)
+        self._distributions[view.name] = view_distribution(view, self._distributions)
         self._note(results)
         if last is not None:
             self.put(view.name, last)
@@ -157,7 +157,7 @@ class ShardedKernel(Kernel):
         self._views.pop(name, None)
         self._sources.pop(name, None)
         self._statics.discard(name)
-        self._places.pop(name)
+        self._distributions.pop(name)
         self._columns.pop(name, None)
 
     def recompute_always(self) -> None:
@@ -252,12 +252,12 @@ class ShardedKernel(Kernel):
         return parts
 
     def _routed(self, name: str, delta: Delta) -> Iterable[tuple[int, Delta]]:
-        source, place = self._sources[name], self._places[name]
-        if place == EVERYWHERE:
+        source, distribution = self._sources[name], self._distributions[name]
+        if distribution == EVERYWHERE:
             return [(shard, delta) for shard in range(self._shards)]
         normalise = _normalisers(source)
         if not normalise:
-            return routed(delta, place.columns, self._shards)
+            return routed(delta, distribution.columns, self._shards)
         keys = [
             normalise[column](delta.columns[column]) if column in normalise else delta.columns[column]
             for column in source.primary_key
@@ -289,7 +289,7 @@ class ShardedKernel(Kernel):
 
     def _joined(self, name: str, deltas: Sequence[Delta]) -> Delta:
         rows = concat(deltas)
-        return consolidate(rows) if len(deltas) > 1 and self._places[name] == ANY else rows
+        return consolidate(rows) if len(deltas) > 1 and self._distributions[name] == ANY else rows
 
     # Reading
 
@@ -297,14 +297,14 @@ class ShardedKernel(Kernel):
         return self._columns[name]
 
     def rows(self, name: str, *, hidden: bool = False) -> Delta:
-        return self._ask(name, Rows(name, "hidden" if hidden else "shown"))
+        return self._ask(name, ReadRows(name, "hidden" if hidden else "shown"))
 
     def version(self, name: str) -> Callable[[], Delta]:
         rows = self.rows(name, hidden=True)
         return lambda: rows
 
     def stored(self, name: str) -> Callable[[], Delta]:
-        rows = self._ask(name, Rows(name, "hidden" if name in self._views else "stored"))
+        rows = self._ask(name, ReadRows(name, "hidden" if name in self._views else "stored"))
         return lambda: rows
 
     def put(self, name: str, rows: Delta) -> None:

@@ -215,8 +215,8 @@ def _sample(column: pa.Array, kind: pa.DataType) -> str:
         if not value.is_valid:
             continue
         try:
-            one = pa.array([value.as_py()], column.type)
-            if not _compatible(column.type, kind) or pc.cast(one, kind, safe=True).null_count:
+            single = pa.array([value.as_py()], column.type)
+            if not _compatible(column.type, kind) or pc.cast(single, kind, safe=True).null_count:
                 misfits.append(value.as_py())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             misfits.append(value.as_py())

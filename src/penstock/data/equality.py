@@ -152,14 +152,14 @@ def _equal_vectors(
     left: pa.Array, at: Positions, right: pa.Array, bt: Positions, as_rows: bool
 ) -> Bools | None:
     """Compare lists that are the rows of matrices; None when they are not."""
-    if left.type != right.type or (one := vectors_at(left, at)) is None:
+    if left.type != right.type or (left_vectors := vectors_at(left, at)) is None:
         return None
-    other = vectors_at(right, bt)
-    if other is None:
+    right_vectors = vectors_at(right, bt)
+    if right_vectors is None:
         return None
-    if one.shape != other.shape:
+    if left_vectors.shape != right_vectors.shape:
         return np.zeros(len(at), np.bool_)
-    equal: Bools = np.logical_and.reduce(_equal_values(one, other, as_rows), axis=1)
+    equal: Bools = np.logical_and.reduce(_equal_values(left_vectors, right_vectors, as_rows), axis=1)
     return equal
 
 

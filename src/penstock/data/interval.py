@@ -49,7 +49,7 @@ def to_months(column: pa.Array, *, name: str, where: str) -> pa.Array:
     return _with_buffers(pa.int32(), column, np.ascontiguousarray(parts["months"]))
 
 
-def whole_micros(column: pa.Array) -> pa.Array:
+def cut_to_micros(column: pa.Array) -> pa.Array:
     """Return Arrow's intervals as Spark has them, without the nanoseconds below a microsecond."""
     data = column.buffers()[1]
     if data is None or not len(column):
@@ -99,15 +99,15 @@ def cut(column: pa.Array, kind: str) -> pa.Array:
     >>> cut(pa.array([timedelta(hours=-25)]), "interval day").to_pylist()
     [datetime.timedelta(days=-1)]
     """
-    return _whole(column, _MICROS[_units(kind)[-1]]) if not kind.endswith("second") else column
+    return _cut_to(column, _MICROS[_units(kind)[-1]]) if not kind.endswith("second") else column
 
 
 def cut_months(column: pa.Array, kind: str) -> pa.Array:
     """Return numbers of months in whole units of the last field of their type."""
-    return _whole(column, 12) if kind.endswith("year") else column
+    return _cut_to(column, 12) if kind.endswith("year") else column
 
 
-def _whole(column: pa.Array, unit: int) -> pa.Array:
+def _cut_to(column: pa.Array, unit: int) -> pa.Array:
     numbers = column.cast(pa.int64())
     return pc.multiply(pc.divide(numbers, unit), unit).cast(column.type)
 

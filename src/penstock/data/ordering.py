@@ -254,8 +254,8 @@ def _compare(left: Any, right: Any) -> int:
     if isinstance(left, dict):
         return _compare(list(left.values()), list(right.values()))
     if isinstance(left, list | tuple):
-        for one, other in zip(left, right, strict=False):
-            sign = _compare(one, other)
+        for left_item, right_item in zip(left, right, strict=False):
+            sign = _compare(left_item, right_item)
             if sign:
                 return sign
         return (len(left) > len(right)) - (len(left) < len(right))
@@ -366,9 +366,9 @@ def compare_words(left: Sequence[Numbers], right: Sequence[Numbers]) -> tuple[Bo
     """Compare rows of words, the first word most significant: return where the left row is less, and where both are equal."""
     less: Bools = left[0] < right[0]
     equal: Bools = left[0] == right[0]
-    for one, other in zip(left[1:], right[1:], strict=True):
-        less |= equal & (one < other)
-        equal &= one == other
+    for left_word, right_word in zip(left[1:], right[1:], strict=True):
+        less |= equal & (left_word < right_word)
+        equal &= left_word == right_word
     return less, equal
 
 

@@ -82,7 +82,7 @@ def _leaf_from_user(column: pa.Array, kind: str, *, name: str, where: str) -> pa
     if is_sized(kind):
         return fit_length(column, kind, name=name, where=where) if text else column
     if kind == "interval":
-        return interval.whole_micros(column) if pa.types.is_interval(arrow) else column
+        return interval.cut_to_micros(column) if pa.types.is_interval(arrow) else column
     if not kind.startswith("interval"):
         return column
     if text:

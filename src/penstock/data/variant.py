@@ -80,8 +80,8 @@ def _refuse(word: str) -> Any:
 
 
 def _number(text: str) -> int | float | Decimal:
-    if text.lstrip("-").isdigit() and -(2**63) <= (whole := int(text)) < 2**63:
-        return whole
+    if text.lstrip("-").isdigit() and -(2**63) <= (integer := int(text)) < 2**63:
+        return integer
     if "e" in text or "E" in text:
         return float(text)
     exact = Decimal(text)
@@ -98,8 +98,8 @@ def _precision(number: Decimal) -> int:
 
 def _unscaled(number: Decimal) -> int:
     sign, digits, _ = number.as_tuple()
-    whole = int("".join(map(str, digits)))
-    return -whole if sign else whole
+    magnitude = int("".join(map(str, digits)))
+    return -magnitude if sign else magnitude
 
 
 def _bytes(text: str) -> bytes:

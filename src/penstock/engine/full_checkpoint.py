@@ -27,7 +27,7 @@ from penstock.errors import StateError
 from penstock.plan import codec
 from penstock.plan import node as plan
 from penstock.state.data_file import Json
-from penstock.state.full_folder import FullFolder, Table
+from penstock.state.full_folder import CheckpointTable, FullFolder
 
 _HASH = ("_hash_low", "_hash_high")
 _DIGEST = pa.binary(SeenBatches.WIDTH)
@@ -38,7 +38,7 @@ class StagedFull:
     """A full checkpoint that is to be written; ticks may go on."""
 
     flow: Json
-    tables: Mapping[str, Table]
+    tables: Mapping[str, CheckpointTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def stage(graph: Graph, name: str | None) -> StagedFull:
         "a full checkpoint fills views from the rows of sources",
         hint="flow.checkpoint(path) saves what views have; a full checkpoint needs sources with retain='all' or 'used'",
     )
-    tables: dict[str, Table] = {}
+    tables: dict[str, CheckpointTable] = {}
     for source, entry in graph.sources.items():
         names = [entry.fields[column].name for column in graph.kernel.columns(source)]
         names += _HASH if entry.spec.retain == "used" else ()
@@ -148,9 +148,9 @@ def _without_rows(state: Json) -> Json:
     return {**state, "sources": sources}
 
 
-def _memory_tables(spec: SourceSpec, state: SourceState) -> dict[str, Table]:
+def _memory_tables(spec: SourceSpec, state: SourceState) -> dict[str, CheckpointTable]:
     """Quarantined rows, and digests of batches that were seen."""
-    tables: dict[str, Table] = {}
+    tables: dict[str, CheckpointTable] = {}
     parts = state.quarantine.parts
     if parts:
         names = [*(field.name for field in spec.fields), "_weight", "_reason", "_part"]
@@ -162,21 +162,21 @@ def _memory_tables(spec: SourceSpec, state: SourceState) -> dict[str, Table]:
             numbers = np.repeat(np.arange(len(parts)), sizes)
             return [*rows.columns, pa.array(rows.weights), reasons.take(pa.array(numbers)), pa.array(numbers)]
 
-        tables[f"quarantine {spec.name}"] = Table(f"{spec.name}-quarantine", names, quarantined)
+        tables[f"quarantine {spec.name}"] = CheckpointTable(f"{spec.name}-quarantine", names, quarantined)
     digests = list(state.seen.digests)
     if digests:
-        tables[f"seen {spec.name}"] = Table(
+        tables[f"seen {spec.name}"] = CheckpointTable(
             f"{spec.name}-seen", ["digest"], lambda: [pa.array(digests, _DIGEST)]
         )
     return tables
 
 
-def _table(label: str, names: Sequence[str], rows: Callable[[], Delta]) -> Table:
+def _table(label: str, names: Sequence[str], rows: Callable[[], Delta]) -> CheckpointTable:
     def columns() -> list[pa.Array]:
         delta = rows()
         return [*delta.columns, pa.array(delta.weights)]
 
-    return Table(label, [*names, "_weight"], columns)
+    return CheckpointTable(label, [*names, "_weight"], columns)
 
 
 # Reading

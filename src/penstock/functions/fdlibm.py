@@ -217,9 +217,9 @@ def pow(x: Floats, y: Floats) -> Floats:
 
 def _integer_kind(y: Floats) -> npt.NDArray[np.int64]:
     """0 for an exponent that is no integer, 1 for an odd one, 2 for an even one."""
-    whole = np.isfinite(y) & (np.trunc(y) == y)
-    odd = whole & (np.abs(y) < 2.0**53) & (np.fmod(y, 2.0) != 0)
-    return np.where(odd, 1, np.where(whole, 2, 0))
+    is_integer = np.isfinite(y) & (np.trunc(y) == y)
+    odd = is_integer & (np.abs(y) < 2.0**53) & (np.fmod(y, 2.0) != 0)
+    return np.where(odd, 1, np.where(is_integer, 2, 0))
 
 
 def _far(ax: Floats, y: Floats, result: Floats, sign: Floats) -> Floats:
@@ -316,8 +316,8 @@ def _rounded_exponent(z: Floats, shift: Ints) -> Ints:
     high = _high(z)
     n = high + (0x00100000 >> (shift + 1))
     k = np.clip(((n & 0x7FFFFFFF) >> 20) - 0x3FF, 0, 20)
-    whole = ((n & 0xFFFFF) | 0x00100000) >> (20 - k)
-    result: Ints = np.where(high < 0, -whole, whole)
+    magnitude = ((n & 0xFFFFF) | 0x00100000) >> (20 - k)
+    result: Ints = np.where(high < 0, -magnitude, magnitude)
     return result
 
 

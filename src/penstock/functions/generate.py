@@ -102,11 +102,11 @@ def _json_tuple(call: Call, values: Sequence[Any], rows: int, outer: bool) -> Ge
     texts, *names = (value.to_pylist() for value in values)
     width, java = len(names), int(call.option("java"))
     nothing = (None,) * width
-    found = [
+    fields = [
         nothing if text is None else path.fields(text, row, java)
         for text, row in zip(texts, zip(*names, strict=True), strict=True)
     ]
-    columns = zip(*found, strict=True) if found else [()] * width
+    columns = zip(*fields, strict=True) if fields else [()] * width
     return np.arange(rows), tuple(pa.array(column, pa.large_string()) for column in columns)
 
 

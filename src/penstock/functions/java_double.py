@@ -76,17 +76,17 @@ def _special(value: float) -> str | None:
 def _digits(text: str) -> tuple[str, int]:
     """The significant digits of a decimal text, and the place of the point relative to the first of them."""
     mantissa, _, power = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole.lstrip("0")) if whole.strip("0") else len(fraction.lstrip("0")) - len(fraction)
+    integral, _, fraction = mantissa.partition(".")
+    digits = (integral + fraction).lstrip("0")
+    point = len(integral.lstrip("0")) if integral.strip("0") else len(fraction.lstrip("0")) - len(fraction)
     return digits.rstrip("0") or "0", point + int(power or 0)
 
 
 def _written(value: float, digits: str, point: int) -> str:
     sign = "-" if value < 0 else ""
     if 0 < point < 8:
-        whole, fraction = digits[:point].ljust(point, "0"), digits[point:]
-        return f"{sign}{whole}.{fraction or '0'}"
+        integral, fraction = digits[:point].ljust(point, "0"), digits[point:]
+        return f"{sign}{integral}.{fraction or '0'}"
     if -3 < point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
@@ -118,11 +118,11 @@ def _older(bits: int, binary: int, significant: int, *, least_digits: int = 1) -
     width = _MANTISSA + 1 - zeros
     tiny = max(0, width - binary - 1)
     if -21 <= binary <= 62 and tiny == 0 and width < 64:
-        return _whole_digits(bits, binary, significant)
+        return _integer_digits(bits, binary, significant)
     return _generated_digits(bits >> zeros, width, binary, tiny, significant, bits, least_digits)
 
 
-def _whole_digits(bits: int, binary: int, significant: int) -> tuple[str, int]:
+def _integer_digits(bits: int, binary: int, significant: int) -> tuple[str, int]:
     """A whole number: digits below the precision are cut off, rounded half up."""
     power = binary - significant - 1
     dropped = len(str(2**power)) - 1 if binary > significant and power > 1 else 0

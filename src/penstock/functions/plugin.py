@@ -62,8 +62,8 @@ class ScalarFunction:
         except PenstockError:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise DataError(f"{where} failed: {said}", code="FUNCTION_FAILED") from error
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise DataError(f"{where} failed: {reason}", code="FUNCTION_FAILED") from error
         if isinstance(result, pa.ChunkedArray):
             result = result.combine_chunks()
         if not isinstance(result, pa.Array):

@@ -245,14 +245,14 @@ def _elt(args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
 
 
 def _division(call: Call, args: tuple[_Argument, ...], applied: Compiled) -> Compiled:
-    dividend, divisor = args
-    zero = pa.scalar(0, divisor.kind)
+    dividend_of, divisor_of = args
+    zero = pa.scalar(0, divisor_of.kind)
     zero_raises = eval_mode(call) == "ANSI" and call.option("failOnError", True)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        two = array(divisor.run(columns, length, tick), length)
-        open_rows = pc.is_valid(two) if zero_raises else _is_true(pc.not_equal(two, zero), length)
-        return applied([dividend.where(open_rows, columns, length, tick), two], length, tick)
+        divisor = array(divisor_of.run(columns, length, tick), length)
+        open_rows = pc.is_valid(divisor) if zero_raises else _is_true(pc.not_equal(divisor, zero), length)
+        return applied([dividend_of.where(open_rows, columns, length, tick), divisor], length, tick)
 
     return run
 
@@ -278,13 +278,13 @@ def _connective(function: Any, decided: bool) -> Any:
     """AND and OR: the right side is evaluated where the left one does not decide, which NULL never does."""
 
     def rule(call: Call, args: tuple[_Argument, ...]) -> Compiled:
-        one_of, two_of = args
+        left_of, right_of = args
         stop = pa.scalar(decided)
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            one = array(one_of.run(columns, length, tick), length)
-            open_rows = pc.fill_null(pc.not_equal(one, stop), _TRUE)
-            return function(one, two_of.where(open_rows, columns, length, tick))
+            left = array(left_of.run(columns, length, tick), length)
+            open_rows = pc.fill_null(pc.not_equal(left, stop), _TRUE)
+            return function(left, right_of.where(open_rows, columns, length, tick))
 
         return run
 
@@ -325,12 +325,12 @@ def _coalesce(call: Call, args: tuple[_Argument, ...]) -> Compiled:
 
 
 def _nan_value(call: Call, args: tuple[_Argument, ...]) -> Compiled:
-    one_of, two_of = args
+    number_of, default_of = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one = array(one_of.run(columns, length, tick), length)
-        missing = _is_true(pc.is_nan(one), length)
-        return pc.if_else(missing, two_of.where(missing, columns, length, tick), one)
+        number = array(number_of.run(columns, length, tick), length)
+        missing = _is_true(pc.is_nan(number), length)
+        return pc.if_else(missing, default_of.where(missing, columns, length, tick), number)
 
     return run
 

@@ -175,7 +175,10 @@ class Asof(Operator):
         if self._groups is None:
             return np.zeros(len(left) + len(right), np.int64)
         pairs = zip(*self._keys, strict=True)
-        columns = [pa.concat_arrays([left.columns[one], right.columns[other]]) for one, other in pairs]
+        columns = [
+            pa.concat_arrays([left.columns[left_key], right.columns[right_key]])
+            for left_key, right_key in pairs
+        ]
         resolved = self._groups.resolve(columns, len(left) + len(right))
         self._members.reserve(self._groups.size)
         weights = np.concatenate([left.weights, right.weights])

@@ -105,14 +105,16 @@ class Generations:
             return empty(self._types)
         if not valid.any():
             return self._untimed.step([delta], tick)
-        known = times[valid]
-        if self._floor is not None and int(known.min()) < self._floor:
+        valid_times = times[valid]
+        if self._floor is not None and int(valid_times.min()) < self._floor:
             raise InternalError(
                 "a row has come for a group that is closed",
                 hint="this is a fault of penstock; please report it with the view's SQL and the source's lateness",
             )
-        self._latest_after = max(int(known.max()), int(known.max()) if self._latest is None else self._latest)
-        starts = [one.start for one in self._open[1:]]
+        self._latest_after = max(
+            int(valid_times.max()), int(valid_times.max()) if self._latest is None else self._latest
+        )
+        starts = [generation.start for generation in self._open[1:]]
         owner = np.searchsorted(np.array(starts, np.int64), times, "right")
         owner[~valid] = -1
         first = int(owner[0])
@@ -132,7 +134,7 @@ class Generations:
         parts = [self._finished.before().rows(), self._untimed.contents()]
         if self._closing is not None:
             parts.append(self._closing.groups.contents(self._moved()))
-        return concat([*parts, *(one.groups.contents() for one in self._open)])
+        return concat([*parts, *(generation.groups.contents() for generation in self._open)])
 
     def _moved(self) -> int:
         """How many rows of the closing generation are finished already."""
@@ -142,8 +144,8 @@ class Generations:
         yield self._untimed
         if self._closing is not None:
             yield self._closing.groups
-        for one in self._open:
-            yield one.groups
+        for generation in self._open:
+            yield generation.groups
 
     def _states(self) -> Iterator[State]:
         yield from self._aggregates()
@@ -210,11 +212,11 @@ class Generations:
 
     def save(self) -> Image:
         parts = {"untimed": self._untimed.save(), "finished": self._finished.save()}
-        for one in (*self._open, *(() if self._closing is None else (self._closing,))):
-            parts[f"generation {one.number}"] = one.groups.save()
+        for generation in (*self._open, *(() if self._closing is None else (self._closing,))):
+            parts[f"generation {generation.number}"] = generation.groups.save()
         return Image(
             {
-                "open": [[one.number, one.start] for one in self._open],
+                "open": [[generation.number, generation.start] for generation in self._open],
                 "closing": None if self._closing is None else self._closing.number,
                 "next": self._next,
                 "finished": self._finished_before,

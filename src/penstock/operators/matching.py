@@ -22,7 +22,7 @@ from penstock.data.tick import Tick
 from penstock.errors import DataError
 from penstock.state.arrangement import Arrangement
 from penstock.state.run import Run
-from penstock.state.spine import Match, Reader, collect
+from penstock.state.spine import Match, SpineVersion, collect
 
 # The residual condition over the columns of the left side, then of the right side; NULL does not match.
 Residual = Callable[[Sequence[pa.Array], Tick], pa.Array]
@@ -59,21 +59,21 @@ class Matcher:
         return valid
 
     def matches(
-        self, delta: Delta, reader: Reader, tick: Tick, words: Hashes | None = None
+        self, delta: Delta, version: SpineVersion, tick: Tick, words: Hashes | None = None
     ) -> Iterator[Match]:
         """Pairs of rows of `delta`, which is of the own side, and rows of a version of the other side.
 
         `words` are those of the delta's rows when they are the rows of a run of the own side.
         """
         if self.residual is None:
-            yield from self._candidates(delta, reader, words)
+            yield from self._candidates(delta, version, words)
             return
         try:
             matches = [
-                (match, self._passed(delta, match, tick)) for match in self._candidates(delta, reader, words)
+                (match, self._passed(delta, match, tick)) for match in self._candidates(delta, version, words)
             ]
         except DataError:
-            matches = self._passed_alive(delta, list(self._candidates(delta, reader, words)), tick)
+            matches = self._passed_alive(delta, list(self._candidates(delta, version, words)), tick)
         for match, passed in matches:
             if passed.all():
                 yield match
@@ -112,10 +112,10 @@ class Matcher:
         ends = np.cumsum([len(match.left) for match in candidates])
         return list(zip(candidates, np.split(passed, ends[:-1]), strict=True))
 
-    def joined(self, run: Run, reader: Reader, tick: Tick) -> Delta:
+    def joined(self, run: Run, version: SpineVersion, tick: Tick) -> Delta:
         """The rows of a run of the own side with those that they match: left columns, then right columns."""
         own = run.delta()
-        matches = list(self.matches(own, reader, tick, run.words))
+        matches = list(self.matches(own, version, tick, run.words))
         if matches and len(own) >= _MANY:
             return self._many(run, matches)
         at, matched = collect(matches, self.other.types)
@@ -138,23 +138,23 @@ class Matcher:
         columns = (own, matched) if self.own_is_left else (matched, own)
         return Delta((*columns[0], *columns[1]), weights)
 
-    def counts(self, delta: Delta, reader: Reader, tick: Tick) -> Weights:
+    def counts(self, delta: Delta, version: SpineVersion, tick: Tick) -> Weights:
         """How many rows of the other side each row of `delta` matches."""
         counts = np.zeros(len(delta), np.int64)
-        for match in self.matches(delta, reader, tick):
+        for match in self.matches(delta, version, tick):
             np.add.at(counts, match.left, match.run.weights.take(match.right))
         return counts
 
-    def _candidates(self, delta: Delta, reader: Reader, words: Hashes | None) -> Iterator[Match]:
+    def _candidates(self, delta: Delta, version: SpineVersion, words: Hashes | None) -> Iterator[Match]:
         if self.crossing:
-            yield from reader.cross(len(delta))
+            yield from version.cross(len(delta))
             return
         keys = self.own.key_of(delta)
         possible = self.matchable(keys)
         if possible is None or possible.all():
-            yield from reader.probe(keys, len(delta), words)
+            yield from version.probe(keys, len(delta), words)
             return
         chosen = np.flatnonzero(possible)
         chosen_words = None if words is None else words[chosen]
-        for match in reader.probe(gather(keys, chosen), len(chosen), chosen_words):
+        for match in version.probe(gather(keys, chosen), len(chosen), chosen_words):
             yield Match(chosen[match.left], match.run, match.right)

@@ -119,17 +119,17 @@ class Output(Operator):
 
         Cost: the matching rows when the arrangement is keyed by these columns, otherwise data.
         """
-        reader = self.arrangement.before()
-        if reader.keys is not None and sorted(reader.keys) == sorted(columns):
+        version = self.arrangement.before()
+        if version.keys is not None and sorted(version.keys) == sorted(columns):
             by_column = dict(zip(columns, values, strict=True))
-            _, rows = reader.lookup([by_column[key] for key in reader.keys], len(values[0]))
+            _, rows = version.lookup([by_column[key] for key in version.keys], len(values[0]))
             return expanded(consolidate(rows))
         parts = [
             run.delta().take(np.flatnonzero(chosen))
-            for run in reader.runs
+            for run in version.runs
             for chosen in (_matches([run.columns[column] for column in columns], values, len(run)),)
         ]
-        return expanded(consolidate(concat(parts))) if parts else expanded(reader.rows())
+        return expanded(consolidate(concat(parts))) if parts else expanded(version.rows())
 
     def _check(self, run: Run) -> None:
         retracted = np.flatnonzero(run.weights < 0)

@@ -78,9 +78,9 @@ class PassedTimes(Composite):
         """Take the bound of a tick, for the next one: rows that fill a new view are older."""
         watermarks = dict(tick.watermarks)
         bounds = [time.bound(watermarks) for time in self._times]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) == len(bounds):
-            self._bound.stage(min(known))
+        known_bounds = [bound for bound in bounds if bound is not None]
+        if len(known_bounds) == len(bounds):
+            self._bound.stage(min(known_bounds))
 
     def is_open(self, times: Words, stays: int = 0) -> Bools:
         """Which times are not so far behind the bound of the last tick."""

@@ -44,24 +44,26 @@ class Presence:
     def _change_alive(self, own: Delta, other: Delta, tick: Tick) -> list[Delta]:
         """The same, asking the condition only for pairs that are there before the tick, or after it.
 
-        d = A_ins*[c+ > 0] - A_del*[c- > 0] + A_kept*([c+ > 0] - [c- > 0])
+        d = A_ins*[c+ > 0] - A_del*[c- > 0] + A_stay*([c+ > 0] - [c- > 0])
         """
         matcher = self.matcher
         before, after = matcher.other.before(), matcher.other.after()
         own = consolidate(own)
         parts = []
-        for rows, reader in ((own.weights > 0, after), (own.weights < 0, before)):
+        for rows, version in ((own.weights > 0, after), (own.weights < 0, before)):
             changed = own.take(np.flatnonzero(rows))
-            has_match = matcher.counts(changed, reader, tick) > 0
+            has_match = matcher.counts(changed, version, tick) > 0
             parts.append(changed.take(np.flatnonzero(has_match == self.wanted)))
-        kept = self._kept(own, other, tick)
-        signs = np.sign(matcher.counts(kept, after, tick)) - np.sign(matcher.counts(kept, before, tick))
-        flips = kept.take(np.flatnonzero(signs))
+        staying_rows = self._staying_rows(own, other, tick)
+        signs = np.sign(matcher.counts(staying_rows, after, tick)) - np.sign(
+            matcher.counts(staying_rows, before, tick)
+        )
+        flips = staying_rows.take(np.flatnonzero(signs))
         signs = signs[signs != 0]
         parts.append(Delta(flips.columns, flips.weights * (signs if self.wanted else -signs)))
         return [part for part in parts if len(part)]
 
-    def _kept(self, own: Delta, other: Delta, tick: Tick) -> Delta:
+    def _staying_rows(self, own: Delta, other: Delta, tick: Tick) -> Delta:
         """The own rows with a key among the other side's changes that were there before and stay."""
         plain = replace(self.matcher.mirrored(), residual=None)
         touched: dict[int, tuple[Run, list[Positions]]] = {}
@@ -71,8 +73,8 @@ class Presence:
         if not rows:
             return empty(self.matcher.own.types)
         deleted = own.take(np.flatnonzero(own.weights < 0))
-        kept = consolidate(concat([*rows, deleted]))
-        return kept.take(np.flatnonzero(kept.weights > 0))
+        staying_rows = consolidate(concat([*rows, deleted]))
+        return staying_rows.take(np.flatnonzero(staying_rows.weights > 0))
 
     def _change(self, own: Delta, other: Delta, tick: Tick, *, filling: bool) -> list[Delta]:
         parts = []

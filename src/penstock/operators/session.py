@@ -42,16 +42,16 @@ _CLOSED_PER_ROW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _TimedRows:
     """Rows with their times, by id, and how many of them."""
 
     times: Intervals
     ids: Ints
     counts: Ints
 
-    def take(self, positions: Positions) -> _Rows:
+    def take(self, positions: Positions) -> _TimedRows:
         """The rows at these positions."""
-        return _Rows(self.times.take(positions), self.ids[positions], self.counts[positions])
+        return _TimedRows(self.times.take(positions), self.ids[positions], self.counts[positions])
 
     def within(self, starts: Words) -> _Labelled:
         """The rows as they come into sessions with these starts."""
@@ -159,7 +159,7 @@ class SessionWindow(Operator):
             *self._carried(intact, of_intact),
         ]
 
-    def _stage_with_closed(self, delta: Delta) -> tuple[_Rows, Intervals]:
+    def _stage_with_closed(self, delta: Delta) -> tuple[_TimedRows, Intervals]:
         """Put rows into the state, and take those of some closed sessions out: what has changed but for that, and these sessions."""
         if self._ends is None:
             return self._stage(delta), NONE
@@ -173,7 +173,7 @@ class SessionWindow(Operator):
         changed = self._stage(concat([delta, Delta(self._rows.columns(ids), -rows.counts)]))
         return changed.take(np.flatnonzero(self._ends.is_open(changed.times.starts))), closed
 
-    def _stage(self, delta: Delta) -> _Rows:
+    def _stage(self, delta: Delta) -> _TimedRows:
         """Put rows into the state: those of which there are more or fewer now, and by how many."""
         groups = np.zeros(len(delta), np.int64)
         if self._groups is not None:
@@ -186,11 +186,11 @@ class SessionWindow(Operator):
         _, run = self._rows.stage(groups, starts, delta.columns, delta.weights)
         return self._lasting_rows(run.keys[0], run.keys[1], run.keys[2], run.weights)
 
-    def _lasting_rows(self, groups: Positions, starts: Words, ids: Ints, counts: Ints) -> _Rows:
+    def _lasting_rows(self, groups: Positions, starts: Words, ids: Ints, counts: Ints) -> _TimedRows:
         """Rows by id, with their ends; one that ends before it starts ends where it starts."""
         groups, ids, counts = (column.astype(np.int64, copy=False) for column in (groups, ids, counts))
         (ends,) = encode(self._rows.column(self._end, ids))
-        return _Rows(Intervals(groups, starts, np.maximum(starts, ends)), ids, counts)
+        return _TimedRows(Intervals(groups, starts, np.maximum(starts, ends)), ids, counts)
 
     def _met(self, changed: Intervals) -> Intervals:
         """The sessions of the last tick that changed rows meet, in order."""
@@ -220,7 +220,7 @@ class SessionWindow(Operator):
             )
         )
 
-    def _remaining(self, sessions: Intervals, lost: _Rows) -> tuple[_Rows, Words]:
+    def _remaining(self, sessions: Intervals, lost: _TimedRows) -> tuple[_TimedRows, Words]:
         """The rows of sessions without those that are lost, and where the session of each began."""
         rows = self._rows.between(sessions.groups, sessions.starts, sessions.ends)
         starts, ids = rows.keys

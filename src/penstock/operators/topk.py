@@ -206,7 +206,10 @@ class TopK(Operator):
         nearest = np.searchsorted(run.keys[0], affected)
         changed = [word[nearest] for word in run.keys[1 : 1 + len(first)]]
         earlier = _not_after(changed, first) | was_empty
-        return [np.where(earlier, one, other) for one, other in zip(changed, first, strict=True)]
+        return [
+            np.where(earlier, changed_word, first_word)
+            for changed_word, first_word in zip(changed, first, strict=True)
+        ]
 
     def _remember(self, affected: Positions, new: Ordered) -> None:
         """Store the first and the last row that was read of each partition, and those between them."""
@@ -295,13 +298,13 @@ def _changed(run: Run, affected: Positions) -> _Changed:
     return _Changed(at[inside], ids[inside], run.weights[inside])
 
 
-def _together(one: Ordered, other: Ordered) -> Ordered:
+def _together(first: Ordered, second: Ordered) -> Ordered:
     """The rows of different partitions as one reading."""
     both = Ordered(
-        np.concatenate((one.groups, other.groups)),
-        np.concatenate((one.ids, other.ids)),
-        np.concatenate((one.counts, other.counts)),
-        tuple(np.concatenate(pair) for pair in zip(one.words, other.words, strict=True)),
+        np.concatenate((first.groups, second.groups)),
+        np.concatenate((first.ids, second.ids)),
+        np.concatenate((first.counts, second.counts)),
+        tuple(np.concatenate(pair) for pair in zip(first.words, second.words, strict=True)),
     )
     return both.take(np.argsort(both.groups, kind="stable"))
 

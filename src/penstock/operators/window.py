@@ -30,7 +30,7 @@ from penstock.operators.sample import with_sample
 from penstock.plan.node import WindowCall
 from penstock.state.arrangement import Arrangement
 from penstock.state.slots import group_keys
-from penstock.state.spine import Reader
+from penstock.state.spine import SpineVersion
 from penstock.state.state import State
 
 
@@ -118,8 +118,8 @@ class Window(Operator):
             lambda: partial(self._all_rows, self._rows.before()),
         )
 
-    def _all_rows(self, reader: Reader) -> Delta:
-        rows = reader.rows()
+    def _all_rows(self, version: SpineVersion) -> Delta:
+        rows = version.rows()
         if len(rows) == 0:
             return empty(self.types)
         keys = [rows.columns[index] for index in self._partition]
@@ -174,9 +174,12 @@ class Window(Operator):
         shared = np.minimum(old, new)
         copy, _ = expand(shared)
         row = np.repeat(np.arange(len(shared)), shared)
-        one, other = old_first[row] + copy, new_first[row] + copy
-        same = equal_rows(old_results, one, new_results, other, as_rows=True)
-        retracted, inserted = _others(len(old_copies), one[same]), _others(len(new_copies), other[same])
+        old_positions, new_positions = old_first[row] + copy, new_first[row] + copy
+        same = equal_rows(old_results, old_positions, new_results, new_positions, as_rows=True)
+        retracted, inserted = (
+            _others(len(old_copies), old_positions[same]),
+            _others(len(new_copies), new_positions[same]),
+        )
         shown = gather(columns, np.concatenate((old_copies[retracted], new_copies[inserted])))
         values = (
             concat_columns((*gather([before], retracted), *gather([after], inserted)))

@@ -284,7 +284,7 @@ def _copied(projections: Sequence[Sequence[Expression]]) -> Iterable[tuple[int, 
 def _union(node: Union, inputs: Sequence[Sharded]) -> Sharded:
     edges = tuple(Edge(source, ONE_PLACE if source.output == EVERYWHERE else None) for source in inputs)
     keys = {edge.distribution.keys for edge in edges}
-    if len({len(one) for one in keys}) > 1:
+    if len({len(key) for key in keys}) > 1:
         return Sharded(node, ANY, edges)
     common = tuple(frozenset.intersection(*columns) for columns in zip(*keys, strict=True))
     return Sharded(node, Distribution("by", common) if common and all(common) else ANY, edges)
@@ -325,7 +325,7 @@ def _on_keys(
     of_left = _partners(left.output, pairs)
     if of_left is not None:
         return Edge(left), Edge(right, None if _matches(right.output, of_left) else by(_firsts(of_left)))
-    of_right = _partners(right.output, tuple((other, one) for one, other in pairs))
+    of_right = _partners(right.output, tuple((right_key, left_key) for left_key, right_key in pairs))
     if of_right is not None:
         return Edge(left, by(_firsts(of_right))), Edge(right)
     if kind in _WITH_ALL_RIGHT and _few_rows(right.node):
@@ -342,7 +342,7 @@ def _partners(
     """Per key of one input of a join, the columns of the other that equal it; None when the join does not compare all keys."""
     if distribution.kind != "by":
         return None
-    partners = tuple(frozenset(other for one, other in pairs if one in equal) for equal in distribution.keys)
+    partners = tuple(frozenset(other for own, other in pairs if own in equal) for equal in distribution.keys)
     return partners if all(partners) else None
 
 
@@ -369,8 +369,8 @@ def _with_one_everywhere(kind: JoinKind, left: Sharded, right: Sharded) -> tuple
 
 def _copied_to(copied: Sharded, stays: Sharded) -> tuple[Edge, Edge]:
     """Have all rows of one input be wherever rows of the other are; a row of the other must be on one shard only."""
-    whole_row = range(len(stays.node.fields))
-    stays_edge = Edge(stays, by(whole_row) if stays.output == EVERYWHERE else None)
+    all_columns = range(len(stays.node.fields))
+    stays_edge = Edge(stays, by(all_columns) if stays.output == EVERYWHERE else None)
     target = ONE_PLACE if stays_edge.distribution == ONE_PLACE else EVERYWHERE
     return Edge(copied, None if copied.output in (target, EVERYWHERE) else target), stays_edge
 
@@ -397,7 +397,9 @@ def _joined(kind: JoinKind, left: Edge, right: Edge, *, keys: Iterable[tuple[int
             return ANY
         case "inner":
             distribution = of_right if left.distribution == EVERYWHERE else left.distribution
-            return _with_equals(distribution, tuple((one, width + other) for one, other in keys))
+            return _with_equals(
+                distribution, tuple((left_key, width + right_key) for left_key, right_key in keys)
+            )
 
 
 def _with_equals(distribution: Distribution, pairs: Sequence[tuple[int, int]]) -> Distribution:

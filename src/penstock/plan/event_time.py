@@ -99,8 +99,8 @@ def event_times(node: Node, relations: Mapping[str, Times]) -> Times:
 def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
     match node:
         case Scan():
-            known = relations.get(node.name)
-            return [None if known is None else known[column] for column in node.columns]
+            times = relations.get(node.name)
+            return [None if times is None else times[column] for column in node.columns]
         case Exchange():
             return _columns(node.input, relations)
         case Filter() if not uses_time(node.condition):
@@ -111,7 +111,7 @@ def _columns(node: Node, relations: Mapping[str, Times]) -> Sequence[_Value]:
         case Union():
             return [
                 _either(column)
-                for column in zip(*(_columns(one, relations) for one in node.inputs), strict=True)
+                for column in zip(*(_columns(child, relations) for child in node.inputs), strict=True)
             ]
         case Expand() if not any(uses_time(item) for row in node.projections for item in row):
             below = _columns(node.input, relations)
@@ -156,14 +156,14 @@ def _joined(node: Join, relations: Mapping[str, Times]) -> Sequence[_Value]:
     left, right = event_times(node.left, relations), event_times(node.right, relations)
     of_left: list[_Value] = [None] * len(left)
     of_right: list[_Value] = [None] * len(right)
-    for (one, other), distance in distances(node).items():
-        first, second = left[one], right[other]
+    for (left_column, right_column), distance in distances(node).items():
+        first, second = left[left_column], right[right_column]
         if first is None or second is None:
             continue
-        if distance.after is not None and of_left[one] is None:
-            of_left[one] = _either([first, second.plus(-distance.after)])
-        if distance.before is not None and of_right[other] is None:
-            of_right[other] = _either([second, first.plus(-distance.before)])
+        if distance.after is not None and of_left[left_column] is None:
+            of_left[left_column] = _either([first, second.plus(-distance.after)])
+        if distance.before is not None and of_right[right_column] is None:
+            of_right[right_column] = _either([second, first.plus(-distance.before)])
     return of_left if node.kind in ("semi", "anti") else [*of_left, *of_right]
 
 
@@ -177,7 +177,7 @@ def _either(values: Sequence[_Value]) -> _Value:
     """What holds for each of several values."""
     if all(isinstance(value, _Between) for value in values):
         between = [value for value in values if isinstance(value, _Between)]
-        return _Between(min(one.low for one in between), max(one.high for one in between))
+        return _Between(min(bounds.low for bounds in between), max(bounds.high for bounds in between))
     times = [time for value in values if (time := _first(value)) is not None]
     if len(times) < len(values):
         return None

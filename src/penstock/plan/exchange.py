@@ -25,23 +25,24 @@ from penstock.plan.distribution import (
     distribute_view,
 )
 
-Place = Literal["home", "driver"]
+RunsOn = Literal["home", "driver"]
+"""Where an operator runs that does not run on every shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """A view with its exchanges, the operators that do not run on every shard, and where its rows are."""
+    """A view with its exchanges, the operators that do not run on every shard with their places, and where its rows are."""
 
     view: plan.View
-    places: tuple[tuple[plan.Node, Place], ...]
+    places: tuple[tuple[plan.Node, RunsOn], ...]
     output: Distribution
 
 
 def exchanged(view: plan.View, relations: Relations) -> Exchanged:
     """Return the plan of a view in shards; `relations` says where the rows of those are that it reads."""
     sharded = distribute_view(view, relations)
-    known = {**dict.fromkeys(view.statics, EVERYWHERE), **relations}
-    rewrite = _Rewrite(known)
+    distributions = {**dict.fromkeys(view.statics, EVERYWHERE), **relations}
+    rewrite = _Rewrite(distributions)
     root = rewrite.node(sharded)
     return Exchanged(replace(view, root=root), tuple(rewrite.places.items()), sharded.output)
 
@@ -49,7 +50,7 @@ def exchanged(view: plan.View, relations: Relations) -> Exchanged:
 @dataclass(slots=True)
 class _Rewrite:
     relations: Mapping[str, Distribution]
-    places: dict[plan.Node, Place] = field(default_factory=dict)
+    places: dict[plan.Node, RunsOn] = field(default_factory=dict)
 
     def node(self, sharded: Sharded) -> plan.Node:
         """A node with exchanges below it, and above it when it runs in the driver."""

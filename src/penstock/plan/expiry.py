@@ -133,15 +133,15 @@ def is_comparable(kind: str) -> bool:
 
 
 def _describe_groups(node: Aggregate | TopK | Window, relations: Mapping[str, Times]) -> str:
-    what, one = ("groups", "group") if isinstance(node, Aggregate) else ("partitions", "partition")
+    plural, singular = ("groups", "group") if isinstance(node, Aggregate) else ("partitions", "partition")
     keys = node.keys if isinstance(node, Aggregate) else node.partition
     if _closing(node.input, keys, relations) is not None:
-        return f"frees {what} {_BEHIND}"
+        return f"frees {plural} {_BEHIND}"
     if isinstance(node, Aggregate) and session_key(node, relations) is not None:
         return f"frees groups of sessions {_BEHIND}"
     if not keys:
-        return f"keeps its one {one}"
-    return f"keeps all {what}: no key follows the event time of a source without a primary key"
+        return f"keeps its one {singular}"
+    return f"keeps all {plural}: no key follows the event time of a source without a primary key"
 
 
 def _describe_join(node: Join, relations: Mapping[str, Times]) -> str:

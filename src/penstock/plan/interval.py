@@ -70,15 +70,15 @@ def distances(node: Join) -> dict[tuple[int, int], Distance]:
     if node.null_aware or (node.residual is not None and uses_time(node.residual)):
         return {}
     width = len(node.left.fields)
-    found = {
+    by_pair = {
         (left, right): Distance(0, 0)
         for left, right in zip(node.left_keys, node.right_keys, strict=True)
         if node.left.fields[left].type == node.right.fields[right].type
     }
     for condition in [] if node.residual is None else conjuncts(node.residual):
         for pair, distance in _compared(condition, width):
-            found[pair] = found.get(pair, Distance()).within(distance)
-    return found
+            by_pair[pair] = by_pair.get(pair, Distance()).within(distance)
+    return by_pair
 
 
 def _compared(condition: Expression, width: int) -> list[tuple[tuple[int, int], Distance]]:
@@ -110,13 +110,13 @@ def _compared(condition: Expression, width: int) -> list[tuple[tuple[int, int], 
 
 
 def _difference(left: Expression, right: Expression) -> _Sum | None:
-    one, other = _sum(left), _sum(right)
-    if one is not None and other is not None:
-        return one.minus(other) if one.unit == other.unit else None
-    if one is not None and (number := _number(right)) is not None:
-        return one.plus(-number * one.unit, -number * one.unit)
-    if other is not None and (number := _number(left)) is not None:
-        return _Sum({}, number * other.unit, number * other.unit, other.unit).minus(other)
+    left_sum, right_sum = _sum(left), _sum(right)
+    if left_sum is not None and right_sum is not None:
+        return left_sum.minus(right_sum) if left_sum.unit == right_sum.unit else None
+    if left_sum is not None and (number := _number(right)) is not None:
+        return left_sum.plus(-number * left_sum.unit, -number * left_sum.unit)
+    if right_sum is not None and (number := _number(left)) is not None:
+        return _Sum({}, number * right_sum.unit, number * right_sum.unit, right_sum.unit).minus(right_sum)
     return None
 
 
@@ -185,5 +185,5 @@ def _cast(value: _Sum, before: str, after: str) -> _Sum | None:
     return None
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((bound for bound in (one, other) if bound is not None), default=None)
+def _least(left: int | None, right: int | None) -> int | None:
+    return min((bound for bound in (left, right) if bound is not None), default=None)

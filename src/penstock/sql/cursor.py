@@ -87,9 +87,9 @@ class Cursor:
         self.expect(")")
         return tuple(result)
 
-    def options(self, known: Iterable[str]) -> dict[str, Option]:
-        """Read `(name = value, ...)`; names that are not known are refused."""
-        choices = list(known)
+    def options(self, names: Iterable[str]) -> dict[str, Option]:
+        """Read `(name = value, ...)`; a name that is not among these is refused."""
+        choices = list(names)
         result: dict[str, Option] = {}
         self.expect("(")
         while True:

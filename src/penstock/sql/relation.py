@@ -65,8 +65,8 @@ def relations(text: str) -> tuple[Relation, ...]:
     ['a.b', 'c d']
     """
     words = significant(text)
-    found = (_relation(words, position) for position in positions(words))
-    return tuple(relation for relation in found if relation is not None)
+    candidates = (_relation(words, position) for position in positions(words))
+    return tuple(relation for relation in candidates if relation is not None)
 
 
 def read_names(text: str, names: Mapping[str, str]) -> tuple[str, ...]:

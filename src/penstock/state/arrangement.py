@@ -13,7 +13,7 @@ from penstock.data.delta import Delta
 from penstock.state.key_counts import KeyCounts
 from penstock.state.merge import Keep
 from penstock.state.run import Run, select_columns
-from penstock.state.spine import Reader, Spine
+from penstock.state.spine import Spine, SpineVersion
 from penstock.state.state import Composite, Image, State
 
 _MOST_SELECTIONS = 16  # runs from which on those are forgotten that were merged
@@ -105,11 +105,11 @@ class Arrangement(Composite):
             rows = run.delta()
             self._counts.stage(self.key_of(rows), rows.weights)
 
-    def before(self) -> Reader:
+    def before(self) -> SpineVersion:
         """The rows without the change of this tick."""
         return self._spine.before()
 
-    def after(self) -> Reader:
+    def after(self) -> SpineVersion:
         """The rows with the change of this tick."""
         return self._spine.after()
 
@@ -150,11 +150,11 @@ class Selected(Arrangement):
     def count_keys(self) -> KeyCounts:
         return self._base.count_keys()
 
-    def before(self) -> Reader:
-        return Reader(self.types, self.keys, self._selected(self._base.before().runs))
+    def before(self) -> SpineVersion:
+        return SpineVersion(self.types, self.keys, self._selected(self._base.before().runs))
 
-    def after(self) -> Reader:
-        return Reader(self.types, self.keys, self._selected(self._base.after().runs))
+    def after(self) -> SpineVersion:
+        return SpineVersion(self.types, self.keys, self._selected(self._base.after().runs))
 
     def changed(self, *, filling: bool) -> tuple[Run, ...]:
         return self._selected(self._base.changed(filling=filling))
@@ -172,7 +172,9 @@ class Selected(Arrangement):
         if selection is None or selection.weights is not run.weights:
             if len(self._selections) >= _MOST_SELECTIONS:
                 # Those of runs that were merged hold memory that nobody needs.
-                current = {one.name for one in self._base.after().runs}
-                self._selections = {name: one for name, one in self._selections.items() if name in current}
+                current = {live.name for live in self._base.after().runs}
+                self._selections = {
+                    name: selected for name, selected in self._selections.items() if name in current
+                }
             selection = self._selections[run.name] = select_columns(run, self._columns)
         return selection

@@ -139,10 +139,10 @@ class CheckpointFolder:
     ) -> Staged:
         """Note what is to be written; called between ticks, and followed by `write`. `parts` are those of the `order`."""
         order = order or self.order()
-        files = {file for one in self._written.values() for file in one.files()}
+        files = {file for array in self._written.values() for file in array.files()}
         sizes = {file: self._files.size(self.folder / file) for file in files}
         sparse = sparse_files(self._written.values(), sizes)
-        earlier = {path: one for path, one in self._written.items() if not one.files() & sparse}
+        earlier = {path: array for path, array in self._written.items() if not array.files() & sparse}
         self._written = {}
         writer = ImageWriter(f"{order.stem}.bin", self._name, earlier)
         states = {name: writer.describe(name, image) for name, image in images.items()}
@@ -165,7 +165,7 @@ class CheckpointFolder:
             staged.close()
         manifest = Manifest(staged.number, staged.flow, states)
         name = f"checkpoint-{staged.number:06d}{self._suffix}.json"
-        names = [*(one for one in self.names() if one != name), name]
+        names = [*(older for older in self.names() if older != name), name]
         if keep is not None:
             names = names[-max(keep, 1) :]
         files.put(folder / name, [memoryview(_encode(manifest))])

@@ -32,8 +32,8 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows that are to be written: their names, and a function that gives their columns."""
+class CheckpointTable:
+    """A table of a full checkpoint: the names of its columns, and a function that gives them."""
 
     label: str
     names: Sequence[str]
@@ -58,7 +58,7 @@ class FullFolder:
 
     # Writing
 
-    def write(self, flow: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
+    def write(self, flow: Mapping[str, Any], tables: Mapping[str, CheckpointTable]) -> None:
         """Write the tables one by one, then the manifest; whatever moment it ends at, the folder has the last whole one."""
         files, folder = self._files, self._folder
         files.make_folder(folder)
@@ -70,12 +70,12 @@ class FullFolder:
         content = {"flow": flow, "files": written}
         manifest = {"format": FORMAT, "version": VERSION, "crc": _checksum(content), **content}
         files.put(folder / MANIFEST, [json.dumps(manifest, allow_nan=False, indent=1).encode()])
-        needed = {one["file"] for one in written.values()}
+        needed = {entry["file"] for entry in written.values()}
         for name in files.names(folder):
             if _FILE.fullmatch(name) and name not in needed:
                 files.remove(folder / name)
 
-    def _write_table(self, name: str, table: Table) -> Json:
+    def _write_table(self, name: str, table: CheckpointTable) -> Json:
         described: Json = {"file": name, "bytes": 0, "crc": 0}
 
         def parts() -> Iterator[bytes]:

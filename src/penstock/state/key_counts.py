@@ -13,7 +13,7 @@ from penstock.data.equality import group_rows
 from penstock.data.hashing import hash_rows
 from penstock.state.merge import Keep
 from penstock.state.run import make_run
-from penstock.state.spine import Reader, Spine
+from penstock.state.spine import Spine, SpineVersion
 from penstock.state.state import Composite, State
 
 
@@ -83,5 +83,5 @@ class KeyCounts(Composite):
         self._flipped = None
 
 
-def _count(reader: Reader, keys: Sequence[pa.Array], rows: int) -> Weights:
-    return reader.multiplicity(Delta(tuple(keys), np.zeros(rows, np.int64)), as_rows=False)
+def _count(version: SpineVersion, keys: Sequence[pa.Array], rows: int) -> Weights:
+    return version.multiplicity(Delta(tuple(keys), np.zeros(rows, np.int64)), as_rows=False)

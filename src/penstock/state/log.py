@@ -78,7 +78,7 @@ def _decode(content: memoryview, offset: int) -> tuple[Record, int] | _Damage:
     return Record(number, json.loads(bytes(content[start : start + header_size])), _batches(body)), end
 
 
-def whole_records(content: memoryview, error: Callable[[int, str], StateError]) -> Iterator[Record]:
+def decoded_records(content: memoryview, error: Callable[[int, str], StateError]) -> Iterator[Record]:
     """The records of bytes that were written at once; `error` makes the error for an offset, when they are damaged."""
     offset = 0
     while offset < len(content):

@@ -33,8 +33,8 @@ Keep = Callable[[Sequence[ColumnView], Positions], Bools]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows in order, of which the columns are still to be gathered."""
+class _MergedRows:
+    """Rows of several runs in order, of which the columns are still to be gathered."""
 
     keys: Sequence[Numbers]
     numbers: Sequence[Numbers]
@@ -42,9 +42,9 @@ class _Rows:
     columns: Sequence[ColumnView]
     order: Positions  # where the rows are in the columns
 
-    def take(self, rows: Positions | Bools, weights: Small) -> _Rows:
+    def take(self, rows: Positions | Bools, weights: Small) -> _MergedRows:
         """Some of the rows, with their weights."""
-        return _Rows(
+        return _MergedRows(
             [key[rows] for key in self.keys],
             [number[rows] for number in self.numbers],
             weights,
@@ -192,7 +192,7 @@ class Merge:
         bound = min(heads)
         return [behind(run.keys, bound, at) for run, at in unread]
 
-    def _write(self, rows: _Rows) -> None:
+    def _write(self, rows: _MergedRows) -> None:
         start, self._done = self._done, self._done + len(rows)
         for writers, columns in ((self._keys, rows.keys), (self._numbers, rows.numbers)):
             for number_writer, column in zip(writers, columns, strict=True):
@@ -215,7 +215,9 @@ def behind(keys: Sequence[Numbers], bound: Sequence[Any], start: int = 0) -> int
     return high
 
 
-def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None, keep: Keep | None) -> _Rows:
+def _in_order(
+    runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None, keep: Keep | None
+) -> _MergedRows:
     """Parts of runs in the order of their keys, equal rows together, without those that cancel."""
     pairs = list(zip(runs, parts, strict=True))
     keys = [
@@ -230,18 +232,18 @@ def _in_order(runs: Sequence[Run], parts: Sequence[slice], alive: Alive | None, 
     ]
     columns = tuple(_joined(column, parts) for column in zip(*(run.views for run in runs), strict=True))
     if alive is not None:
-        rows = _Rows(keys, numbers, ones(len(order)), columns, order)
+        rows = _MergedRows(keys, numbers, ones(len(order)), columns, order)
         valid = alive(keys, numbers)
         return rows if valid.all() else rows.take(valid, ones(int(valid.sum())))
     weights: Small = np.concatenate([run.weights[part] for run, part in pairs]).take(order)
-    rows = _Rows(keys, numbers, weights, columns, order)
+    rows = _MergedRows(keys, numbers, weights, columns, order)
     rows = _cancelled(rows) if columns else _summed(rows)
     if keep is not None and not (wanted := keep(rows.columns, rows.order)).all():
         rows = rows.take(wanted, rows.weights[wanted])
     return rows
 
 
-def _summed(rows: _Rows) -> _Rows:
+def _summed(rows: _MergedRows) -> _MergedRows:
     """Add up the weights of rows with equal keys, which are all that they have."""
     if len(rows) == 0:
         return rows
@@ -255,7 +257,7 @@ def _summed(rows: _Rows) -> _Rows:
     return rows
 
 
-def _cancelled(rows: _Rows) -> _Rows:
+def _cancelled(rows: _MergedRows) -> _MergedRows:
     """Add up the weights of equal rows."""
     same = rows.keys[0][1:] == rows.keys[0][:-1]
     for key in rows.keys[1:]:

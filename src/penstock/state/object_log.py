@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError, StateError
 from penstock.state.files import Files
-from penstock.state.log import SUFFIX, Record, encode, log_damaged, whole_records
+from penstock.state.log import SUFFIX, Record, decoded_records, encode, log_damaged
 
 _NAME = re.compile(r"(\d{20})-(\w+)" + re.escape(SUFFIX))
 Span = tuple[int, str]
@@ -90,12 +90,12 @@ class ObjectLog:
     def _writer_of(self, number: int) -> str | None:
         """The writer whose record of a number counts."""
         spans = [*self._index.spans, (self._index.next, "")]
-        return next((one[1] for one, after in pairwise(spans) if one[0] <= number < after[0]), None)
+        return next((span[1] for span, after in pairwise(spans) if span[0] <= number < after[0]), None)
 
     def _read(self, name: str) -> Iterator[Record]:
         path = self._folder / name
         where = self._files.location(path)
-        return whole_records(
+        return decoded_records(
             memoryview(self._files.read(path)),
             lambda offset, why: log_damaged(f"{where}, byte {offset}", why),
         )

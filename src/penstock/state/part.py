@@ -92,7 +92,7 @@ class PartWriter:
         earlier: Mapping[str, WrittenArray] = {}
         if order.base is not None and order.base == last.number:
             sparse = sparse_files(last.arrays.values(), last.sizes)
-            earlier = {path: one for path, one in last.arrays.items() if not one.files() & sparse}
+            earlier = {path: array for path, array in last.arrays.items() if not array.files() & sparse}
         writer = ImageWriter(order.file(part), order.folder, earlier)
         described = {name: writer.describe(name, image) for name, image in images.items()}
         return StagedPart(order.number, described, writer, self)
@@ -100,7 +100,7 @@ class PartWriter:
     def finished(self, staged: StagedPart) -> None:
         """The owner of the folder has all bytes of a part: when its checkpoint counts, the next one builds on it."""
         arrays = staged.writer.written
-        files = {file for one in arrays.values() for file in one.files()}
+        files = {file for array in arrays.values() for file in array.files()}
         sizes = {**self._last.sizes, staged.file: staged.writer.size}
         self._last = _Written(
             staged.number, arrays, {file: size for file, size in sizes.items() if file in files}

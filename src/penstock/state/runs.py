@@ -102,7 +102,7 @@ class Runs:
         moved = moved_run(run, scratch)
         for merge in self._merges():
             merge.read_from({run.name: moved})
-        self._compaction.runs = tuple(moved if one is run else one for one in self.before)
+        self._compaction.runs = tuple(moved if current is run else current for current in self.before)
         self._reset()
 
     def _merges(self) -> Iterator[Merge]:

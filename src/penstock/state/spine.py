@@ -41,7 +41,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SpineVersion:
     """One version of a spine."""
 
     types: tuple[pa.DataType, ...]
@@ -83,8 +83,8 @@ class Reader:
         """Pair each of so many probing rows with every row, in pieces of bounded size. Cost: data."""
         if rows:
             for run in self.runs:
-                one = np.array([0])
-                for left, right in _pairs(one, np.array([rows]), one, np.array([len(run)])):
+                first = np.array([0])
+                for left, right in _pairs(first, np.array([rows]), first, np.array([len(run)])):
                     yield Match(left, run, right)
 
     def lookup(self, columns: Sequence[pa.Array], rows: int) -> tuple[Positions, Delta]:
@@ -196,13 +196,13 @@ class Spine:
         """The staged delta, if it has rows."""
         return self._runs.staged[0] if self._runs.staged else None
 
-    def before(self) -> Reader:
+    def before(self) -> SpineVersion:
         """The rows without the staged delta."""
-        return Reader(self._types, self._keys, self._runs.before)
+        return SpineVersion(self._types, self._keys, self._runs.before)
 
-    def after(self) -> Reader:
+    def after(self) -> SpineVersion:
         """The rows with the staged delta."""
-        return Reader(self._types, self._keys, self._runs.after)
+        return SpineVersion(self._types, self._keys, self._runs.after)
 
     def commit(self) -> None:
         """Make the staged delta final."""

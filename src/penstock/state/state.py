@@ -21,8 +21,8 @@ from penstock.errors import StateError
 from penstock.state.scratch import Piece
 
 
-class Rows(Protocol):
-    """Rows that NumPy can have as an array: an array, or a version of one."""
+class SupportsArray(Protocol):
+    """What NumPy reads as an array: an array, or a version of one."""
 
     def __array__(self, dtype: npt.DTypeLike | None = ..., copy: bool | None = ...) -> npt.NDArray[Any]: ...
 
@@ -36,7 +36,7 @@ class Image:
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, Rows | pa.Array] = field(default_factory=dict)
+    arrays: Mapping[str, SupportsArray | pa.Array] = field(default_factory=dict)
     parts: Mapping[str, Image] = field(default_factory=dict)
     fixed: bool = False
     mapped: bool = False

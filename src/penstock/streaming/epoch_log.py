@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.backend.epoch import KEPT
+from penstock.backend.epoch import MOST_EPOCHS
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class EpochLog:
 
     def _add(self, entry: Entry) -> None:
         with self._lock:
-            self._entries = [*self._entries, entry][-2 * KEPT :]
+            self._entries = [*self._entries, entry][-2 * MOST_EPOCHS :]
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(
                     target=self._run, name=f"penstock-epochs-{self._lease.job}", daemon=True
@@ -85,4 +85,4 @@ class EpochLog:
                 # A backend that is away does not stop the query; whether the lease is lost, the heartbeat finds out.
                 LOG.debug("epochs of %s are not logged yet: %s", self._lease.job, error)
                 with self._lock:
-                    self._entries = [*entries, *self._entries][-2 * KEPT :]
+                    self._entries = [*entries, *self._entries][-2 * MOST_EPOCHS :]

@@ -16,7 +16,7 @@ from penstock.data.delta import Delta
 from penstock.state.arrangement import Arrangement
 from penstock.state.merge import Merge, merge_runs
 from penstock.state.run import Run, find, make_run, row_words, sort_run
-from penstock.state.spine import Reader, Spine
+from penstock.state.spine import Spine, SpineVersion
 from twin.collisions import weakened
 from twin.rows import (
     MASKS,
@@ -44,12 +44,12 @@ SHAPES = [
 ]
 
 
-def check_reader(reader: Reader, expected: Multiset, probes: Delta) -> None:
-    assert multiset(reader.rows()) == expected
-    assert len(reader.rows()) == len(expected)
-    keys = range(len(reader.types)) if reader.keys is None else reader.keys
-    left, found = reader.lookup([probes.columns[key] for key in keys], len(probes))
-    whole = reader.keys is None
+def check_version(version: SpineVersion, expected: Multiset, probes: Delta) -> None:
+    assert multiset(version.rows()) == expected
+    assert len(version.rows()) == len(expected)
+    keys = range(len(version.types)) if version.keys is None else version.keys
+    left, found = version.lookup([probes.columns[key] for key in keys], len(probes))
+    whole = version.keys is None
     rows = [row for row, _ in pairs(probes)]
     naive = add(
         ((at, *stored), weight)
@@ -87,10 +87,10 @@ def test_a_spine_is_its_multiset(
             spine.stage(delta)
             changed = add(total.items(), multiset(delta).items())
             assert multiset(spine.before().rows()) == total
-            check_reader(spine.after(), changed, probes)
+            check_version(spine.after(), changed, probes)
             end_tick(spine)
             total = changed
-            check_reader(spine.before(), total, probes)
+            check_version(spine.before(), total, probes)
             assert spine.count == sum(total.values())
         spine.compact()
         assert multiset(spine.before().rows()) == total
@@ -185,11 +185,11 @@ def test_churn_leaves_few_runs_and_no_dead_rows() -> None:
         tick(gone, -1)
         tick(fresh, 1)
         alive = np.concatenate([np.setdiff1d(alive, gone), fresh])
-    reader = spine.before()
+    version = spine.before()
     assert spine.count == 50_000
-    assert len(reader.runs) <= 8
-    assert reader.entries < 2.5 * 50_000
-    assert sorted(reader.rows().columns[0].to_pylist()) == sorted(alive.tolist())
+    assert len(version.runs) <= 8
+    assert version.entries < 2.5 * 50_000
+    assert sorted(version.rows().columns[0].to_pylist()) == sorted(alive.tolist())
     assert spine.memory() < 4 * 50_000 * 25
 
 
@@ -236,15 +236,15 @@ def test_zeros_meet_as_keys_and_not_as_rows() -> None:
 def test_a_version_that_was_read_does_not_change(history: list[Delta]) -> None:
     with small_state():
         spine = Spine(types_of(("bigint", "string")), (0,))
-        versions: list[tuple[Reader, Multiset]] = []
+        versions: list[tuple[SpineVersion, Multiset]] = []
         total: Multiset = {}
         for delta in history:
             spine.stage(delta)
             end_tick(spine)
             total = add(total.items(), pairs(delta))
             versions.append((spine.before(), total))
-        for reader, expected in versions:
-            assert multiset(reader.rows()) == expected
+        for version, expected in versions:
+            assert multiset(version.rows()) == expected
 
 
 def test_empty_runs_are_harmless() -> None:

@@ -37,8 +37,8 @@ def marks(column: pa.Array, precision: int) -> Ints:
     words = hashed(XXHASH, [column], _SEED, len(column)).view(np.uint64)
     registers = words >> np.uint64(_WORD - precision)
     rest = (words << np.uint64(precision)) | np.uint64(1 << (precision - 1))
-    found: Ints = registers.astype(np.int64) * _PLACES + _leading_zeros(rest) + 1
-    return found
+    packed: Ints = registers.astype(np.int64) * _PLACES + _leading_zeros(rest) + 1
+    return packed
 
 
 def _leading_zeros(words: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> Ints:
@@ -76,10 +76,10 @@ class Estimator:
 
     def _bias(self, raw: float) -> float:
         """The mean bias of the nearest known estimates."""
-        known = self._estimates
-        low = max(bisect_left(known, raw) - _NEIGHBOURS + 1, 0)
-        high = min(low + _NEIGHBOURS, len(known))
-        while high < len(known) and (raw - known[high]) ** 2 < (raw - known[low]) ** 2:
+        estimates = self._estimates
+        low = max(bisect_left(estimates, raw) - _NEIGHBOURS + 1, 0)
+        high = min(low + _NEIGHBOURS, len(estimates))
+        while high < len(estimates) and (raw - estimates[high]) ** 2 < (raw - estimates[low]) ** 2:
             low, high = low + 1, high + 1
         total = 0.0
         for bias in self._biases[low:high]:
@@ -132,8 +132,8 @@ class _ApproxCountDistinct:
             for group in np.unique(groups[places + precision >= _EXACT_BITS]):
                 filled = groups == group
                 inverse[group] = _summed(registers[filled], places[filled], precision)
-        found = map(self._estimator.estimate, inverse.tolist(), empty.tolist())
-        return pa.array(list(found), pa.int64())
+        estimates = map(self._estimator.estimate, inverse.tolist(), empty.tolist())
+        return pa.array(list(estimates), pa.int64())
 
 
 def _summed(registers: Ints, places: Ints, precision: int) -> float:

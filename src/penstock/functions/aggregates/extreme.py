@@ -237,7 +237,9 @@ class RowExtreme(Composite):
         new = [word[nearest] for word in run.keys[1 : 1 + len(self._words)]]
         better, _ = compare_words(cached, new) if self._last else compare_words(new, cached)
         better |= self._row.data[touched] == 0
-        return [np.where(better, one, other) for one, other in zip(new, cached, strict=True)]
+        return [
+            np.where(better, new_word, cached_word) for new_word, cached_word in zip(new, cached, strict=True)
+        ]
 
     def values(self, slots: Positions, column: int) -> pa.Array:
         """One column of the extreme row of each group, NULL where there is no row."""

@@ -169,17 +169,17 @@ class _HigherMoment:
         ]
         return pa.array(values, pa.float64())
 
-    def _moment(self, n: int, one: int, two: int, three: int, four: int) -> float | None:
-        mean = Fraction(one, n)
-        second = two - one * mean
+    def _moment(self, n: int, sum1: int, sum2: int, sum3: int, sum4: int) -> float | None:
+        mean = Fraction(sum1, n)
+        second = sum2 - sum1 * mean
         if second == 0:
             return None
         if self._order == 3:
-            third = three - 3 * mean * two + 2 * mean * mean * one
+            third = sum3 - 3 * mean * sum2 + 2 * mean * mean * sum1
             square = n * third * third / second**3
             size = root(square.numerator, square.denominator)
             return -size if third < 0 else size
-        fourth = four - 4 * mean * three + 6 * mean * mean * two - 3 * mean**3 * one
+        fourth = sum4 - 4 * mean * sum3 + 6 * mean * mean * sum2 - 3 * mean**3 * sum1
         excess = n * fourth / (second * second) - 3
         return ratio(excess.numerator, excess.denominator)
 

@@ -69,7 +69,7 @@ class PivotPart(Composite):
         places = np.full(len(pivot), -1, np.int64)
         rows = np.arange(len(pivot))
         for place, listed in enumerate(self._pivots):
-            if _is_found(listed):
+            if _can_match(listed):
                 places[equal_rows([pivot], rows, [self._pivots], np.full(len(pivot), place))] = place
         return places
 
@@ -84,7 +84,7 @@ class PivotPart(Composite):
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-def _is_found(listed: pa.Scalar) -> bool:
+def _can_match(listed: pa.Scalar) -> bool:
     """Whether Spark finds a listed value again: it looks NaN up by == and binary values by their place in memory."""
     value = listed.as_py()
     return not isinstance(value, bytes) and value == value

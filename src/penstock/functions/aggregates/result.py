@@ -50,13 +50,13 @@ def shown(result: Result) -> pa.Array:
 def equal(before: Result, after: Result) -> Bools:
     """Where two results for the same groups are the same."""
     if not (isinstance(before, Numbers) and isinstance(after, Numbers)):
-        one, other = shown(before), shown(after)
-        positions = np.arange(len(one))
-        return equal_rows([one], positions, [other], positions, as_rows=True)
-    one, other = before.values, after.values
-    if one.dtype.kind == "f":
-        one, other = one.view(f"u{one.itemsize}"), other.view(f"u{one.itemsize}")
-    same: Bools = one == other
+        old_values, new_values = shown(before), shown(after)
+        positions = np.arange(len(old_values))
+        return equal_rows([old_values], positions, [new_values], positions, as_rows=True)
+    old, new = before.values, after.values
+    if old.dtype.kind == "f":
+        old, new = old.view(f"u{old.itemsize}"), new.view(f"u{old.itemsize}")
+    same: Bools = old == new
     if before.valid is not None and after.valid is not None:
         same &= before.valid
         same |= ~before.valid

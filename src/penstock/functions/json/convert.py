@@ -15,7 +15,7 @@ from typing import Any
 from penstock.data.types import decimal_parts, parse
 from penstock.functions.java_double import nearest_float
 from penstock.functions.json import reader, tree
-from penstock.functions.json.reader import JsonError, Leniency, Reader, deeper, java_text
+from penstock.functions.json.reader import JsonError, JsonReader, Leniency, deeper, java_text
 from penstock.functions.json.writer import FloatText, Writer, scalar_text
 from penstock.functions.scalars.base import BeyondKernel
 
@@ -85,7 +85,7 @@ class Rules:
 
 
 FromTree = Callable[[Any], Any]
-FromTokens = Callable[[Reader], Any]
+FromTokens = Callable[[JsonReader], Any]
 
 
 # ------------------------------------------------------------------ from a tree
@@ -108,7 +108,7 @@ def from_tree(kind: str, rules: Rules) -> FromTree:
         case "double":
             return _double_from_tree(rules)
     if kind in _RANGES:
-        return _whole_from_tree(kind)
+        return _integer_from_tree(kind)
     convert = _from_scalar(kind, rules)
 
     def other(value: Any) -> Any:
@@ -128,7 +128,7 @@ def from_tree(kind: str, rules: Rules) -> FromTree:
 def _struct_from_tree(names: tuple[str, ...], fields: list[FromTree]) -> FromTree:
     places = {name: (name, convert) for name, convert in zip(names, fields, strict=True)}
     empty: dict[str, Any] = dict.fromkeys(names)
-    known = places.get
+    place_of = places.get
 
     def convert(value: Any) -> Any:
         if not isinstance(value, tuple):
@@ -137,7 +137,7 @@ def _struct_from_tree(names: tuple[str, ...], fields: list[FromTree]) -> FromTre
             raise Bad
         row = empty.copy()
         for key, item in value:
-            place = known(key)
+            place = place_of(key)
             if place is not None:
                 row[key] = place[1](item)
         return row
@@ -194,7 +194,7 @@ def _double_from_tree(rules: Rules) -> FromTree:
         if kind is FloatText:
             return float(value)
         if kind is int:
-            return _whole_to_double(value)
+            return _integer_to_double(value)
         if value is None:
             return None
         if kind is str:
@@ -204,7 +204,7 @@ def _double_from_tree(rules: Rules) -> FromTree:
     return other
 
 
-def _whole_from_tree(kind: str) -> FromTree:
+def _integer_from_tree(kind: str) -> FromTree:
     low, high = _RANGES[kind]
 
     def convert(value: Any) -> Any:
@@ -223,7 +223,7 @@ def _whole_from_tree(kind: str) -> FromTree:
 def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
     """A conversion of the text of a token; Bad for what does not fit."""
     if kind in _RANGES:
-        return _to_whole(kind)
+        return _to_integer(kind)
     if kind in ("float", "double"):
         return _to_floating(kind, rules.leniency.not_a_number)
     if kind == "date":
@@ -236,7 +236,7 @@ def _from_scalar(kind: str, rules: Rules) -> Callable[[str, str], Any]:
     return _to_decimal(*parts)
 
 
-def _to_whole(kind: str) -> Callable[[str, str], Any]:
+def _to_integer(kind: str) -> Callable[[str, str], Any]:
     low, high = _RANGES[kind]
 
     def convert(token: str, text: str) -> int:
@@ -250,7 +250,7 @@ def _to_whole(kind: str) -> Callable[[str, str], Any]:
     return convert
 
 
-def _whole_to_double(number: int) -> float:
+def _integer_to_double(number: int) -> float:
     try:
         return float(number)
     except OverflowError:
@@ -263,7 +263,7 @@ def _to_floating(kind: str, words: bool) -> Callable[[str, str], Any]:
     def convert(token: str, text: str) -> float:
         if token == reader.INT:
             number = int(text)
-            return _whole_to_double(number) if kind == "double" else read(str(number))
+            return _integer_to_double(number) if kind == "double" else read(str(number))
         if token == reader.FLOAT:
             return _WORDS[text] if text in _WORDS else read(text)
         if token != reader.STRING or text == "":
@@ -353,7 +353,7 @@ def from_tokens(kind: str, rules: Rules) -> FromTokens:
             return _reading(_read_boolean)
     convert = _from_scalar(kind, rules)
 
-    def scalar(source: Reader) -> Any:
+    def scalar(source: JsonReader) -> Any:
         token = source.token
         assert token is not None
         if token == reader.STRING:
@@ -373,7 +373,7 @@ def _places(names: tuple[str, ...], fields: list[FromTokens]) -> Places:
 def _reading(convert: FromTokens) -> FromTokens:
     """A conversion that skips the name of the field and takes null as NULL."""
 
-    def run(source: Reader) -> Any:
+    def run(source: JsonReader) -> Any:
         if source.token == reader.FIELD_NAME:
             source.next()
         if source.token is None or source.token == reader.NULL:
@@ -384,7 +384,7 @@ def _reading(convert: FromTokens) -> FromTokens:
 
 
 def _expecting(token: str, convert: FromTokens) -> FromTokens:
-    def run(source: Reader) -> Any:
+    def run(source: JsonReader) -> Any:
         if source.token != token:
             raise _misfit(source.finish() if source.token == reader.STRING else None)
         return convert(source)
@@ -392,13 +392,13 @@ def _expecting(token: str, convert: FromTokens) -> FromTokens:
     return _reading(run)
 
 
-def _read_boolean(source: Reader) -> bool:
+def _read_boolean(source: JsonReader) -> bool:
     if source.token in (reader.TRUE, reader.FALSE):
         return source.token == reader.TRUE
     raise _misfit(source.finish() if source.token == reader.STRING else None)
 
 
-def _read_text(source: Reader, rules: Rules) -> str:
+def _read_text(source: JsonReader, rules: Rules) -> str:
     if source.token == reader.STRING:
         return java_text(source.finish())
     writer = Writer(rules.java, wide_escapes=True)
@@ -406,7 +406,7 @@ def _read_text(source: Reader, rules: Rules) -> str:
     return writer.text()
 
 
-def read_object(source: Reader, fields: Places, rules: Rules, *, root: bool = False) -> dict[str, Any]:
+def read_object(source: JsonReader, fields: Places, rules: Rules, *, root: bool = False) -> dict[str, Any]:
     """The fields of an object; Partial with those that fit when one does not."""
     row: dict[str, Any] = {name: None for name, _ in fields.values()}
     bad: str | None = None
@@ -435,7 +435,7 @@ def read_object(source: Reader, fields: Places, rules: Rules, *, root: bool = Fa
     return row
 
 
-def _read_map(source: Reader, inner: FromTokens, rules: Rules) -> list[tuple[str, Any]]:
+def _read_map(source: JsonReader, inner: FromTokens, rules: Rules) -> list[tuple[str, Any]]:
     keys: list[str] = []
     values: list[Any] = []
     bad: str | None = None
@@ -461,7 +461,7 @@ def _read_map(source: Reader, inner: FromTokens, rules: Rules) -> list[tuple[str
     return pairs
 
 
-def _read_array(source: Reader, element: FromTokens, rules: Rules) -> list[Any]:
+def _read_array(source: JsonReader, element: FromTokens, rules: Rules) -> list[Any]:
     values: list[Any] = []
     bad: str | None = None
     while source.next() not in (None, reader.END_ARRAY):
@@ -524,7 +524,7 @@ def _root(kind: str, rules: Rules) -> Callable[[str], Record]:
         single = _places(struct.names, [from_tokens(item, rules) for item in struct.inner])
     nothing = dict.fromkeys(parsed.names) if parsed.kind == "struct" else None
 
-    def read(source: Reader) -> Any:
+    def read(source: JsonReader) -> Any:
         if source.token == begin:
             if parsed.kind == "struct":
                 return read_object(source, fields, rules, root=True)
@@ -541,7 +541,7 @@ def _root(kind: str, rules: Rules) -> Callable[[str], Record]:
         raise Bad
 
     def convert(text: str) -> Record:
-        source = Reader(text, rules.leniency)
+        source = JsonReader(text, rules.leniency)
         try:
             if source.next() is None:
                 return Record(None)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.functions.json import reader, tree
-from penstock.functions.json.reader import JsonError, Leniency, Reader, deeper, java_text
+from penstock.functions.json.reader import JsonError, JsonReader, Leniency, deeper, java_text
 from penstock.functions.json.writer import FloatText, Writer, raw, scalar_text
 
 # What Hive allowed and Spark's path and key functions still do.
@@ -103,7 +103,7 @@ def _find_in_tree(value: Any, path: Path, java: int) -> str | None:
 def _evaluate(value: Any, path: Path, style: str, writer: Writer) -> bool:
     """Write what a path finds in a value; says whether anything was found."""
     if not path:
-        return _found(value, style, writer)
+        return _write_value(value, style, writer)
     if isinstance(value, tuple):
         if path[0] != KEY:
             return False
@@ -115,7 +115,7 @@ def _evaluate(value: Any, path: Path, style: str, writer: Writer) -> bool:
     if not isinstance(value, list) or path[0] != SUBSCRIPT:
         return False
     if path[1] == WILDCARD:
-        return _each(value, path[2:], style, writer)
+        return _write_items(value, path[2:], style, writer)
     assert isinstance(path[1], int)
     rest = path[2:]
     if path[1] >= len(value):
@@ -123,29 +123,29 @@ def _evaluate(value: Any, path: Path, style: str, writer: Writer) -> bool:
     return _evaluate(value[path[1]], rest, QUOTED if rest[:2] == (SUBSCRIPT, WILDCARD) else style, writer)
 
 
-def _found(value: Any, style: str, writer: Writer) -> bool:
+def _write_value(value: Any, style: str, writer: Writer) -> bool:
     if isinstance(value, str) and style == RAW and not isinstance(value, FloatText):
         writer.raw(value)
         return True
     if isinstance(value, list) and style == FLATTEN:
-        found = [_evaluate(item, (), style, writer) for item in value]
-        return any(found)
+        hits = [_evaluate(item, (), style, writer) for item in value]
+        return any(hits)
     writer.tree(value)
     return True
 
 
-def _each(items: list[Any], rest: Path, style: str, writer: Writer) -> bool:
+def _write_items(items: list[Any], rest: Path, style: str, writer: Writer) -> bool:
     """The wildcard over an array, with Hive's ways to write one or several results."""
     if rest[:2] == (SUBSCRIPT, WILDCARD):
         writer.start("[")
-        found = [_evaluate(item, rest[2:], FLATTEN, writer) for item in items]
+        hits = [_evaluate(item, rest[2:], FLATTEN, writer) for item in items]
         writer.end("]")
-        return any(found)
+        return any(hits)
     if style == QUOTED:
         writer.start("[")
-        found = [_evaluate(item, rest, QUOTED, writer) for item in items]
+        hits = [_evaluate(item, rest, QUOTED, writer) for item in items]
         writer.end("]")
-        return any(found)
+        return any(hits)
     buffer = Writer(writer.java, wide_escapes=False)
     buffer.start("[")
     count = sum([_evaluate(item, rest, QUOTED if style == RAW else FLATTEN, buffer) for item in items])
@@ -164,7 +164,7 @@ def _several(text: str, count: int, writer: Writer) -> bool:
 
 
 def _find_by_token(text: str, path: Path, java: int) -> str | None:
-    source = Reader(text, HIVE)
+    source = JsonReader(text, HIVE)
     writer = Writer(java, wide_escapes=True)
     try:
         source.next()
@@ -173,16 +173,16 @@ def _find_by_token(text: str, path: Path, java: int) -> str | None:
         return None
 
 
-def _read(source: Reader, path: Path, style: str, writer: Writer) -> bool:
+def _read(source: JsonReader, path: Path, style: str, writer: Writer) -> bool:
     token = source.token
     if not path:
-        return _read_found(source, style, writer)
+        return _copy_value(source, style, writer)
     if token == reader.START_OBJECT and path[0] == KEY:
         return _read_fields(source, path[1:], style, writer)
     if token == reader.START_ARRAY and path[0] == SUBSCRIPT and len(path) > 1:
         rest = path[2:]
         if path[1] == WILDCARD:
-            return _read_each(source, rest, style, writer)
+            return _read_items(source, rest, style, writer)
         assert isinstance(path[1], int)
         return _read_item(
             source, path[1], rest, QUOTED if rest[:2] == (SUBSCRIPT, WILDCARD) else style, writer
@@ -193,30 +193,30 @@ def _read(source: Reader, path: Path, style: str, writer: Writer) -> bool:
     return False
 
 
-def _read_found(source: Reader, style: str, writer: Writer) -> bool:
+def _copy_value(source: JsonReader, style: str, writer: Writer) -> bool:
     if source.token == reader.STRING and style == RAW:
         writer.raw(source.finish())
         return True
     if source.token == reader.START_ARRAY and style == FLATTEN:
-        found = False
+        is_hit = False
         while source.next() != reader.END_ARRAY:
-            found |= _read(source, (), style, writer)
-        return found
+            is_hit |= _read(source, (), style, writer)
+        return is_hit
     writer.copy(source)
     return True
 
 
-def _read_fields(source: Reader, path: Path, style: str, writer: Writer) -> bool:
-    found = False
+def _read_fields(source: JsonReader, path: Path, style: str, writer: Writer) -> bool:
+    is_hit = False
     while source.next() != reader.END_OBJECT:
-        if found:
+        if is_hit:
             source.skip_children()
         else:
-            found = _read(source, path, style, writer)
-    return found
+            is_hit = _read(source, path, style, writer)
+    return is_hit
 
 
-def _read_item(source: Reader, index: int, rest: Path, style: str, writer: Writer) -> bool:
+def _read_item(source: JsonReader, index: int, rest: Path, style: str, writer: Writer) -> bool:
     token = source.next()
     while index > 0 and token != reader.END_ARRAY:
         source.skip_children()
@@ -224,21 +224,21 @@ def _read_item(source: Reader, index: int, rest: Path, style: str, writer: Write
         index -= 1
     if source.token == reader.END_ARRAY:
         return False
-    found = _read(source, rest, style, writer)
+    is_hit = _read(source, rest, style, writer)
     while source.next() != reader.END_ARRAY:
         source.skip_children()
-    return found
+    return is_hit
 
 
-def _read_each(source: Reader, rest: Path, style: str, writer: Writer) -> bool:
-    found = False
+def _read_items(source: JsonReader, rest: Path, style: str, writer: Writer) -> bool:
+    is_hit = False
     if rest[:2] == (SUBSCRIPT, WILDCARD) or style == QUOTED:
         below = (rest[2:], FLATTEN) if rest[:2] == (SUBSCRIPT, WILDCARD) else (rest, QUOTED)
         writer.start("[")
         while source.next() != reader.END_ARRAY:
-            found |= _read(source, *below, writer)
+            is_hit |= _read(source, *below, writer)
         writer.end("]")
-        return found
+        return is_hit
     buffer = Writer(writer.java, wide_escapes=False)
     buffer.start("[")
     count = 0
@@ -257,7 +257,7 @@ def fields(text: str, names: tuple[str | None, ...], java: int) -> tuple[str | N
         return _tuple_of_tree(tree.parse(text), names, java)
     except (tree.NotOrdinary, RecursionError):
         pass
-    source = Reader(text, HIVE)
+    source = JsonReader(text, HIVE)
     try:
         return _tuple_by_token(source, names, java)
     except JsonError:
@@ -283,7 +283,7 @@ def _tuple_of_tree(value: Any, names: tuple[str | None, ...], java: int) -> tupl
     return tuple(row)
 
 
-def _tuple_by_token(source: Reader, names: tuple[str | None, ...], java: int) -> tuple[str | None, ...]:
+def _tuple_by_token(source: JsonReader, names: tuple[str | None, ...], java: int) -> tuple[str | None, ...]:
     row: list[str | None] = [None] * len(names)
     if source.next() != reader.START_OBJECT:
         return tuple(row)
@@ -305,11 +305,11 @@ def array_length(text: str) -> int | None:
     try:
         value = tree.parse(text)
     except tree.NotOrdinary:
-        return _count_by_token(Reader(text, HIVE))
+        return _count_by_token(JsonReader(text, HIVE))
     return len(value) if isinstance(value, list) else None
 
 
-def _count_by_token(source: Reader) -> int | None:
+def _count_by_token(source: JsonReader) -> int | None:
     try:
         if source.next() != reader.START_ARRAY:
             return None
@@ -327,11 +327,11 @@ def object_keys(text: str) -> list[str] | None:
     try:
         value = tree.parse(text)
     except tree.NotOrdinary:
-        return _keys_by_token(Reader(text, HIVE))
+        return _keys_by_token(JsonReader(text, HIVE))
     return [key for key, _ in value] if isinstance(value, tuple) else None
 
 
-def _keys_by_token(source: Reader) -> list[str] | None:
+def _keys_by_token(source: JsonReader) -> list[str] | None:
     keys: list[str] = []
     try:
         if source.next() != reader.START_OBJECT:

@@ -97,7 +97,7 @@ def java_text(text: str) -> str:
 
 
 @dataclass(slots=True)
-class Reader:
+class JsonReader:
     """A text, the place in it, and the current token."""
 
     source: str
@@ -427,7 +427,7 @@ class Reader:
             first = min(first + len(source[first:end]) - len(source[first:end].lstrip("0")), end - 1)
         # Jackson reads numbers that begin with a zero, and those at the end of the text, by another method.
         second = source[first] == "0" or source[start + len(sign)] == "0"
-        whole = end - first
+        integral = end - first
         fraction = exponent = 0
         floating = False
         here = end
@@ -455,7 +455,7 @@ class Reader:
                 self.at += 1
                 raise JsonError("a number and no blank behind it")
             self.at += source[here] != "\r"
-        if whole + fraction + exponent > MAX_NUMBER:
+        if integral + fraction + exponent > MAX_NUMBER:
             raise JsonError("a number is too long")
         self.text = sign + source[first:here]
         return FLOAT if floating else INT

@@ -18,8 +18,8 @@ from penstock.functions.scalars import datetime_format, zones
 from penstock.functions.scalars.base import BeyondKernel
 from penstock.functions.scalars.datetime_pattern import Part
 
-_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
-_SIMPLE = _WHOLE | {"boolean", "float", "double", "string", "binary", "date", "timestamp_ntz", "void"}
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+_SIMPLE = _INTEGERS | {"boolean", "float", "double", "string", "binary", "date", "timestamp_ntz", "void"}
 _DAY = 86_400_000_000
 _MOST_DAYS = 100_000_000  # whose microseconds are a long
 
@@ -42,7 +42,7 @@ def reason(kind: str, zone: str | None) -> str | None:
     parsed = parse(kind)
     if parsed.kind == "struct" and len(set(parsed.names)) < len(parsed.names):
         return "two fields of one name"
-    if parsed.kind == "map" and parsed.inner[0] not in _WHOLE | {"string", "boolean"}:
+    if parsed.kind == "map" and parsed.inner[0] not in _INTEGERS | {"string", "boolean"}:
         return f"keys of {parsed.inner[0]}"
     if parsed.kind in ("struct", "array", "map"):
         return next((why for inner in parsed.inner if (why := reason(inner, zone)) is not None), None)
@@ -135,7 +135,11 @@ def _map(key: str, inner: Write) -> Write:
 
     def write(pairs: Any) -> str:
         return (
-            "{" + ",".join(f"{name(one)}:{'null' if two is None else inner(two)}" for one, two in pairs) + "}"
+            "{"
+            + ",".join(
+                f"{name(key_value)}:{'null' if item is None else inner(item)}" for key_value, item in pairs
+            )
+            + "}"
         )
 
     return write

@@ -7,7 +7,7 @@ import re
 
 from penstock.functions.java_double import double_text
 from penstock.functions.json import reader
-from penstock.functions.json.reader import JsonError, Reader
+from penstock.functions.json.reader import JsonError, JsonReader
 
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
@@ -109,7 +109,7 @@ class Writer:
         self._named = False
         self._parts.append(closing)
 
-    def copy(self, source: Reader) -> None:
+    def copy(self, source: JsonReader) -> None:
         """Write the value at the reader's current token, with all that is inside of it."""
         if source.token == reader.FIELD_NAME:
             self.name(source.name() or "")
@@ -128,7 +128,7 @@ class Writer:
             elif token in "}]":
                 depth -= 1
 
-    def _event(self, source: Reader) -> None:
+    def _event(self, source: JsonReader) -> None:
         token = source.token
         if token is None:
             raise JsonError("nothing to copy")

@@ -92,8 +92,8 @@ def _sum_like(
             return _decimal(call, args, plain, twin, exact_scale)
         if call.type in INTEGRAL:
             return _integral(call, args, checked, plain, twin)
-        one, two = args
-        return lambda columns, length, tick: plain(one(columns, length, tick), two(columns, length, tick))
+        left, right = args
+        return lambda columns, length, tick: plain(left(columns, length, tick), right(columns, length, tick))
 
     return build
 
@@ -106,30 +106,32 @@ def _decimal(
     exact_scale: Callable[[int, int], int],
 ) -> Compiled:
     kind = kernel_type(call.type)
-    (_, one_scale), (_, two_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
+    (_, left_scale), (_, right_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
     fast = _arrow_type(call, plain) == kind
     ansi = eval_mode(call) == "ANSI"
-    scale = exact_scale(one_scale, two_scale)
+    scale = exact_scale(left_scale, right_scale)
     multiplying = twin is operator.mul
 
-    def exact(one: int, two: int) -> int | None:
+    def exact(left: int, right: int) -> int | None:
         if multiplying:
             # Java multiplies in a context of 39 digits before the result is brought to its scale.
-            value, cut = decimals.significant(one * two, decimals.MOST_DIGITS + 1)
+            value, cut = decimals.significant(left * right, decimals.MOST_DIGITS + 1)
             value = decimals.rescale(value, scale - cut, kind.scale)
         else:
-            common = max(one_scale, two_scale)
-            value = twin(decimals.rescale(one, one_scale, common), decimals.rescale(two, two_scale, common))
+            common = max(left_scale, right_scale)
+            value = twin(
+                decimals.rescale(left, left_scale, common), decimals.rescale(right, right_scale, common)
+            )
             value = decimals.rescale(value, common, kind.scale)
         return decimals.bounded(value, kind.precision, ansi)
 
-    one_of, two_of = args
+    left_of, right_of = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
+        left, right = left_of(columns, length, tick), right_of(columns, length, tick)
         if fast:
-            return plain(one, two)
-        return unscaled_rows(call, exact, (one, two), length, kind)
+            return plain(left, right)
+        return unscaled_rows(call, exact, (left, right), length, kind)
 
     return run
 
@@ -178,64 +180,66 @@ def _zero_guard(call: Call, values: list[Datum], length: int) -> Any:
 def _divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     if is_decimal(call.type):
         return _decimal_divide(call, args)
-    one_of, two_of = args
+    dividend_of, divisor_of = args
     kind = kernel_type(call.type)
     nothing = null_of(kind)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
-        if isinstance(two, pa.Scalar) and two.is_valid and two.as_py() != 0:
-            return pc.divide(one, two)
-        bad = _zero_guard(call, [one, two], length)
+        dividend, divisor = dividend_of(columns, length, tick), divisor_of(columns, length, tick)
+        if isinstance(divisor, pa.Scalar) and divisor.is_valid and divisor.as_py() != 0:
+            return pc.divide(dividend, divisor)
+        bad = _zero_guard(call, [dividend, divisor], length)
         if bad.any():
-            two = pc.if_else(pa.array(bad), nothing, two)
-        return pc.divide(one, two)
+            divisor = pc.if_else(pa.array(bad), nothing, divisor)
+        return pc.divide(dividend, divisor)
 
     return run
 
 
-def divide_unscaled(one: int, two: int, shift: int, scale: int) -> int:
+def divide_unscaled(dividend: int, divisor: int, shift: int, scale: int) -> int:
     """Spark's decimal division: to scale 39 half up, then to the result's scale half up."""
     deep = decimals.MOST_DIGITS + 1
     exponent = deep + shift
     if exponent >= 0:
-        quotient = decimals.half_up(one * decimals.power(exponent), two)
+        quotient = decimals.half_up(dividend * decimals.power(exponent), divisor)
     else:
-        quotient = decimals.half_up(one, two * decimals.power(-exponent))
+        quotient = decimals.half_up(dividend, divisor * decimals.power(-exponent))
     return decimals.rescale(quotient, deep, scale)
 
 
 def _decimal_divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = kernel_type(call.type)
-    (_, one_scale), (_, two_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
+    (_, dividend_scale), (_, divisor_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
     ansi = eval_mode(call) == "ANSI"
 
-    def exact(one: int, two: int) -> int | None:
-        if two == 0:
+    def exact(dividend: int, divisor: int) -> int | None:
+        if divisor == 0:
             if ansi:
                 raise AnsiError("division by zero", DIVIDE_BY_ZERO)
             return None
-        value = divide_unscaled(one, two, two_scale - one_scale, kind.scale)
+        value = divide_unscaled(dividend, divisor, divisor_scale - dividend_scale, kind.scale)
         return decimals.bounded(value, kind.precision, ansi)
 
-    one_of, two_of = args
+    dividend_of, divisor_of = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
-        quick = _small_divide(one, two, length, kind.scale + two_scale - one_scale, kind)
-        return quick if quick is not None else unscaled_rows(call, exact, (one, two), length, kind)
+        dividend, divisor = dividend_of(columns, length, tick), divisor_of(columns, length, tick)
+        quick = _small_divide(dividend, divisor, length, kind.scale + divisor_scale - dividend_scale, kind)
+        return quick if quick is not None else unscaled_rows(call, exact, (dividend, divisor), length, kind)
 
     return run
 
 
-def _small_divide(one: Datum, two: Datum, length: int, shift: int, kind: pa.DataType) -> Datum | None:
+def _small_divide(
+    dividend: Datum, divisor: Datum, length: int, shift: int, kind: pa.DataType
+) -> Datum | None:
     """Division of decimals that fit 64 bits with the shift applied; None when they do not, or a divisor is zero."""
     if not 0 <= shift <= 18 or kind.scale > 18:
         return None
-    top, bottom = decimals.small(array(one, length)), decimals.small(array(two, length))
+    top, bottom = decimals.small(array(dividend, length)), decimals.small(array(divisor, length))
     if top is None or bottom is None:
         return None
-    valid = valid_mask(one, length) & valid_mask(two, length)
+    valid = valid_mask(dividend, length) & valid_mask(divisor, length)
     bottom = np.where(valid, bottom, 1)
     limit = (2**62) // decimals.power(shift)
     if (bottom == 0).any() or (np.abs(top) > limit).any() or (np.abs(bottom) > 2**61).any():
@@ -247,7 +251,7 @@ def _small_divide(one: Datum, two: Datum, length: int, shift: int, kind: pa.Data
     if kind.precision < 19 and (quotients >= decimals.power(kind.precision)).any():
         return None
     result = decimals.from_small(np.where((top < 0) != (bottom < 0), -quotients, quotients), valid, kind)
-    both = isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar)
+    both = isinstance(dividend, pa.Scalar) and isinstance(divisor, pa.Scalar)
     return result[0] if both else result
 
 
@@ -255,13 +259,13 @@ def _integral_divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     ansi = eval_mode(call) == "ANSI"
     kind = kernel_type(call.type)
 
-    def truncated(one: int, two: int) -> int | None:
-        if two == 0:
+    def truncated(dividend: int, divisor: int) -> int | None:
+        if divisor == 0:
             if ansi:
                 raise AnsiError("division by zero", DIVIDE_BY_ZERO)
             return None
-        value = abs(one) // abs(two)
-        value = value if (one < 0) == (two < 0) else -value
+        value = abs(dividend) // abs(divisor)
+        value = value if (dividend < 0) == (divisor < 0) else -value
         if not -(2**63) <= value < 2**63:
             if ansi:
                 raise _overflow("bigint")
@@ -269,24 +273,29 @@ def _integral_divide(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         return value
 
     if is_decimal(call.args[0].type):
-        (_, one_scale), (_, two_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
-        common = max(one_scale, two_scale)
+        (_, dividend_scale), (_, divisor_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
+        common = max(dividend_scale, divisor_scale)
 
-        def rescaled(one: int, two: int) -> int | None:
+        def rescaled(dividend: int, divisor: int) -> int | None:
             return truncated(
-                decimals.rescale(one, one_scale, common), decimals.rescale(two, two_scale, common)
+                decimals.rescale(dividend, dividend_scale, common),
+                decimals.rescale(divisor, divisor_scale, common),
             )
 
-        one_of, two_of = args
+        dividend_of, divisor_of = args
         return lambda columns, length, tick: unscaled_rows(
-            call, rescaled, (one_of(columns, length, tick), two_of(columns, length, tick)), length, kind
+            call,
+            rescaled,
+            (dividend_of(columns, length, tick), divisor_of(columns, length, tick)),
+            length,
+            kind,
         )
     return _over_numbers(call, args, truncated, _numpy_truncated, kind)
 
 
-def _numpy_truncated(one: Any, two: Any) -> Any:
-    floors = np.floor_divide(one, two)
-    return floors + ((floors * two != one) & ((one < 0) != (two < 0)))
+def _numpy_truncated(dividend: Any, divisor: Any) -> Any:
+    floors = np.floor_divide(dividend, divisor)
+    return floors + ((floors * divisor != dividend) & ((dividend < 0) != (divisor < 0)))
 
 
 def _over_numbers(
@@ -297,20 +306,20 @@ def _over_numbers(
     kind: pa.DataType,
 ) -> Compiled:
     """Integer functions of two arguments with a zero guard: NumPy, or row by row where an extreme value is in play."""
-    one_of, two_of = args
+    left_of, right_of = args
     low = INTEGRAL_RANGE.get(call.args[0].type, (None, None))[0]
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        values = [one_of(columns, length, tick), two_of(columns, length, tick)]
+        values = [left_of(columns, length, tick), right_of(columns, length, tick)]
         if isinstance(values[0], pa.Scalar) and isinstance(values[1], pa.Scalar):
             return rows_of(call, twin, values, length, kind)
         bad = _zero_guard(call, values, length)
-        one, two = numbers(values[0], length), numbers(values[1], length, 1)
-        if low is not None and ((one == low) & (two == -1)).any():
+        left, right = numbers(values[0], length), numbers(values[1], length, 1)
+        if low is not None and ((left == low) & (right == -1)).any():
             return rows_of(call, twin, values, length, kind)
         valid = valid_mask(values[0], length) & valid_mask(values[1], length) & ~bad
         with np.errstate(invalid="ignore"):
-            results = fast(one, np.where(two == 0, 1, two))
+            results = fast(left, np.where(right == 0, 1, right))
         return from_numbers(results.astype(kind.to_pandas_dtype()), valid, kind)
 
     return run
@@ -319,13 +328,13 @@ def _over_numbers(
 def _remainder_twin(call: Call) -> Callable[[int, int], int | None]:
     ansi = eval_mode(call) == "ANSI"
 
-    def remainder(one: int, two: int) -> int | None:
-        if two == 0:
+    def remainder(dividend: int, divisor: int) -> int | None:
+        if divisor == 0:
             if ansi:
                 raise AnsiError("division by zero", DIVIDE_BY_ZERO)
             return None
-        value = abs(one) % abs(two)
-        return value if one >= 0 else -value
+        value = abs(dividend) % abs(divisor)
+        return value if dividend >= 0 else -value
 
     return remainder
 
@@ -334,23 +343,23 @@ def _pmod_twin(call: Call) -> Callable[[int, int], int | None]:
     remainder = _remainder_twin(call)
     bits = {"int": 32, "bigint": 64}.get(call.type)  # narrower ones are added as int
 
-    def pmod(one: int, two: int) -> int | None:
-        value = remainder(one, two)
+    def pmod(dividend: int, divisor: int) -> int | None:
+        value = remainder(dividend, divisor)
         if value is None or value >= 0:
             return value
-        total = value + two
+        total = value + divisor
         if bits is not None:
             total = (total + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
-        return remainder(total, two)
+        return remainder(total, divisor)
 
     return pmod
 
 
-def _numpy_pmod(one: Any, two: Any) -> Any:
-    if one.dtype in (np.int8, np.int16):
-        one, two = one.astype(np.int32), two.astype(np.int32)
-    rest = np.fmod(one, two)
-    return np.where(rest < 0, np.fmod(rest + two, two), rest)
+def _numpy_pmod(dividend: Any, divisor: Any) -> Any:
+    if dividend.dtype in (np.int8, np.int16):
+        dividend, divisor = dividend.astype(np.int32), divisor.astype(np.int32)
+    rest = np.fmod(dividend, divisor)
+    return np.where(rest < 0, np.fmod(rest + divisor, divisor), rest)
 
 
 def _modulo(twin_of: Callable[[Call], Callable[[int, int], int | None]], fast: Callable[..., Any]) -> Any:
@@ -358,21 +367,28 @@ def _modulo(twin_of: Callable[[Call], Callable[[int, int], int | None]], fast: C
         kind = kernel_type(call.type)
         twin = twin_of(call)
         if is_decimal(call.type):
-            (_, one_scale), (_, two_scale) = (decimal_parts(item.type) or (0, 0) for item in call.args)
-            common = max(one_scale, two_scale)
+            (_, dividend_scale), (_, divisor_scale) = (
+                decimal_parts(item.type) or (0, 0) for item in call.args
+            )
+            common = max(dividend_scale, divisor_scale)
             ansi = eval_mode(call) == "ANSI"
 
-            def exact(one: int, two: int) -> int | None:
+            def exact(dividend: int, divisor: int) -> int | None:
                 value = twin(
-                    decimals.rescale(one, one_scale, common), decimals.rescale(two, two_scale, common)
+                    decimals.rescale(dividend, dividend_scale, common),
+                    decimals.rescale(divisor, divisor_scale, common),
                 )
                 if value is None:
                     return None
                 return decimals.bounded(decimals.rescale(value, common, kind.scale), kind.precision, ansi)
 
-            one_of, two_of = args
+            dividend_of, divisor_of = args
             return lambda columns, length, tick: unscaled_rows(
-                call, exact, (one_of(columns, length, tick), two_of(columns, length, tick)), length, kind
+                call,
+                exact,
+                (dividend_of(columns, length, tick), divisor_of(columns, length, tick)),
+                length,
+                kind,
             )
         return _over_numbers(call, args, twin, fast, kind)
 
@@ -383,34 +399,34 @@ def _modulo(twin_of: Callable[[Call], Callable[[int, int], int | None]], fast: C
 
 
 def _negate(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     if call.type in INTEGRAL:
         return _integral_unary(call, args, pc.negate_checked, pc.negate, operator.neg)
-    return lambda columns, length, tick: pc.negate(one(columns, length, tick))
+    return lambda columns, length, tick: pc.negate(argument(columns, length, tick))
 
 
 def _absolute(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     if call.type in INTEGRAL:
         return _integral_unary(call, args, pc.abs_checked, pc.abs, abs)
-    return lambda columns, length, tick: pc.abs(one(columns, length, tick))
+    return lambda columns, length, tick: pc.abs(argument(columns, length, tick))
 
 
 def _integral_unary(call: Call, args: tuple[Compiled, ...], checked: Any, plain: Any, twin: Any) -> Compiled:
     if not call.option("failOnError", True):
-        (one,) = args
-        return lambda columns, length, tick: plain(one(columns, length, tick))
+        (argument,) = args
+        return lambda columns, length, tick: plain(argument(columns, length, tick))
     return _integral(call, args, checked, plain, twin)
 
 
 def _same(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     kind = kernel_type(call.type)
-    return lambda columns, length, tick: typed(one(columns, length, tick), kind)
+    return lambda columns, length, tick: typed(argument(columns, length, tick), kind)
 
 
 _OVER_NUMBERS = only(*_NUMERIC)
-_OVER_WHOLE = only(*INTEGRAL, "decimal")
+_OVER_INTEGRAL = only(*INTEGRAL, "decimal")
 
 FUNCTIONS: dict[str, Scalar] = {
     "Add": Scalar(_sum_like(pc.add_checked, pc.add, operator.add, max), _OVER_NUMBERS),
@@ -419,7 +435,7 @@ FUNCTIONS: dict[str, Scalar] = {
         _sum_like(pc.multiply_checked, pc.multiply, operator.mul, operator.add), _OVER_NUMBERS
     ),
     "Divide": Scalar(_divide, only(*FLOATING, "decimal")),
-    "IntegralDivide": Scalar(_integral_divide, _OVER_WHOLE),
+    "IntegralDivide": Scalar(_integral_divide, _OVER_INTEGRAL),
     "Remainder": Scalar(_modulo(_remainder_twin, np.fmod), _OVER_NUMBERS),
     "Pmod": Scalar(_modulo(_pmod_twin, _numpy_pmod), _OVER_NUMBERS),
     "UnaryMinus": Scalar(_negate, _OVER_NUMBERS),

@@ -27,7 +27,7 @@ from penstock.functions.scalars.base import (
     array,
     eval_mode,
 )
-from penstock.functions.scalars.elements import Body, Elements, elements_of, made
+from penstock.functions.scalars.elements import Body, Elements, elements_of, nested_array
 from penstock.functions.tim_sort import Contradiction, sorted_positions
 from penstock.plan.expression import Call, Column, Expression, Lambda, Literal, Parameter, walk
 
@@ -79,12 +79,12 @@ def key_order(comparator: Lambda) -> KeyOrder | None:
     The comparator must be made of comparisons of one key of both elements, and then its answers for lesser, equal, greater and
     missing keys say all about it.
     """
-    one, two = comparator.parameters
+    left, right = comparator.parameters
     keys: set[Expression] = set()
-    subtracted = _subtracted(comparator.body, (one, two))
+    subtracted = _subtracted(comparator.body, (left, right))
     if subtracted is not None:
         return subtracted
-    plain = _over_numbers(comparator.body, (one, two), keys)
+    plain = _over_numbers(comparator.body, (left, right), keys)
     if plain is None or len(keys) != 1:
         return None
     (key,) = keys
@@ -131,8 +131,8 @@ def _over_numbers(
             return None
     else:
         return None
-    known = tuple(item for item in args if item is not None)
-    return replace(body, args=known) if len(known) == len(body.args) else None
+    parts = tuple(item for item in args if item is not None)
+    return replace(body, args=parts) if len(parts) == len(body.args) else None
 
 
 def _number(
@@ -198,11 +198,11 @@ _LOGICAL: dict[str, Callable[[list[int | None]], int | None]] = {
     "Coalesce": lambda values: next((value for value in values if value is not None), None),
     "IsNull": lambda values: int(values[0] is None),
     "IsNotNull": lambda values: int(values[0] is not None),
-    "LessThan": _compared(lambda one, two: one < two),
-    "LessThanOrEqual": _compared(lambda one, two: one <= two),
-    "GreaterThan": _compared(lambda one, two: one > two),
-    "GreaterThanOrEqual": _compared(lambda one, two: one >= two),
-    "EqualTo": _compared(lambda one, two: one == two),
+    "LessThan": _compared(lambda left, right: left < right),
+    "LessThanOrEqual": _compared(lambda left, right: left <= right),
+    "GreaterThan": _compared(lambda left, right: left > right),
+    "GreaterThanOrEqual": _compared(lambda left, right: left >= right),
+    "EqualTo": _compared(lambda left, right: left == right),
     "EqualNullSafe": lambda values: int(values[0] == values[1]),
 }
 
@@ -237,7 +237,7 @@ def array_sort(
                 )
         if positions is None:
             positions = _side_by_side(call, comparator, split, columns, tick)
-        return made(kind, split.counts, (split.columns[0].take(pa.array(positions)),), split.valid)
+        return nested_array(kind, split.counts, (split.columns[0].take(pa.array(positions)),), split.valid)
 
     return run
 

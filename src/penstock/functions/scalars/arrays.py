@@ -44,7 +44,7 @@ from penstock.functions.scalars.elements import (
     Elements,
     elements_of,
     joint_validity,
-    made,
+    nested_array,
     without_negative_zeros,
 )
 from penstock.functions.scalars.logic import is_comparable
@@ -127,9 +127,9 @@ def _null_elements(split: Elements) -> Bools:
 def _contains(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
     there = _marked(split, _hits(split, values[1], length))
-    known = there | ~_null_elements(split)
+    is_certain = there | ~_null_elements(split)
     valid = all_valid(length, *values)
-    return from_numbers(there, known if valid is None else known & valid, pa.bool_())
+    return from_numbers(there, is_certain if valid is None else is_certain & valid, pa.bool_())
 
 
 def _position(call: Call, values: list[Datum], length: int) -> pa.Array:
@@ -153,7 +153,7 @@ def _filtered(call: Call, split: Elements, chosen: Bools, valid: Bools | None) -
     if valid is not None:
         chosen = chosen & valid[split.rows]
     counts = np.bincount(split.rows[chosen], minlength=len(split.counts))
-    return made(kind, counts, (split.columns[0].filter(pa.array(chosen)),), valid)
+    return nested_array(kind, counts, (split.columns[0].filter(pa.array(chosen)),), valid)
 
 
 def _extreme(descending: bool) -> Work:
@@ -195,53 +195,53 @@ def _distinct(call: Call, values: list[Datum], length: int) -> pa.Array:
 
 def _both_sides(values: list[Datum], length: int) -> tuple[Elements, Elements, Positions, Positions]:
     """Two arrays per row, the first element equal to each of all of them, and which of these lead."""
-    one, two = (_set_of(value, length) for value in values)
-    inside = pa.concat_arrays([one.columns[0], typed(two.columns[0], one.columns[0].type)])
-    leader, first = _distinct_positions(np.concatenate([one.rows, two.rows]), inside)
-    return one, two, leader, first
+    left, right = (_set_of(value, length) for value in values)
+    inside = pa.concat_arrays([left.columns[0], typed(right.columns[0], left.columns[0].type)])
+    leader, first = _distinct_positions(np.concatenate([left.rows, right.rows]), inside)
+    return left, right, leader, first
 
 
 def _union(call: Call, values: list[Datum], length: int) -> pa.Array:
-    one, two, _, first = _both_sides(values, length)
-    valid = joint_validity(one, two)
-    rows = np.concatenate([one.rows, two.rows])[first]
-    inside = pa.concat_arrays([one.columns[0], typed(two.columns[0], one.columns[0].type)])
+    left, right, _, first = _both_sides(values, length)
+    valid = joint_validity(left, right)
+    rows = np.concatenate([left.rows, right.rows])[first]
+    inside = pa.concat_arrays([left.columns[0], typed(right.columns[0], left.columns[0].type)])
     order = np.argsort(rows, kind="stable")
     if valid is not None:
         order = order[valid[rows[order]]]
     counts = np.bincount(rows[order], minlength=length)
-    return made(kernel_type(call.type), counts, (inside.take(pa.array(first[order])),), valid)
+    return nested_array(kernel_type(call.type), counts, (inside.take(pa.array(first[order])),), valid)
 
 
 def _chosen_by_other(there: bool) -> Work:
     """INTERSECT and EXCEPT: the different elements of the first array that the second one has, or has not."""
 
     def work(call: Call, values: list[Datum], length: int) -> pa.Array:
-        one, two, leader, first = _both_sides(values, length)
-        count = len(one.columns[0])
+        left, right, leader, first = _both_sides(values, length)
+        count = len(left.columns[0])
         in_other = np.zeros(len(leader), np.bool_)
         in_other[leader[count:]] = True
         chosen = np.zeros(count, np.bool_)
         chosen[first[first < count]] = True
         chosen &= in_other[:count] == there
-        return _filtered(call, one, chosen, joint_validity(one, two))
+        return _filtered(call, left, chosen, joint_validity(left, right))
 
     return work
 
 
 def _overlap(call: Call, values: list[Datum], length: int) -> pa.Array:
-    one, two, leader, _ = _both_sides(values, length)
-    count = len(one.columns[0])
+    left, right, leader, _ = _both_sides(values, length)
+    count = len(left.columns[0])
     in_first = np.zeros(len(leader), np.bool_)
     in_first[leader[:count]] = True
     common = in_first[leader[count:]]
-    if two.columns[0].null_count:
-        common &= two.columns[0].is_valid().to_numpy(zero_copy_only=False)
-    there = _marked(two, common)
-    filled = (one.counts > 0) & (two.counts > 0)
-    known = there | ~(filled & (_null_elements(one) | _null_elements(two)))
-    valid = joint_validity(one, two)
-    return from_numbers(there, known if valid is None else known & valid, pa.bool_())
+    if right.columns[0].null_count:
+        common &= right.columns[0].is_valid().to_numpy(zero_copy_only=False)
+    there = _marked(right, common)
+    filled = (left.counts > 0) & (right.counts > 0)
+    is_certain = there | ~(filled & (_null_elements(left) | _null_elements(right)))
+    valid = joint_validity(left, right)
+    return from_numbers(there, is_certain if valid is None else is_certain & valid, pa.bool_())
 
 
 # ------------------------------------------------------------------ cut and joined
@@ -254,7 +254,7 @@ def _gathered(
     counts = counts if valid is None else np.where(valid, counts, 0)
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     at = np.repeat(starts, counts) + within
-    return made(kind, counts, (inside.take(pa.array(at)),), valid)
+    return nested_array(kind, counts, (inside.take(pa.array(at)),), valid)
 
 
 def _refuse(call: Call, values: list[Datum], bad: Bools, error: AnsiError) -> None:
@@ -288,7 +288,9 @@ def _slice(call: Call, values: list[Datum], length: int) -> pa.Array:
 def _reverse(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
     at = np.repeat(split.starts + split.counts - 1, split.counts) - split.places
-    return made(kernel_type(call.type), split.counts, (split.columns[0].take(pa.array(at)),), split.valid)
+    return nested_array(
+        kernel_type(call.type), split.counts, (split.columns[0].take(pa.array(at)),), split.valid
+    )
 
 
 def _concat(call: Call, values: list[Datum], length: int) -> pa.Array:
@@ -301,7 +303,7 @@ def _concat(call: Call, values: list[Datum], length: int) -> pa.Array:
     if valid is not None:
         order = order[valid[rows[order]]]
     counts = np.bincount(rows[order], minlength=length)
-    return made(kind, counts, (inside.take(pa.array(order)),), valid)
+    return nested_array(kind, counts, (inside.take(pa.array(order)),), valid)
 
 
 def _flatten(call: Call, values: list[Datum], length: int) -> pa.Array:
@@ -325,7 +327,7 @@ def _repeat(call: Call, values: list[Datum], length: int) -> pa.Array:
         counts = np.where(valid, counts, 0)
     rows = np.repeat(np.arange(length), counts)
     inside = array(values[0], length).take(pa.array(rows))
-    return made(kernel_type(call.type), counts, (inside,), valid)
+    return nested_array(kernel_type(call.type), counts, (inside,), valid)
 
 
 def _insert(call: Call, values: list[Datum], length: int) -> pa.Array:
@@ -364,7 +366,7 @@ def _insert(call: Call, values: list[Datum], length: int) -> pa.Array:
     )
     source = np.where(is_new, len(split.columns[0]) + rows, split.starts[rows] + old)
     chosen = pa.array(np.where(missing, 0, source), mask=missing if missing.any() else None)
-    return made(kind, size, (inside.take(chosen),), valid)
+    return nested_array(kind, size, (inside.take(chosen),), valid)
 
 
 def _zipped(call: Call, values: list[Datum], length: int) -> pa.Array:
@@ -382,7 +384,9 @@ def _zipped(call: Call, values: list[Datum], length: int) -> pa.Array:
         at = np.where(outside, 0, part.starts[rows] + places)
         taken = part.columns[0].take(pa.array(at, mask=outside if outside.any() else None))
         fields.append(typed(taken, field.type))
-    return made(kind, counts, (pa.StructArray.from_arrays(fields, fields=list(kind.value_type)),), valid)
+    return nested_array(
+        kind, counts, (pa.StructArray.from_arrays(fields, fields=list(kind.value_type)),), valid
+    )
 
 
 # ------------------------------------------------------------------ order and fields
@@ -392,7 +396,9 @@ def _sort(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
     ascending = bool(constant(call, 1))
     order = sorted_elements(split, split.columns[0], descending=not ascending, nulls_first=ascending)
-    return made(kernel_type(call.type), split.counts, (split.columns[0].take(pa.array(order)),), split.valid)
+    return nested_array(
+        kernel_type(call.type), split.counts, (split.columns[0].take(pa.array(order)),), split.valid
+    )
 
 
 def _sort_check(call: Call) -> str | None:
@@ -404,13 +410,13 @@ def _sort_check(call: Call) -> str | None:
 def _struct_fields(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """A field of every struct of an array."""
     kind = kernel_type(call.type)
-    (one,) = args
+    (argument,) = args
     ordinal = call.option("ordinal")
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        split = elements_of(array(one(columns, length, tick), length))
+        split = elements_of(array(argument(columns, length, tick), length))
         field = pc.struct_field(split.columns[0], [ordinal])
-        return made(kind, split.counts, (field,), split.valid)
+        return nested_array(kind, split.counts, (field,), split.valid)
 
     return run
 

@@ -76,7 +76,7 @@ def both(*checks: Check) -> Check:
     """Every check must pass."""
 
     def check(call: Call) -> str | None:
-        return next((why for one in checks if (why := one(call)) is not None), None)
+        return next((why for part in checks if (why := part(call)) is not None), None)
 
     return check
 
@@ -134,15 +134,15 @@ def simple(function: Callable[..., Any], *arguments: Any, **options: Any) -> Bui
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         kind = kernel_type(call.type)
         if len(args) == 1:
-            (one,) = args
+            (argument,) = args
 
             def unary(columns: Columns, length: int, tick: TickLike) -> Datum:
-                return typed(function(one(columns, length, tick), *arguments, **options), kind)
+                return typed(function(argument(columns, length, tick), *arguments, **options), kind)
 
             return unary
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            values = [argument(columns, length, tick) for argument in args]
+            values = [item(columns, length, tick) for item in args]
             return typed(function(*values, *arguments, **options), kind)
 
         return run

@@ -78,9 +78,9 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
 def _saturated(values: Any, *, wide: bool) -> Any:
     """Floating numbers as Java casts them to int or long: NaN is 0, and what is too large the largest."""
     low, high = INTEGRAL_RANGE["bigint" if wide else "int"]
-    known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
-    above, below = known >= float(high), known <= float(low)
-    integers = np.where(above | below, 0.0, known).astype(np.int64)
+    doubles = np.where(np.isnan(values), 0.0, values.astype(np.float64))
+    above, below = doubles >= float(high), doubles <= float(low)
+    integers = np.where(above | below, 0.0, doubles).astype(np.int64)
     return np.where(above, high, np.where(below, low, integers))
 
 
@@ -127,7 +127,7 @@ def _integral_to_decimal(call: Call, value: Datum, length: int) -> Datum:
         return decimals.bounded(number * decimals.power(kind.scale), kind.precision, ansi)
 
     constant = isinstance(value, pa.Scalar)
-    return text_cast.whole_rows(call, exact, value, 1 if constant else length, kind)
+    return text_cast.decimal_rows(call, exact, value, 1 if constant else length, kind)
 
 
 def _decimal_to_decimal(call: Call, value: Datum, length: int) -> Datum:
@@ -204,7 +204,7 @@ def _floating_to_decimal(call: Call, value: Datum, length: int) -> Datum:
             return 0
         return decimals.bounded(decimals.rescale(unscaled, -exponent, kind.scale), kind.precision, ansi)
 
-    return text_cast.whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
+    return text_cast.decimal_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
 
 
 # ------------------------------------------------------------------ time
@@ -272,7 +272,7 @@ def _timestamp_to_decimal(call: Call, value: Datum, length: int) -> Datum:
         return decimals.bounded(decimals.rescale(micros, 6, kind.scale), kind.precision, ansi)
 
     micros = pc.cast(value, pa.int64())
-    return text_cast.whole_rows(call, exact, micros, 1 if isinstance(value, pa.Scalar) else length, kind)
+    return text_cast.decimal_rows(call, exact, micros, 1 if isinstance(value, pa.Scalar) else length, kind)
 
 
 def _integral_to_timestamp(call: Call, value: Datum, length: int) -> Datum:
@@ -365,17 +365,17 @@ def _conversion(call: Call) -> Convert | str:
         return _nothing
     if source == target:
         return _same
-    one, two = _family(source), _family(target)
-    convert = _CASTS.get((one, two)) or _CASTS.get((one, target))
-    if one == "string" and target in _MOMENTS:
+    source_family, target_family = _family(source), _family(target)
+    convert = _CASTS.get((source_family, target_family)) or _CASTS.get((source_family, target))
+    if source_family == "string" and target in _MOMENTS:
         convert = _same
     if convert is None:
         return f"CAST from {source} to {target}"
-    if one == "string" and target in _MOMENTS and not zone_ids.known():
+    if source_family == "string" and target in _MOMENTS and not zone_ids.has_zones():
         return f"CAST from {source} to {target} without the rules of all zones"
-    if one == "floating" and target == "string" and call.option("java") is None:
+    if source_family == "floating" and target == "string" and call.option("java") is None:
         return f"CAST from {source} to {target} as an unknown Java writes it"
-    if eval_mode(call) == "LEGACY" and two == "integral" and one == "decimal":
+    if eval_mode(call) == "LEGACY" and target_family == "integral" and source_family == "decimal":
         return f"CAST from {source} to {target} outside ANSI mode"
     zone = call.option("timeZoneId")
     zoned = {
@@ -404,40 +404,42 @@ def _check(call: Call) -> str | None:
 
 def _build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     convert = _conversion(call)
-    (one,) = args
+    (argument,) = args
     if call.args[0].type == "string" and call.type in _MOMENTS:
         return lambda columns, length, tick: text_cast.to_moment(
-            call, one(columns, length, tick), length, tick
+            call, argument(columns, length, tick), length, tick
         )
     assert not isinstance(convert, str)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        return convert(call, one(columns, length, tick), length)
+        return convert(call, argument(columns, length, tick), length)
 
     return run
 
 
 def _normalise(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """One NaN and no negative zero, as keys of groups."""
-    (one,) = args
+    (argument,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        return without_negative_zeros(array(one(columns, length, tick), length))
+        return without_negative_zeros(array(argument(columns, length, tick), length))
 
     return run
 
 
 def _unscaled(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        return unscaled_rows(call, lambda number: number, (one(columns, length, tick),), length, pa.int64())
+        return unscaled_rows(
+            call, lambda number: number, (argument(columns, length, tick),), length, pa.int64()
+        )
 
     return run
 
 
 def _make_decimal(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     kind = kernel_type(call.type)
     ansi = not call.option("nullOnOverflow", False)
 
@@ -445,17 +447,17 @@ def _make_decimal(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         return decimals.bounded(number, kind.precision, ansi)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
-        return text_cast.whole_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
+        value = argument(columns, length, tick)
+        return text_cast.decimal_rows(call, exact, value, 1 if isinstance(value, pa.Scalar) else length, kind)
 
     return run
 
 
 def _check_overflow(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        return _decimal_to_decimal(call, one(columns, length, tick), length)
+        return _decimal_to_decimal(call, argument(columns, length, tick), length)
 
     return run
 

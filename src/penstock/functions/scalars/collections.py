@@ -65,19 +65,19 @@ def _create_struct(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _struct_field(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     ordinal = call.option("ordinal")
     # By position: two fields of a struct may have the same name.
-    return lambda columns, length, tick: pc.struct_field(one(columns, length, tick), [ordinal])
+    return lambda columns, length, tick: pc.struct_field(argument(columns, length, tick), [ordinal])
 
 
 def _size(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     legacy = call.option("legacySizeOfNull", False)
     unknown = pa.scalar(-1, pa.int32())
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = array(one(columns, length, tick), length)
+        value = array(argument(columns, length, tick), length)
         if pa.types.is_map(value.type):
             offsets = value.offsets.to_numpy()
             sizes = pc.if_else(

@@ -15,8 +15,8 @@ _OUT_OF_DECIMAL = "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION"
 
 def condition(call: Call, code: str) -> str | None:
     """Return Spark's error class for what a call refuses with one of our codes; None where Spark has no name for it."""
-    known = _BY_CODE.get(code)
-    return known(call) if callable(known) else known
+    name = _BY_CODE.get(code)
+    return name(call) if callable(name) else name
 
 
 def _overflow(call: Call) -> str | None:

@@ -157,13 +157,13 @@ def _wide(value: int, fewest: int, signed: bool) -> str:
 
 
 def _fraction(micros: Numbers, digits: int) -> pa.Array:
-    three = characters.padded(3, 1000)
+    three_digits = characters.padded(3, 1000)
     if digits <= 3:
         return characters.padded(digits, 10**digits).take(pa.array(micros // 10 ** (6 - digits)))
     last = min(digits, 6) - 3
     low = characters.padded(last, 10**last).take(pa.array(micros % 1000 // 10 ** (3 - last)))
     zeros = pa.scalar("0" * max(digits - 6, 0), pa.large_string())
-    return pc.binary_join_element_wise(three.take(pa.array(micros // 1000)), low, zeros, _NOTHING)
+    return pc.binary_join_element_wise(three_digits.take(pa.array(micros // 1000)), low, zeros, _NOTHING)
 
 
 def offset_text(part: Offset, seconds: int) -> str:

@@ -40,16 +40,16 @@ def read(layout: Layout, column: pa.Array) -> Read:
     length = layout.length
     for rows, matrix in characters.by_length(column, length, length + (6 if layout.offset else 0)):
         more = matrix.shape[1] - length
-        known, shift = np.ones(len(rows), bool), np.full(len(rows), time_text.NO_OFFSET)
+        offset_fits, shift = np.ones(len(rows), bool), np.full(len(rows), time_text.NO_OFFSET)
         if layout.offset:
             if more == 1:
-                known, shift = matrix[:, -1] == 90, np.zeros(len(rows), np.int64)
+                offset_fits, shift = matrix[:, -1] == 90, np.zeros(len(rows), np.int64)
             elif more == (6 if layout.offset.colons else 5):
-                known, shift = time_text.offset_of(matrix[:, -more:], colon=layout.offset.colons)
+                offset_fits, shift = time_text.offset_of(matrix[:, -more:], colon=layout.offset.colons)
             else:
                 continue
         micros, good = _laid_out(layout, matrix)
-        good &= known
+        good &= offset_fits
         local[rows], offsets[rows], fits[rows] = np.where(good, micros, 0), shift, good
     return local, offsets, fits
 
@@ -84,14 +84,14 @@ def _laid_out(
         for code, month in _MONTH_CODES.items():
             values["month"][codes == code] = month
         good &= values["month"] > 0
-    one = np.ones(len(matrix), np.int64)
+    ones = np.ones(len(matrix), np.int64)
     days, valid = time_text.civil_days(
-        values.get("year", one * 1970), values.get("month", one), values.get("day", one)
+        values.get("year", ones * 1970), values.get("month", ones), values.get("day", ones)
     )
-    seconds = (values.get("hour", 0 * one) * 60 + values.get("minute", 0 * one)) * 60 + values.get(
-        "second", 0 * one
+    seconds = (values.get("hour", 0 * ones) * 60 + values.get("minute", 0 * ones)) * 60 + values.get(
+        "second", 0 * ones
     )
-    return days * _DAY + seconds * 1_000_000 + values.get("nano", 0 * one) // 1000, good & valid
+    return days * _DAY + seconds * 1_000_000 + values.get("nano", 0 * ones) // 1000, good & valid
 
 
 def layout_of(parts: Sequence[Part]) -> Layout | None:

@@ -29,7 +29,7 @@ from penstock.functions.scalars.datetime_pattern import (
 from penstock.functions.scalars.datetime_resolve import Fields, Unparsable, resolved
 
 # Text, position and the fields so far; gives the position behind what was read, -1 where the text does not fit.
-Reader = Callable[[str, int, "_Parsed"], int]
+PartReader = Callable[[str, int, "_Parsed"], int]
 
 _DAY = 86_400_000_000
 _LONG = 2**63
@@ -57,7 +57,7 @@ class _Parsed:
 class Parser:
     """A compiled pattern."""
 
-    reader: Reader
+    reader: PartReader
     layout: Layout | None  # for texts that are as long as the pattern
     common: tuple[re.Pattern[str], tuple[Number | Fraction | Name, ...]] | None
 
@@ -152,7 +152,7 @@ def beyond(parts: Sequence[Part]) -> str | None:
     """Why a pattern is left to Spark, None when it is read here."""
     if any(isinstance(part, ZoneName) for part in walk(parts)):
         return "the names of zones in a date format"
-    if any(isinstance(part, ZoneId) for part in walk(parts)) and not zone_ids.known():
+    if any(isinstance(part, ZoneId) for part in walk(parts)) and not zone_ids.has_zones():
         return "the ids of zones in a date format, without the rules of all zones"
     return None
 
@@ -165,7 +165,7 @@ def parser_of(parts: Sequence[Part]) -> Parser:
 # ------------------------------------------------------------------ reading
 
 
-def _reader(part: Part) -> Reader:
+def _reader(part: Part) -> PartReader:
     match part:
         case Text():
             return _text_reader(part.text)
@@ -186,7 +186,7 @@ def _reader(part: Part) -> Reader:
     raise AssertionError(part)
 
 
-def _sequence(readers: Sequence[Reader]) -> Reader:
+def _sequence(readers: Sequence[PartReader]) -> PartReader:
     def read(text: str, at: int, parsed: _Parsed) -> int:
         for reader in readers:
             at = reader(text, at, parsed)
@@ -197,7 +197,7 @@ def _sequence(readers: Sequence[Reader]) -> Reader:
     return read
 
 
-def _optional(reader: Reader) -> Reader:
+def _optional(reader: PartReader) -> PartReader:
     def read(text: str, at: int, parsed: _Parsed) -> int:
         attempt = _Parsed()
         attempt.fields, attempt.zone = dict(parsed.fields), parsed.zone
@@ -210,19 +210,19 @@ def _optional(reader: Reader) -> Reader:
     return read
 
 
-def _one(letter: str, mapped: str) -> str:
+def _case_mapped(letter: str, mapped: str) -> str:
     return mapped if len(mapped) == 1 else letter
 
 
-def _same(one: str, two: str) -> bool:
+def _same(left: str, right: str) -> bool:
     """Whether two characters are the same in some case, as Java compares its 16-bit characters."""
-    if one == two:
+    if left == right:
         return True
-    if ord(one) > 0xFFFF or ord(two) > 0xFFFF:
+    if ord(left) > 0xFFFF or ord(right) > 0xFFFF:
         return False
-    return _one(one, one.upper()) == _one(two, two.upper()) or _one(one, one.lower()) == _one(
-        two, two.lower()
-    )
+    return _case_mapped(left, left.upper()) == _case_mapped(right, right.upper()) or _case_mapped(
+        left, left.lower()
+    ) == _case_mapped(right, right.lower())
 
 
 def _matches(wanted: str, text: str, at: int) -> bool:
@@ -230,7 +230,7 @@ def _matches(wanted: str, text: str, at: int) -> bool:
     return piece == wanted or (len(piece) == len(wanted) and all(map(_same, piece, wanted)))
 
 
-def _text_reader(wanted: str) -> Reader:
+def _text_reader(wanted: str) -> PartReader:
     width = len(wanted)
 
     def read(text: str, at: int, parsed: _Parsed) -> int:
@@ -246,7 +246,7 @@ def _digits_end(text: str, at: int, most: int) -> int:
     return end
 
 
-def _number_reader(part: Number) -> Reader:
+def _number_reader(part: Number) -> PartReader:
     def read(text: str, at: int, parsed: _Parsed) -> int:
         start, sign = at, text[at : at + 1]
         if sign == "" or (sign == "+" and part.sign != "exceeds") or (sign == "-" and part.sign == "none"):
@@ -276,7 +276,7 @@ def _number_reader(part: Number) -> Reader:
     return read
 
 
-def _fraction_reader(part: Fraction) -> Reader:
+def _fraction_reader(part: Fraction) -> PartReader:
     def read(text: str, at: int, parsed: _Parsed) -> int:
         end = _digits_end(text, at, part.most)
         if end - at < part.fewest:
@@ -286,7 +286,7 @@ def _fraction_reader(part: Fraction) -> Reader:
     return read
 
 
-def _name_reader(part: Name) -> Reader:
+def _name_reader(part: Name) -> PartReader:
     first = datetime_words.FIRST[part.field]
     words = sorted(
         ((word, first + index) for index, word in enumerate(datetime_words.WORDS[part.field, part.full])),
@@ -364,10 +364,10 @@ def _read_local_offset(full: bool, text: str, at: int, parsed: _Parsed) -> int:
             raise Unparsable(text)
         if text[end] != ":":
             return -1
-        one, two = _digit(text, end + 1), _digit(text, end + 2)
-        if one < 0 or two < 0:
+        tens, units = _digit(text, end + 1), _digit(text, end + 2)
+        if tens < 0 or units < 0:
             return -1
-        values[1], end = one * 10 + two, end + 3
+        values[1], end = tens * 10 + units, end + 3
     for place in (2,) if full else (1, 2):
         # Optional, and only with both digits.
         if not (end + 2 < len(text) and text[end] == ":" and _pair(text, end + 1) >= 0):
@@ -378,8 +378,8 @@ def _read_local_offset(full: bool, text: str, at: int, parsed: _Parsed) -> int:
 
 
 def _pair(text: str, at: int) -> int:
-    one, two = _digit(text, at), _digit(text, at + 1)
-    return one * 10 + two if one >= 0 and two >= 0 else -1
+    tens, units = _digit(text, at), _digit(text, at + 1)
+    return tens * 10 + units if tens >= 0 and units >= 0 else -1
 
 
 _FULL_OFFSET_Z = Offset(True, True, True, "Z")

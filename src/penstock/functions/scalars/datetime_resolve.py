@@ -112,8 +112,8 @@ def _cross_check(fields: Fields, days: int) -> None:
 
 def _cross_check_time(fields: Fields) -> None:
     """Halves of the day that are left over must agree with the hour, when the time is known from the hour on."""
-    known = "hour" in fields and ("minute" in fields or not fields.keys() & {"second", "nano"})
-    if not known or ("nano" in fields and "second" not in fields):
+    has_time = "hour" in fields and ("minute" in fields or not fields.keys() & {"second", "nano"})
+    if not has_time or ("nano" in fields and "second" not in fields):
         return
     hour = fields["hour"]
     if fields.get("ampm", hour // 12) != hour // 12 or fields.get("hour_of_ampm", hour % 12) != hour % 12:

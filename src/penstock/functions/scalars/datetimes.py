@@ -57,20 +57,20 @@ def _local(call: Call, value: Datum) -> Datum:
 
 def _part(function: Any, **options: Any) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
         return lambda columns, length, tick: pc.cast(
-            function(_local(call, one(columns, length, tick)), **options), _INT32
+            function(_local(call, argument(columns, length, tick)), **options), _INT32
         )
 
     return build
 
 
 def _seconds_with_fraction(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     kind = kernel_type(call.type)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = _local(call, one(columns, length, tick))
+        value = _local(call, argument(columns, length, tick))
         micros = np.mod(numbers(pc.cast(value, pa.int64()), length), 60_000_000)
         return decimals.from_small(micros, valid_mask(value, length), kind)
 
@@ -83,12 +83,12 @@ def _days(value: Datum) -> Datum:
 
 def _add_days(sign: int) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        one_of, two_of = args
+        date_of, days_of = args
         function = pc.add if sign > 0 else pc.subtract
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            one, two = one_of(columns, length, tick), two_of(columns, length, tick)
-            return pc.cast(function(_days(one), pc.cast(two, _INT32)), pa.date32())
+            date, days = date_of(columns, length, tick), days_of(columns, length, tick)
+            return pc.cast(function(_days(date), pc.cast(days, _INT32)), pa.date32())
 
         return run
 
@@ -96,9 +96,9 @@ def _add_days(sign: int) -> Build:
 
 
 def _date_difference(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    one_of, two_of = args
+    end_of, start_of = args
     return lambda columns, length, tick: pc.subtract(
-        _days(one_of(columns, length, tick)), _days(two_of(columns, length, tick))
+        _days(end_of(columns, length, tick)), _days(start_of(columns, length, tick))
     )
 
 
@@ -169,18 +169,18 @@ def _truncation(
         count = 1 if single else length
         names = (unit if isinstance(unit, pa.Scalar) else pc.unique(unit)).cast(pa.large_string())
         valid = np.zeros(count, bool)
-        given = numbers(pc.cast(moment, number), count).astype(np.int64)
+        values = numbers(pc.cast(moment, number), count).astype(np.int64)
         cut = np.zeros(count, np.int64)
         for name in [names.as_py()] if isinstance(names, pa.Scalar) else names.to_pylist():
-            known = units.get(name.upper()) if name is not None else None
-            if known is None:
+            standard_unit = units.get(name.upper()) if name is not None else None
+            if standard_unit is None:
                 continue
             rows = np.ones(count, bool)
             if not isinstance(unit, pa.Scalar):
                 rows = pc.fill_null(pc.equal(unit, pa.scalar(name, unit.type)), False).to_numpy(
                     zero_copy_only=False
                 )
-            cut[rows] = truncate(given[rows], known)
+            cut[rows] = truncate(values[rows], standard_unit)
             valid |= rows
         valid &= valid_mask(moment, count)
         result = pc.cast(from_numbers(cut.astype(number.to_pandas_dtype()), valid, number), kind)
@@ -228,8 +228,8 @@ def _make_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     fails = bool(call.option("failOnError", True))
 
     def twin(year: int, month: int, day: int) -> int | None:
-        known = abs(year) <= _LAST_YEAR
-        days = zones.days_from_civil(year, month, day) if known else None
+        in_range = abs(year) <= _LAST_YEAR
+        days = zones.days_from_civil(year, month, day) if in_range else None
         if days is None and fails:
             raise AnsiError(f"there is no day {year}-{month}-{day}", DATETIME)
         return days
@@ -245,25 +245,28 @@ def _add_duration(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """A timestamp and a day-time interval: whole days in local time, the rest in exact time."""
     if call.args[1].type == "interval":
         return _add_calendar(call, args)
-    one_of, two_of = args
+    moment_of, interval_of = args
     kind = kernel_type(call.type)
     zone = call.option("timeZoneId") if call.type == "timestamp" else None
     simple = zones.fixed_offset(zone) is not None
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = _micros(one_of(columns, length, tick)), _micros(two_of(columns, length, tick))
+        moment, interval = (
+            _micros(moment_of(columns, length, tick)),
+            _micros(interval_of(columns, length, tick)),
+        )
         try:
-            total = pc.add_checked(one, two)
+            total = pc.add_checked(moment, interval)
         except pa.ArrowInvalid:
-            return rows_of(call, _overflowing, [one, two], length, pa.int64())
+            return rows_of(call, _overflowing, [moment, interval], length, pa.int64())
         if simple:
             return pc.cast(total, kind)
-        count = 1 if isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar) else length
-        start, added = numbers(one, count), numbers(two, count)
+        count = 1 if isinstance(moment, pa.Scalar) and isinstance(interval, pa.Scalar) else length
+        start, added = numbers(moment, count), numbers(interval, count)
         rest = np.fmod(added, _DAY)
         offset = zones.offsets_at(start, zone)
         moved = zones.keeping(start + offset + (added - rest), offset, zone) + rest
-        valid = valid_mask(one, count) & valid_mask(two, count)
+        valid = valid_mask(moment, count) & valid_mask(interval, count)
         result = pc.cast(from_numbers(moved, valid, pa.int64()), kind)
         return result[0] if isinstance(total, pa.Scalar) else result
 
@@ -275,18 +278,18 @@ _MOST_CALENDAR = 2**61  # microseconds, so that no sum of three leaves 64 bits
 
 def _add_calendar(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """A timestamp and a calendar interval without months: its days in local time, the rest in exact time."""
-    one_of, two_of = args
+    moment_of, interval_of = args
     kind = kernel_type(call.type)
     zone = call.option("timeZoneId") if call.type == "timestamp" else None
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one = array(_micros(one_of(columns, length, tick)), length)
-        two = array(two_of(columns, length, tick), length)
-        valid = valid_mask(one, length) & valid_mask(two, length)
-        parts = [(0, 0, 0) if item is None else item for item in two.to_pylist()]
+        moment = array(_micros(moment_of(columns, length, tick)), length)
+        interval = array(interval_of(columns, length, tick), length)
+        valid = valid_mask(moment, length) & valid_mask(interval, length)
+        parts = [(0, 0, 0) if item is None else item for item in interval.to_pylist()]
         intervals = np.array(parts, np.int64).reshape(length, 3)
         months, days, micros = intervals[:, 0], intervals[:, 1], intervals[:, 2] // 1000
-        start = numbers(one, length)
+        start = numbers(moment, length)
         far = (months != 0) | (np.abs(start) > _MOST_CALENDAR) | (np.abs(days) > _MOST_CALENDAR // _DAY)
         if (far & valid).any():
             raise BeyondKernel("an interval of months, or a moment far away")
@@ -298,30 +301,30 @@ def _add_calendar(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return run
 
 
-def _overflowing(one: int, two: int) -> int:
-    if not -(2**63) <= one + two < 2**63:
+def _overflowing(start: int, added: int) -> int:
+    if not -(2**63) <= start + added < 2**63:
         raise AnsiError("timestamp overflow", OVERFLOW)
-    return one + two
+    return start + added
 
 
 def _add_year_month(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """A date or timestamp and a year-month interval."""
-    one_of, two_of = args
+    moment_of, interval_of = args
     kind = kernel_type(call.type)
     if call.type == "date":
         return _over_days(add_months, pa.date32())(call, args)
     zone = call.option("timeZoneId") if call.type == "timestamp" else None
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = _micros(one_of(columns, length, tick)), two_of(columns, length, tick)
-        constant_in = isinstance(one, pa.Scalar) and isinstance(two, pa.Scalar)
+        moment, interval = _micros(moment_of(columns, length, tick)), interval_of(columns, length, tick)
+        constant_in = isinstance(moment, pa.Scalar) and isinstance(interval, pa.Scalar)
         count = 1 if constant_in else length
-        start, months = numbers(one, count), numbers(two, count)
+        start, months = numbers(moment, count), numbers(interval, count)
         offset = zones.offsets_at(start, zone)
         days, rest = np.divmod(start + offset, _DAY)
         pairs = zip(days.tolist(), months.tolist(), strict=True)
         moved_days = np.fromiter((add_months(day, by) for day, by in pairs), np.int64, count)
-        valid = valid_mask(one, count) & valid_mask(two, count)
+        valid = valid_mask(moment, count) & valid_mask(interval, count)
         if (beyond := valid & (np.abs(moved_days) > _MOST_DAYS)).any():
             row = int(np.flatnonzero(beyond)[0])
             raise ansi_error(
@@ -335,11 +338,11 @@ def _add_year_month(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _subtract_dates(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    one_of, two_of = args
+    end_of, start_of = args
     day = pa.scalar(_DAY, pa.int64())
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        difference = pc.subtract(_days(one_of(columns, length, tick)), _days(two_of(columns, length, tick)))
+        difference = pc.subtract(_days(end_of(columns, length, tick)), _days(start_of(columns, length, tick)))
         return pc.cast(pc.multiply(pc.cast(difference, pa.int64()), day), pa.duration("us"))
 
     return run
@@ -347,11 +350,11 @@ def _subtract_dates(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _subtract_timestamps(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """The difference in local time."""
-    one_of, two_of = args
+    end_of, start_of = args
     return lambda columns, length, tick: pc.cast(
         pc.subtract_checked(
-            _micros(_local(call, one_of(columns, length, tick))),
-            _micros(_local(call, two_of(columns, length, tick))),
+            _micros(_local(call, end_of(columns, length, tick))),
+            _micros(_local(call, start_of(columns, length, tick))),
         ),
         pa.duration("us"),
     )
@@ -359,10 +362,10 @@ def _subtract_timestamps(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _unix_of(divisor: int) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
+            value = argument(columns, length, tick)
             units = np.floor_divide(numbers(_micros(value), length), divisor)
             return from_numbers(units, valid_mask(value, length), pa.int64())
 
@@ -373,7 +376,7 @@ def _unix_of(divisor: int) -> Build:
 
 def _from_unix(factor: int) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
         times = pa.scalar(factor, pa.int64())
         kind = kernel_type(call.type)
 
@@ -383,7 +386,7 @@ def _from_unix(factor: int) -> Build:
             return value * factor
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = pc.cast(one(columns, length, tick), pa.int64())
+            value = pc.cast(argument(columns, length, tick), pa.int64())
             try:
                 return pc.cast(pc.multiply_checked(value, times), kind)
             except pa.ArrowInvalid:
@@ -395,20 +398,20 @@ def _from_unix(factor: int) -> Build:
 
 
 def _unix_date(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: _days(one(columns, length, tick))
+    (argument,) = args
+    return lambda columns, length, tick: _days(argument(columns, length, tick))
 
 
 def _date_from_unix(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.cast(one(columns, length, tick), pa.date32())
+    (argument,) = args
+    return lambda columns, length, tick: pc.cast(argument(columns, length, tick), pa.date32())
 
 
 def _reinterpreted(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     """Microseconds as a timestamp, and the other way round."""
-    (one,) = args
+    (argument,) = args
     kind = kernel_type(call.type)
-    return lambda columns, length, tick: pc.cast(one(columns, length, tick), kind)
+    return lambda columns, length, tick: pc.cast(argument(columns, length, tick), kind)
 
 
 _DATE = only("date")

@@ -76,7 +76,7 @@ def elements_of(column: pa.Array) -> Elements:
     return Elements(valid, counts, columns)
 
 
-def made(
+def nested_array(
     kind: pa.DataType, counts: Positions, columns: tuple[pa.Array, ...], valid: Bools | None = None
 ) -> pa.Array:
     """Make arrays, or maps of keys and values, of elements that lie end to end."""
@@ -109,7 +109,7 @@ def without_negative_zeros(column: pa.Array) -> pa.Array:
     if pa.types.is_large_list(kind) or pa.types.is_map(kind):
         split = elements_of(column)
         *keys, items = split.columns
-        return made(kind, split.counts, (*keys, without_negative_zeros(items)), split.valid)
+        return nested_array(kind, split.counts, (*keys, without_negative_zeros(items)), split.valid)
     return column
 
 
@@ -142,7 +142,7 @@ def built_map(
         counts = np.bincount(rows[first], minlength=len(counts))
     if (repeated or normal) and pa.types.is_floating(kind.key_type):
         keys = without_negative_zeros(keys)
-    return made(kind, counts, (keys, items), valid)
+    return nested_array(kind, counts, (keys, items), valid)
 
 
 def _check_keys(call: Call, keys: pa.Array, order: Positions, starts: Positions, last_wins: bool) -> None:

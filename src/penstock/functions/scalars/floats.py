@@ -86,10 +86,10 @@ def _hexadecimal(digits: str) -> float:
 
 def _exact_hexadecimal(digits: str) -> Decimal:
     mantissa, exponent = re.split("[pP]", digits.lstrip("+-")[2:])
-    whole, _, fraction = mantissa.partition(".")
+    integral, _, fraction = mantissa.partition(".")
     # Only called for numbers next to a float, so that the exponent is small.
     power = int(exponent) - 4 * len(fraction)
-    number = int(whole + fraction or "0", 16)
+    number = int(integral + fraction or "0", 16)
     exact = Decimal(number) * Decimal(2) ** power
     return -exact if digits.startswith("-") else exact
 
@@ -182,8 +182,8 @@ def _signed(value: float, parts: tuple[str, int]) -> str:
     digits, point = parts
     sign = "-" if value < 0 else ""
     if 0 < point < 8:
-        whole = digits[:point].ljust(point, "0")
-        return f"{sign}{whole}.{digits[point:] or '0'}"
+        integral = digits[:point].ljust(point, "0")
+        return f"{sign}{integral}.{digits[point:] or '0'}"
     if -3 < point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
@@ -192,8 +192,8 @@ def _signed(value: float, parts: tuple[str, int]) -> str:
 def _split(text: str) -> tuple[str, int]:
     """Digits without zeros around them, and the place of the point before them, of a number that Python has written."""
     mantissa, _, exponent = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
+    integral, _, fraction = mantissa.partition(".")
+    digits = (integral + fraction).lstrip("0")
     point = len(digits) - len(fraction) + int(exponent or 0)
     return digits.rstrip("0"), point
 
@@ -213,7 +213,7 @@ def _generated(mantissa: int, power: int) -> tuple[str, int]:
     odd_width = odd.bit_length()
     tiny = max(0, odd_width - exponent - 1)  # bits behind the binary point
     if tiny == 0 and exponent <= 62:
-        return _whole(mantissa << power if power >= 0 else mantissa >> -power, exponent - width)
+        return _integer(mantissa << power if power >= 0 else mantissa >> -power, exponent - width)
     leading = odd / 2.0 ** (odd_width - 1)
     point = math.floor((leading - 1.5) * 0.289529654 + 0.176091259 + exponent * 0.301029995663981)
     fives, ten_fives = max(0, -point), max(0, point)
@@ -236,7 +236,7 @@ def _five_bits(exponent: int) -> int:
     return (5**exponent).bit_length() if 0 < exponent < 27 else 3 * exponent
 
 
-def _whole(number: int, excess: int) -> tuple[str, int]:
+def _integer(number: int, excess: int) -> tuple[str, int]:
     """The digits of a whole number, rounded where they are beyond the mantissa."""
     insignificant = int((excess - 1) * 0.3010299956639812) if excess > 2 else 0
     if excess <= 0:
@@ -256,11 +256,11 @@ def _wrap(number: int, machine: int) -> int:
     return (number + half) % (1 << machine) - half
 
 
-def _digits(rest: int, whole: int, unit: int, point: int, machine: int) -> tuple[str, int]:
-    tens = whole * 10
+def _digits(rest: int, divisor: int, unit: int, point: int, machine: int) -> tuple[str, int]:
+    tens = divisor * 10
 
     def step(rest: int, unit: int) -> tuple[int, int, int, bool, bool]:
-        digit, rest = divmod(rest, whole)
+        digit, rest = divmod(rest, divisor)
         rest, unit = rest * 10, _wrap(unit * 10, machine)
         if machine and unit <= 0:
             return digit, rest, unit, True, True

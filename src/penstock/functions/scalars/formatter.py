@@ -142,7 +142,7 @@ def writer(directive: Directive, kind: str, java: int) -> Write | None:
             # A bigint is no character.
             return _character(directive) if kind in INTEGRAL[:3] else None
         case "d":
-            return _whole(directive) if kind in INTEGRAL else None
+            return _integer(directive) if kind in INTEGRAL else None
         case "o" | "x":
             return _bits(directive, _BITS[kind]) if kind in INTEGRAL else None
         case _:
@@ -214,14 +214,14 @@ def _signed(directive: Directive, negative: bool, magnitude: Callable[[str, int]
 def _magnitude(directive: Directive, sign: str, digits: str, width: int) -> str:
     """Digits with commas and zeros in front where the flags ask for them."""
     if "," in directive.flags:
-        whole, point, fraction = digits.partition(".")
-        digits = f"{int(whole):,d}{point}{fraction}"
+        integral, point, fraction = digits.partition(".")
+        digits = f"{int(integral):,d}{point}{fraction}"
     if "0" in directive.flags:
         digits = digits.rjust(width - len(sign), "0")
     return sign + digits
 
 
-def _whole(directive: Directive) -> Write:
+def _integer(directive: Directive) -> Write:
     def write(value: Any) -> str:
         if value is None:
             return _as_text(directive, "null")

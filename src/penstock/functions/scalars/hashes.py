@@ -157,15 +157,15 @@ def _murmur_double_word(words: Words, seeds: Words) -> Words:
 def _murmur_data(content: npt.NDArray[np.uint8], starts: Ends, ends: Ends, seeds: Words) -> Words:
     state = seeds.copy()
     lengths = ends - starts
-    whole = lengths // 4
-    for place in range(int(whole.max(initial=0))):
-        rows = np.flatnonzero(whole > place)
+    words = lengths // 4
+    for place in range(int(words.max(initial=0))):
+        rows = np.flatnonzero(words > place)
         state[rows] = _mix_hash(state[rows], _loaded(content, starts[rows] + 4 * place, 4))
     for place in range(3):
         # The bytes at the end count one by one, with their sign.
         rows = np.flatnonzero(lengths % 4 > place)
         if len(rows):
-            last = content[starts[rows] + 4 * whole[rows] + place].view(np.int8).astype(np.int32)
+            last = content[starts[rows] + 4 * words[rows] + place].view(np.int8).astype(np.int32)
             state[rows] = _mix_hash(state[rows], last.view(np.uint32))
     return _finish(state, lengths.astype(np.uint32))
 

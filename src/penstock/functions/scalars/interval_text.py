@@ -33,14 +33,14 @@ def calendar(text: str) -> tuple[int, int, int] | None:
     if _CALENDAR.fullmatch(text) is None:
         return None
     months = days = micros = 0
-    for sign, whole, fraction, unit in _TERMS.findall(text):
+    for sign, integral, fraction, unit in _TERMS.findall(text):
         unit, by = unit.lower(), -1 if sign == "-" else 1
         if fraction and unit != "second":
             return None
-        months += by * int(whole) * _CALENDAR_MONTHS.get(unit, 0)
-        days += by * int(whole) * _CALENDAR_DAYS.get(unit, 0)
+        months += by * int(integral) * _CALENDAR_MONTHS.get(unit, 0)
+        days += by * int(integral) * _CALENDAR_DAYS.get(unit, 0)
         micros += by * (
-            int(whole) * _CALENDAR_MICROS.get(unit, 0)
+            int(integral) * _CALENDAR_MICROS.get(unit, 0)
             + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)
         )
         if max(abs(months), abs(days)) >= 2**31 or abs(micros) > _MOST_MICROS:
@@ -87,7 +87,7 @@ def micros_text(micros: int, kind: str) -> str:
             zero = "0" if rest < 10_000_000 else ""
             text += f"{between}{zero}{seconds:f}"
         else:
-            whole, rest = divmod(rest, _MICROS[index])
-            text += f"{between}{whole}" if index == 0 else f"{between}{whole:02d}"
+            amount, rest = divmod(rest, _MICROS[index])
+            text += f"{between}{amount}" if index == 0 else f"{between}{amount:02d}"
     names = [_FIELDS[first].upper()] if first == last else [_FIELDS[first].upper(), _FIELDS[last].upper()]
     return f"INTERVAL '{text}' {' TO '.join(names)}"

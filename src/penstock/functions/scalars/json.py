@@ -52,12 +52,12 @@ _WITHOUT_EFFECT = frozenset(
 )
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 _BLANK = "".join(map(chr, (*range(0x21), 0x7F)))
-_WHOLE = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"[+-]?\d+")
 _FIRST_GREGORIAN = -141_427  # 1582-10-15
 _DAY = 86_400_000_000  # microseconds
 
 
-def _given(call: Call) -> dict[str, str]:
+def _options(call: Call) -> dict[str, str]:
     """The options of the function, by their names in lower case."""
     flat = call.option("options", ())
     return {name.lower(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
@@ -69,7 +69,7 @@ _DATE_LETTERS = frozenset("GyMLdDQq")
 
 def _format(call: Call, name: str, *, parsing: bool) -> tuple[Part, ...] | str | None:
     """The parts of a format among the options, why it is left to Spark, or None when there is none."""
-    pattern = _given(call).get(name)
+    pattern = _options(call).get(name)
     if pattern is None:
         return None
     policy = _setting(call, "timeParserPolicy")
@@ -93,7 +93,7 @@ def _format_reason(call: Call, *, parsing: bool) -> str | None:
 
 
 def _has_format(call: Call) -> bool:
-    return not {_MOMENTS, _DATES}.isdisjoint(_given(call))
+    return not {_MOMENTS, _DATES}.isdisjoint(_options(call))
 
 
 def _reader(parts: tuple[Part, ...], zone: str | None, unit: int) -> Callable[[str], int | None]:
@@ -136,22 +136,22 @@ def _schema_reason(kind: str, *, moments: bool) -> str | None:
 
 
 def _from_json_check(call: Call) -> str | None:
-    given = _given(call)
-    for name, value in given.items():
+    options = _options(call)
+    for name, value in options.items():
         if name in _LENIENT:
             if value.lower() not in ("true", "false"):
                 return f"from_json with the option {name} = {value}"
         elif name not in ("mode", "columnnameofcorruptrecord", _MOMENTS, _DATES, *_WITHOUT_EFFECT):
             return f"from_json with the option {name}"
-    if given.get("mode", "permissive").lower() not in ("permissive", "failfast"):
+    if options.get("mode", "permissive").lower() not in ("permissive", "failfast"):
         return "from_json in a mode that Spark refuses"
     if _setting(call, "enabled") == "true" or _setting(call, "enableDateTimeParsingFallback"):
         return "from_json with settings of older versions"
     if _setting(call, "timeParserPolicy") == "LEGACY":
         return "from_json with the time parser of older versions"
-    if _has_format(call) and given.get("mode", "").lower() == "failfast":
+    if _has_format(call) and options.get("mode", "").lower() == "failfast":
         return "from_json with a format in the mode FAILFAST"
-    why = _format_reason(call, parsing=True) or _schema_reason(call.type, moments=_MOMENTS in given)
+    why = _format_reason(call, parsing=True) or _schema_reason(call.type, moments=_MOMENTS in options)
     if why is not None:
         return f"from_json with {why}"
     parsed = parse(call.type)
@@ -162,7 +162,7 @@ def _from_json_check(call: Call) -> str | None:
 
 
 def _corrupt(call: Call) -> str:
-    return _given(call).get("columnnameofcorruptrecord", _setting(call, "columnNameOfCorruptRecord"))
+    return _options(call).get("columnnameofcorruptrecord", _setting(call, "columnNameOfCorruptRecord"))
 
 
 def _civil(text: str) -> int | None:
@@ -179,7 +179,7 @@ def _date(text: str) -> int | None:
     days = _civil(text)
     if days is None and "GMT" in text:
         days = _civil(text.replace("GMT", "", 1))
-    if days is not None or _WHOLE.fullmatch(text) is None:
+    if days is not None or _INTEGER.fullmatch(text) is None:
         return days
     number = int(text)
     if not -(2**31) <= number < 2**31:
@@ -200,9 +200,9 @@ def _from_julian(days: int) -> int | None:
 
 
 def _rules(call: Call) -> convert.Rules:
-    given = _given(call)
+    options = _options(call)
     leniency = Leniency(
-        **{field: given[name].lower() == "true" for name, field in _LENIENT.items() if name in given}
+        **{field: options[name].lower() == "true" for name, field in _LENIENT.items() if name in options}
     )
     partial = _setting(call, "enablePartialResults") != "false"
     days, moments = (_format(call, name, parsing=True) for name in (_DATES, _MOMENTS))
@@ -228,7 +228,7 @@ def _from_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     corrupt = _corrupt(call)
     has_corrupt = corrupt in parsed.names
     converted = convert.converter(_without(parsed, corrupt) if has_corrupt else call.type, _rules(call))
-    strict = _given(call).get("mode", "").lower() == "failfast"
+    strict = _options(call).get("mode", "").lower() == "failfast"
 
     def twin(text: str) -> Any:
         record = converted(text)
@@ -238,15 +238,15 @@ def _from_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             return {**record.value, corrupt: None if record.bad is None else text}
         return record.value
 
-    (one,) = args
-    return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, kind)
+    (argument,) = args
+    return lambda columns, length, tick: rows_of(call, twin, [argument(columns, length, tick)], length, kind)
 
 
 # ------------------------------------------------------------------ to_json
 
 
 def _to_json_check(call: Call) -> str | None:
-    for name, value in _given(call).items():
+    for name, value in _options(call).items():
         if name in (_MOMENTS, _DATES):
             continue
         if name != "ignorenullfields" or value.lower() not in ("true", "false"):
@@ -254,12 +254,12 @@ def _to_json_check(call: Call) -> str | None:
     why = _format_reason(call, parsing=False) or structs.reason(call.args[0].type, call.option("timeZoneId"))
     if why is not None:
         return f"to_json with {why}"
-    return ByRow("a day that is far away") if _DATES in _given(call) else None
+    return ByRow("a day that is far away") if _DATES in _options(call) else None
 
 
 def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     kind = call.args[0].type
-    skip = _given(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
+    skip = _options(call).get("ignorenullfields", _setting(call, "ignoreNullFields")).lower() != "false"
     days, moments = (_format(call, name, parsing=False) for name in (_DATES, _MOMENTS))
     style = structs.Style(
         skip,
@@ -269,10 +269,10 @@ def _to_json(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         moments if isinstance(moments, tuple) else None,
     )
     write = structs.writer(kind, style)
-    (one,) = args
+    (argument,) = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
+        value = argument(columns, length, tick)
         rows = structs.plain(array(value, 1 if isinstance(value, pa.Scalar) else length)).to_pylist()
         texts = pa.array([None if row is None else write(row) for row in rows], pa.large_string())
         return texts[0] if isinstance(value, pa.Scalar) else texts
@@ -322,8 +322,10 @@ def _path_check(call: Call) -> str | None:
 def _over_text(twin: Callable[[str], Any]) -> Any:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         kind = kernel_type(call.type)
-        (one,) = args
-        return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, kind)
+        (argument,) = args
+        return lambda columns, length, tick: rows_of(
+            call, twin, [argument(columns, length, tick)], length, kind
+        )
 
     return build
 

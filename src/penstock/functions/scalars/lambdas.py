@@ -35,7 +35,7 @@ from penstock.functions.scalars.elements import (
     elements_of,
     is_true,
     joint_validity,
-    made,
+    nested_array,
     without_negative_zeros,
 )
 from penstock.plan.expression import Call, Lambda
@@ -71,7 +71,7 @@ def _transform(call: Call, bodies: tuple[Body, ...]) -> Applied:
     def run(values: Sequence[Datum], columns: Columns, length: int, tick: TickLike) -> pa.Array:
         split = _split(values[0], length)
         results = body.over(columns, split.rows, _parameters(function, split), tick)
-        return made(kind, split.counts, (results,), split.valid)
+        return nested_array(kind, split.counts, (results,), split.valid)
 
     return run
 
@@ -88,15 +88,15 @@ def _filter(call: Call, bodies: tuple[Body, ...]) -> Applied:
         passing = is_true(body.over(columns, rows, parameters, tick), len(rows))
         counts = np.bincount(rows[passing], minlength=length)
         mask = pa.array(passing)
-        return made(kind, counts, tuple(item.filter(mask) for item in split.columns), split.valid)
+        return nested_array(kind, counts, tuple(item.filter(mask) for item in split.columns), split.valid)
 
     return run
 
 
 def _any(rows: Positions, hits: Bools, length: int) -> Bools:
-    found: Bools = np.zeros(length, np.bool_)
-    found[rows[hits]] = True
-    return found
+    has_hit: Bools = np.zeros(length, np.bool_)
+    has_hit[rows[hits]] = True
+    return has_hit
 
 
 def _quantified(deciding: bool) -> Make:
@@ -189,7 +189,7 @@ def _zip_with(call: Call, bodies: tuple[Body, ...]) -> Applied:
         merged = Elements(valid, counts, ())
         rows, places = merged.rows, merged.places
         padded = tuple(_at_places(side, rows, places) for side in sides)
-        return made(kind, counts, (body.over(columns, rows, padded, tick),), valid)
+        return nested_array(kind, counts, (body.over(columns, rows, padded, tick),), valid)
 
     return run
 
@@ -210,7 +210,7 @@ def _transform_values(call: Call, bodies: tuple[Body, ...]) -> Applied:
     def run(values: Sequence[Datum], columns: Columns, length: int, tick: TickLike) -> pa.Array:
         split = _split(values[0], length)
         results = body.over(columns, split.rows, split.columns, tick)
-        return made(kind, split.counts, (split.columns[0], results), split.valid)
+        return nested_array(kind, split.counts, (split.columns[0], results), split.valid)
 
     return run
 
@@ -259,7 +259,7 @@ def _map_zip_with(call: Call, bodies: tuple[Body, ...]) -> Applied:
             for beyond in (ends[index][chosen] == len(rows),)
         ]
         results = body.over(columns, owner, (own_keys, *items), tick)
-        return made(kind, np.bincount(owner, minlength=length), (own_keys, results), valid)
+        return nested_array(kind, np.bincount(owner, minlength=length), (own_keys, results), valid)
 
     return run
 

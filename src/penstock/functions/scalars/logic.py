@@ -54,50 +54,50 @@ _TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
 # ------------------------------------------------------------------ comparisons
 
 
-def _nan_equal(one: Datum, two: Datum) -> Datum:
-    return pc.or_(pc.equal(one, two), pc.and_(pc.is_nan(one), pc.is_nan(two)))
+def _nan_equal(left: Datum, right: Datum) -> Datum:
+    return pc.or_(pc.equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
 
 
-def _nan_less(one: Datum, two: Datum) -> Datum:
+def _nan_less(left: Datum, right: Datum) -> Datum:
     # NaN is greater than everything else and equal to itself.
-    return pc.or_(pc.less(one, two), pc.and_(pc.is_nan(two), pc.invert(pc.is_nan(one))))
+    return pc.or_(pc.less(left, right), pc.and_(pc.is_nan(right), pc.invert(pc.is_nan(left))))
 
 
-def _nan_less_equal(one: Datum, two: Datum) -> Datum:
-    return pc.or_(pc.less_equal(one, two), pc.is_nan(two))
+def _nan_less_equal(left: Datum, right: Datum) -> Datum:
+    return pc.or_(pc.less_equal(left, right), pc.is_nan(right))
 
 
 def _is_nested(kind: str) -> bool:
     return kind.startswith(("array<", "struct<"))
 
 
-def _sides(one: Datum, two: Datum) -> tuple[pa.Array, pa.Array, Bools]:
+def _sides(first: Datum, second: Datum) -> tuple[pa.Array, pa.Array, Bools]:
     """Two values as arrays of one length, and where both are not NULL."""
-    length = next((len(side) for side in (one, two) if isinstance(side, pa.Array)), 1)
-    left, right = array(one, length), array(two, length)
+    length = next((len(side) for side in (first, second) if isinstance(side, pa.Array)), 1)
+    left, right = array(first, length), array(second, length)
     return left, right, valid_mask(left, length) & valid_mask(right, length)
 
 
-def _of_sides(result: pa.Array, one: Datum, two: Datum) -> Datum:
+def _of_sides(result: pa.Array, first: Datum, second: Datum) -> Datum:
     """What a comparison of two constants gives is a constant."""
-    return result if isinstance(one, pa.Array) or isinstance(two, pa.Array) else result[0]
+    return result if isinstance(first, pa.Array) or isinstance(second, pa.Array) else result[0]
 
 
-def _nested_equal(one: Datum, two: Datum) -> Datum:
-    left, right, valid = _sides(one, two)
+def _nested_equal(first: Datum, second: Datum) -> Datum:
+    left, right, valid = _sides(first, second)
     rows = np.arange(len(left))
     same = from_numbers(equal_rows([left], rows, [right], rows), valid, pa.bool_())
-    return _of_sides(same, one, two)
+    return _of_sides(same, first, second)
 
 
 def _nested_order(test: Callable[..., Any]) -> Callable[..., Any]:
     """A comparison of arrays or structs, element by element, by their ranks among all of them."""
 
-    def compare(one: Datum, two: Datum) -> Datum:
-        left, right, valid = _sides(one, two)
+    def compare(first: Datum, second: Datum) -> Datum:
+        left, right, valid = _sides(first, second)
         ranks = exact_words(pa.concat_arrays([left, typed(right, left.type)]))[0]
         ordered = from_numbers(test(ranks[: len(left)], ranks[len(left) :]), valid, pa.bool_())
-        return _of_sides(ordered, one, two)
+        return _of_sides(ordered, first, second)
 
     return compare
 
@@ -106,12 +106,12 @@ _nested_less = _nested_order(np.less)
 
 
 def _swap(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda one, two: function(two, one)
+    return lambda left, right: function(right, left)
 
 
 def _compare(plain: Any, floating: Any, nested: Any) -> Any:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        one_of, two_of = args
+        left_of, right_of = args
         function = floating if call.args[0].type in FLOATING else plain
         if _is_nested(call.args[0].type):
             function = nested
@@ -122,7 +122,7 @@ def _compare(plain: Any, floating: Any, nested: Any) -> Any:
             # A constant that is not NaN needs no care for NaN: nothing but itself equals it.
             function = plain
         return lambda columns, length, tick: function(
-            one_of(columns, length, tick), two_of(columns, length, tick)
+            left_of(columns, length, tick), right_of(columns, length, tick)
         )
 
     return build
@@ -136,35 +136,35 @@ def equality(kind: str) -> Callable[..., Any]:
 
 
 def _null_safe(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    one_of, two_of = args
+    left_of, right_of = args
     equal = equality(call.args[0].type)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one, two = one_of(columns, length, tick), two_of(columns, length, tick)
-        same = pc.fill_null(equal(one, two), _FALSE)
-        return pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(two)))
+        left, right = left_of(columns, length, tick), right_of(columns, length, tick)
+        same = pc.fill_null(equal(left, right), _FALSE)
+        return pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
 
     return run
 
 
 def _is_null(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.is_null(one(columns, length, tick))
+    (argument,) = args
+    return lambda columns, length, tick: pc.is_null(argument(columns, length, tick))
 
 
 def _is_not_null(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.is_valid(one(columns, length, tick))
+    (argument,) = args
+    return lambda columns, length, tick: pc.is_valid(argument(columns, length, tick))
 
 
 def _is_nan(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.fill_null(pc.is_nan(one(columns, length, tick)), _FALSE)
+    (argument,) = args
+    return lambda columns, length, tick: pc.fill_null(pc.is_nan(argument(columns, length, tick)), _FALSE)
 
 
 def _not(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.invert(one(columns, length, tick))
+    (argument,) = args
+    return lambda columns, length, tick: pc.invert(argument(columns, length, tick))
 
 
 def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
@@ -206,9 +206,9 @@ def _in(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 def _connective(function: Any) -> Any:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        one_of, two_of = args
+        left_of, right_of = args
         return lambda columns, length, tick: function(
-            one_of(columns, length, tick), two_of(columns, length, tick)
+            left_of(columns, length, tick), right_of(columns, length, tick)
         )
 
     return build
@@ -248,11 +248,11 @@ def _coalesce(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _nan_value(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    one_of, two_of = args
+    number_of, default_of = args
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        one = one_of(columns, length, tick)
-        return pc.if_else(pc.is_nan(one), two_of(columns, length, tick), one)
+        number = number_of(columns, length, tick)
+        return pc.if_else(pc.is_nan(number), default_of(columns, length, tick), number)
 
     return run
 
@@ -303,7 +303,11 @@ def is_comparable(kind: str) -> bool:
     parsed = parse(kind)
     if parsed.kind in ("array", "struct"):
         return all(is_comparable(inner) for inner in parsed.inner)
-    return kind != "interval" and "collate" not in kind and any(is_kind(kind, one) for one in COMPARABLE)
+    return (
+        kind != "interval"
+        and "collate" not in kind
+        and any(is_kind(kind, comparable) for comparable in COMPARABLE)
+    )
 
 
 def _nested_or(plain: Check) -> Check:

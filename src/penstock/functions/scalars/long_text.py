@@ -47,8 +47,8 @@ def padded_size(text: str, width: int, fill: str) -> int:
     missing = width - len(text)
     if missing <= 0 or not fill:
         return _bytes(text)
-    whole, rest = divmod(missing, len(fill))
-    return _bytes(text) + _bytes(fill) * whole + _bytes(fill[:rest])
+    repeats, rest = divmod(missing, len(fill))
+    return _bytes(text) + _bytes(fill) * repeats + _bytes(fill[:rest])
 
 
 def _repeat(text: str, times: int) -> str:

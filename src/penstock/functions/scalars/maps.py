@@ -21,7 +21,7 @@ from penstock.functions.scalars.base import (
     only,
     typed,
 )
-from penstock.functions.scalars.elements import built_map, elements_of, joint_validity, made
+from penstock.functions.scalars.elements import built_map, elements_of, joint_validity, nested_array
 from penstock.functions.scalars.logic import is_comparable
 from penstock.plan.expression import Call, Literal
 
@@ -44,8 +44,10 @@ def map_value(call: Call, values: list[Datum], length: int) -> pa.Array:
 def map_value_check(call: Call) -> str | None:
     """A map whose keys the kernel compares."""
     parsed = parse(call.args[0].type)
-    known = parsed.kind == "map" and is_comparable(parsed.inner[0]) and call.args[1].type == parsed.inner[0]
-    return None if known else f"{call.name} over {call.args[0].type}"
+    is_supported = (
+        parsed.kind == "map" and is_comparable(parsed.inner[0]) and call.args[1].type == parsed.inner[0]
+    )
+    return None if is_supported else f"{call.name} over {call.args[0].type}"
 
 
 def _makes(call: Call) -> str | None:
@@ -100,7 +102,7 @@ def _from_entries(call: Call, values: list[Datum], length: int) -> pa.Array:
 def _concat(call: Call, values: list[Datum], length: int) -> pa.Array:
     kind = kernel_type(call.type)
     if not values:
-        return made(
+        return nested_array(
             kind, np.zeros(length, np.int64), (pa.array([], kind.key_type), pa.array([], kind.item_type))
         )
     parts = [elements_of(array(value, length)) for value in values]
@@ -146,17 +148,17 @@ def _entries(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
     parts = [typed(part, field.type) for part, field in zip(split.columns, kind.value_type, strict=True)]
     structs = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
-    return made(kind, split.counts, (structs,), split.valid)
+    return nested_array(kind, split.counts, (structs,), split.valid)
 
 
 def _keys(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
-    return made(kernel_type(call.type), split.counts, split.columns[:1], split.valid)
+    return nested_array(kernel_type(call.type), split.counts, split.columns[:1], split.valid)
 
 
 def _items(call: Call, values: list[Datum], length: int) -> pa.Array:
     split = elements_of(array(values[0], length))
-    return made(kernel_type(call.type), split.counts, split.columns[1:], split.valid)
+    return nested_array(kernel_type(call.type), split.counts, split.columns[1:], split.valid)
 
 
 FUNCTIONS: dict[str, Scalar] = {

@@ -57,7 +57,7 @@ def _round(rounding: Rounding) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         places = constant(call, 1)
         kind = kernel_type(call.type)
-        (one, *_) = args
+        (argument, *_) = args
         if is_decimal(call.args[0].type):
             scale = (decimal_parts(call.args[0].type) or (0, 0))[1]
             ansi = bool(call.option("ansiEnabled", True))
@@ -72,12 +72,12 @@ def _round(rounding: Rounding) -> Build:
                 return decimals.bounded(decimals.rescale(number, at, kind.scale), kind.precision, ansi)
 
             return lambda columns, length, tick: unscaled_rows(
-                call, exact, (one(columns, length, tick),), length, kind
+                call, exact, (argument(columns, length, tick),), length, kind
             )
         if call.args[0].type == "double":
-            return _round_double(call, one, places, rounding)
+            return _round_double(call, argument, places, rounding)
         if places >= 0:
-            return lambda columns, length, tick: typed(one(columns, length, tick), kind)
+            return lambda columns, length, tick: typed(argument(columns, length, tick), kind)
         low, high = INTEGRAL_RANGE[call.type]
         unit = decimals.power(min(-places, 100))
         ansi = bool(call.option("ansiEnabled", True))
@@ -91,7 +91,7 @@ def _round(rounding: Rounding) -> Build:
             return result
 
         return lambda columns, length, tick: rows_of(
-            call, rounded, [one(columns, length, tick)], length, kind
+            call, rounded, [argument(columns, length, tick)], length, kind
         )
 
     return build
@@ -104,7 +104,7 @@ def _round_check(call: Call) -> str | None:
     return None if kind in INTEGRAL or is_decimal(kind) else f"{call.name} over {kind}"
 
 
-def _round_double(call: Call, one: Compiled, places: int, rounding: Rounding) -> Compiled:
+def _round_double(call: Call, argument: Compiled, places: int, rounding: Rounding) -> Compiled:
     """A double rounded in its shortest decimal form, as Spark does.
 
     Java before 19 writes some numbers above 2^53 with one digit more than the shortest form; those are whole numbers, which
@@ -126,7 +126,7 @@ def _round_double(call: Call, one: Compiled, places: int, rounding: Rounding) ->
         return float(unscaled / 10**places)
 
     def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-        value = one(columns, length, tick)
+        value = argument(columns, length, tick)
         count = 1 if isinstance(value, pa.Scalar) else length
         doubles = numbers(value, count)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -142,23 +142,23 @@ def _round_double(call: Call, one: Compiled, places: int, rounding: Rounding) ->
     return run
 
 
-def _to_whole(rounding: Rounding, floating: Any) -> Build:
+def _to_integral(rounding: Rounding, floating: Any) -> Build:
     """FLOOR and CEIL: decimals stay decimals, doubles become bigint as Java casts them."""
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         kind = kernel_type(call.type)
-        (one,) = args
+        (argument,) = args
         source = call.args[0].type
         if is_decimal(source):
             unit = decimals.power((decimal_parts(source) or (0, 0))[1])
             return lambda columns, length, tick: unscaled_rows(
-                call, lambda number: rounding(number, unit), (one(columns, length, tick),), length, kind
+                call, lambda number: rounding(number, unit), (argument(columns, length, tick),), length, kind
             )
         if source in INTEGRAL:
-            return lambda columns, length, tick: typed(one(columns, length, tick), kind)
+            return lambda columns, length, tick: typed(argument(columns, length, tick), kind)
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
+            value = argument(columns, length, tick)
             count = 1 if isinstance(value, pa.Scalar) else length
             integers = floating(numbers(value, count))
             # (long) in Java: NaN is 0, and what is too large becomes the largest.
@@ -177,10 +177,10 @@ def _over_doubles(function: Any) -> Build:
     """A function of NumPy's that is exact by IEEE 754."""
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
+            value = argument(columns, length, tick)
             count = 1 if isinstance(value, pa.Scalar) else length
             with np.errstate(invalid="ignore"):
                 results = function(numbers(value, count))
@@ -227,22 +227,22 @@ def _shift(left: bool, signed: bool) -> Build:
 
 
 _ROUND = both(literal_args(1), _round_check)
-_WHOLE = only(*INTEGRAL)
+_INTEGRAL = only(*INTEGRAL)
 
 FUNCTIONS: dict[str, Scalar] = {
     "Round": Scalar(_round(decimals.half_up), _ROUND),
     "BRound": Scalar(_round(decimals.half_even), _ROUND),
     "RoundFloor": Scalar(_round(_floor), _ROUND),
     "RoundCeil": Scalar(_round(_ceiling), _ROUND),
-    "Floor": Scalar(_to_whole(_floor, np.floor), only(*INTEGRAL, "double", "decimal")),
-    "Ceil": Scalar(_to_whole(_ceiling, np.ceil), only(*INTEGRAL, "double", "decimal")),
+    "Floor": Scalar(_to_integral(_floor, np.floor), only(*INTEGRAL, "double", "decimal")),
+    "Ceil": Scalar(_to_integral(_ceiling, np.ceil), only(*INTEGRAL, "double", "decimal")),
     "Sqrt": Scalar(_over_doubles(np.sqrt), only("double")),
     "Rint": Scalar(_over_doubles(np.rint), only("double")),
     "Signum": Scalar(_over_doubles(_signum), only("double")),
-    "BitwiseAnd": Scalar(_bits(pc.bit_wise_and), _WHOLE),
-    "BitwiseOr": Scalar(_bits(pc.bit_wise_or), _WHOLE),
-    "BitwiseXor": Scalar(_bits(pc.bit_wise_xor), _WHOLE),
-    "BitwiseNot": Scalar(_bits(pc.bit_wise_not), _WHOLE),
+    "BitwiseAnd": Scalar(_bits(pc.bit_wise_and), _INTEGRAL),
+    "BitwiseOr": Scalar(_bits(pc.bit_wise_or), _INTEGRAL),
+    "BitwiseXor": Scalar(_bits(pc.bit_wise_xor), _INTEGRAL),
+    "BitwiseNot": Scalar(_bits(pc.bit_wise_not), _INTEGRAL),
     "ShiftLeft": Scalar(_shift(True, True), only("int", "bigint")),
     "ShiftRight": Scalar(_shift(False, True), only("int", "bigint")),
     "ShiftRightUnsigned": Scalar(_shift(False, False), only("int", "bigint")),

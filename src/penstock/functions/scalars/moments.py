@@ -60,7 +60,7 @@ def _zone_arguments(*positions: int) -> Check:
             if position < len(call.args):
                 argument = call.args[position]
                 if not isinstance(argument, Literal):
-                    if not zone_ids.known():
+                    if not zone_ids.has_zones():
                         return "a zone that comes with each row"
                 elif argument.value is not None and zone_ids.resolve(argument.value) is None:
                     return f"the zone {argument.value!r}, whose rules are not known"
@@ -187,8 +187,8 @@ def _unit(call: Call) -> str:
 
 def _unit_check(*tables: dict[str, int]) -> Check:
     def check(call: Call) -> str | None:
-        known = any(_unit(call) in table for table in tables)
-        return None if known else f"the unit {call.option('unit')}"
+        is_supported = any(_unit(call) in table for table in tables)
+        return None if is_supported else f"the unit {call.option('unit')}"
 
     return check
 
@@ -269,11 +269,11 @@ def _timestamp_diff(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         end = end - ((end > start) & (end_rest < start_rest)) + ((end < start) & (end_rest > start_rest))
         if unit in _DAYS:
             return _towards_zero(end - start, _DAYS[unit])
-        one, two = (
+        start_code, end_code = (
             (year * 12 + month) * 32 + day
             for year, month, day in (time_text.civil_parts(start), time_text.civil_parts(end))
         )
-        return _towards_zero(_towards_zero(two - one, 32), _MONTHS[unit])
+        return _towards_zero(_towards_zero(end_code - start_code, 32), _MONTHS[unit])
 
     return _evaluated(call, args, function)
 
@@ -291,14 +291,14 @@ def _months_between(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             last = day == time_text.month_lengths(year, month)
             parts.append((year * 12 + month, day, last, seconds))
         (months, day, last, seconds), (months2, day2, last2, seconds2) = parts
-        whole = (months - months2).astype(np.float64)
+        full_months = (months - months2).astype(np.float64)
         part = ((day - day2) * 86_400 + seconds - seconds2) / 2_678_400.0
-        exact = whole + part
+        exact = full_months + part
         scaled = exact * 1e8
         floor = np.floor(scaled)
         rounded = (floor + (scaled - floor >= 0.5)) / 1e8
         rounding = numbers(values[2], length, False).astype(bool)
-        return np.where((day == day2) | (last & last2), whole, np.where(rounding, rounded, exact))
+        return np.where((day == day2) | (last & last2), full_months, np.where(rounding, rounded, exact))
 
     return _evaluated(call, args, function)
 
@@ -337,10 +337,10 @@ def _day_word(field: str) -> Build:
     words = pa.array(datetime_words.WORDS[field, False], pa.large_string())
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
+            value = argument(columns, length, tick)
             single = isinstance(value, pa.Scalar)
             column = pc.cast(pc.cast(array(value, 1 if single else length), pa.int32()), pa.int64())
             days = numbers(column, len(column))
@@ -362,7 +362,7 @@ def _make_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         year: int, month: int, day: int, hour: int, minute: int, second: Decimal, zone: str | None = None
     ) -> int | None:
         try:
-            return _made(year, month, day, hour, minute, second, zone, session)
+            return _instant(year, month, day, hour, minute, second, zone, session)
         except AnsiError as error:
             if fails or error.code == OVERFLOW:
                 raise
@@ -375,7 +375,7 @@ def _make_timestamp(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return run
 
 
-def _made(
+def _instant(
     year: int,
     month: int,
     day: int,
@@ -385,9 +385,9 @@ def _made(
     zone: str | None,
     session: str | None,
 ) -> int:
-    whole, micros = divmod(int(second.scaleb(6)), 1_000_000)
+    full_seconds, micros = divmod(int(second.scaleb(6)), 1_000_000)
     # As Java's ints wrap.
-    seconds = (whole + _INT) % (2 * _INT) - _INT
+    seconds = (full_seconds + _INT) % (2 * _INT) - _INT
     later = seconds == 60
     if later and micros:
         raise AnsiError(f"the second {second} has a fraction", FRACTION)

@@ -102,22 +102,22 @@ def _format(factor: int) -> Callable[[Call, tuple[Compiled, ...]], Compiled]:
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         zone, java = _zone(call), int(call.option("java", 17))
-        known = _constant_parts(call, parsing=False)
+        constant_parts = _constant_parts(call, parsing=False)
         moment_of, pattern_of = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             moment = moment_of(columns, length, tick)
-            single = isinstance(moment, pa.Scalar) and known is not None
+            single = isinstance(moment, pa.Scalar) and constant_parts is not None
             count = 1 if single else length
             column = pc.cast(array(moment, count), pa.int64())
             valid = valid_mask(column, count)
             with np.errstate(over="ignore"):
                 micros = numbers(column, count) * factor
-            if isinstance(known, tuple):
-                text = _masked(datetime_format.written(known, micros, zone, java), valid)
+            if isinstance(constant_parts, tuple):
+                text = _masked(datetime_format.written(constant_parts, micros, zone, java), valid)
             else:
                 pattern = array(pattern_of(columns, length, tick), length)
-                text = _each_written(call, micros, valid, pattern, zone, java)
+                text = _written_by_row(call, micros, valid, pattern, zone, java)
             return text[0] if single else text
 
         return run
@@ -125,7 +125,7 @@ def _format(factor: int) -> Callable[[Call, tuple[Compiled, ...]], Compiled]:
     return build
 
 
-def _each_written(
+def _written_by_row(
     call: Call, micros: Numbers, valid: npt.NDArray[np.bool_], pattern: pa.Array, zone: str, java: int
 ) -> pa.Array:
     pieces, places = [], []
@@ -165,16 +165,16 @@ def _parse(divisor: int) -> Callable[[Call, tuple[Compiled, ...]], Compiled]:
         if call.args[0].type != "string":
             return _moment(call, moment_of, divisor)
         zone = None if call.type == "timestamp_ntz" else _zone(call)
-        known = _constant_parts(call, parsing=True)
+        constant_parts = _constant_parts(call, parsing=True)
         kind = kernel_type(call.type)
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
             moment = moment_of(columns, length, tick)
-            single = isinstance(moment, pa.Scalar) and known is not None
+            single = isinstance(moment, pa.Scalar) and constant_parts is not None
             text = array(moment, 1 if single else length)
             micros, valid = np.zeros(len(text), np.int64), valid_mask(text, len(text)).copy()
-            if isinstance(known, tuple):
-                _read(call, _parser(known), text, np.flatnonzero(valid), zone, micros, valid)
+            if isinstance(constant_parts, tuple):
+                _read(call, _parser(constant_parts), text, np.flatnonzero(valid), zone, micros, valid)
             else:
                 pattern = array(pattern_of(columns, length, tick), length)
                 valid &= valid_mask(pattern, length)

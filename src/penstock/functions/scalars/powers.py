@@ -77,9 +77,9 @@ def _based(call: Call, values: list[Datum], length: int) -> pa.Array:
 def _factorial(call: Call, values: list[Datum], length: int) -> pa.Array:
     column = array(values[0], length)
     number = numbers(column, length).astype(np.int64)
-    known = (number >= 0) & (number <= 20)
+    in_range = (number >= 0) & (number <= 20)
     return from_numbers(
-        _FACTORIALS[np.where(known, number, 0)], known & valid_mask(column, length), pa.int64()
+        _FACTORIALS[np.where(in_range, number, 0)], in_range & valid_mask(column, length), pa.int64()
     )
 
 

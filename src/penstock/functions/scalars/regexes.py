@@ -72,13 +72,13 @@ def _escapes(pattern: str, escape: str) -> str:
 def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     escape = call.option("escapeChar", "\\")
     wanted = call.args[1]
-    one, two = args
+    subject_of, pattern_of = args
     if isinstance(wanted, Literal):
         if wanted.value is None:
             return lambda columns, length, tick: pa.scalar(None, pa.bool_())
         pattern = patterns.like(wanted.value, escape)
         return lambda columns, length, tick: pc.match_substring_regex(
-            one(columns, length, tick), pattern=pattern
+            subject_of(columns, length, tick), pattern=pattern
         )
 
     def twin(text: str, pattern: str) -> bool:
@@ -88,7 +88,7 @@ def _like(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         return compiled.fullmatch(text) is not None
 
     return lambda columns, length, tick: rows_of(
-        call, twin, [one(columns, length, tick), two(columns, length, tick)], length, pa.bool_()
+        call, twin, [subject_of(columns, length, tick), pattern_of(columns, length, tick)], length, pa.bool_()
     )
 
 
@@ -106,16 +106,16 @@ def _likes(*, every: bool, negated: bool) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         regexes = [patterns.like(pattern, "\\") for pattern in call.option("patterns")]
         combine = pc.and_kleene if every else pc.or_kleene
-        (one,) = args
+        (argument,) = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
-            found = None
+            value = argument(columns, length, tick)
+            result = None
             for regex in regexes:
                 matched = pc.match_substring_regex(value, pattern=regex)
                 matched = pc.invert(matched) if negated else matched
-                found = matched if found is None else combine(found, matched)
-            return found
+                result = matched if result is None else combine(result, matched)
+            return result
 
         return run
 
@@ -123,8 +123,8 @@ def _likes(*, every: bool, negated: bool) -> Build:
 
 
 def _likes_check(call: Call) -> str | None:
-    given = call.option("patterns")
-    if not given or any(not isinstance(item, str) or patterns.like(item, "\\") is None for item in given):
+    texts = call.option("patterns")
+    if not texts or any(not isinstance(item, str) or patterns.like(item, "\\") is None for item in texts):
         return f"{call.name} with a pattern that is NULL or that Spark refuses"
     return None
 
@@ -192,8 +192,10 @@ def _over_subject(
             return by_row(call, args)
         twin = make(call, _regex(call))
         kind = kernel_type(call.type)
-        (one, *_) = args
-        return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, kind)
+        (argument, *_) = args
+        return lambda columns, length, tick: rows_of(
+            call, twin, [argument(columns, length, tick)], length, kind
+        )
 
     return build
 
@@ -202,7 +204,7 @@ def _rlike(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     if not _are_constant(call):
         return row_wise(_matches_of_row)(call, args)
     pattern = patterns.java_regex(constant(call, 1))
-    (one, *_) = args
+    (argument, *_) = args
     if pattern is None:
         regex = _regex(call)
 
@@ -210,9 +212,11 @@ def _rlike(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             return regex.search(text) is not None
 
         return lambda columns, length, tick: rows_of(
-            call, twin, [one(columns, length, tick)], length, pa.bool_()
+            call, twin, [argument(columns, length, tick)], length, pa.bool_()
         )
-    return lambda columns, length, tick: pc.match_substring_regex(one(columns, length, tick), pattern=pattern)
+    return lambda columns, length, tick: pc.match_substring_regex(
+        argument(columns, length, tick), pattern=pattern
+    )
 
 
 def _matches_of_row(text: str, pattern: str) -> bool:
@@ -322,10 +326,10 @@ def _replace(call: Call, pattern: re.Pattern[str]) -> Callable[[str], str]:
     return lambda text: _replaced(text, find(text), parts)
 
 
-def _replaced(text: str, found: Iterator[re.Match[str]], parts: tuple[str | int, ...]) -> str:
+def _replaced(text: str, occurrences: Iterator[re.Match[str]], parts: tuple[str | int, ...]) -> str:
     written: list[str] = []
     at = 0
-    for match in found:
+    for match in occurrences:
         written.append(text[at : match.start()])
         written.extend((match[part] or "") if isinstance(part, int) else part for part in parts)
         at = match.end()
@@ -348,8 +352,8 @@ def _replace_check(call: Call) -> str | None:
     if isinstance(position, Literal) and position.value != 1:
         return "regexp_replace from a later position"
     if _are_constant(call) and isinstance(instead, Literal):
-        known = replacement(instead.value, _regex(call).groups)
-        return None if known is not None else "regexp_replace with a replacement that Spark refuses"
+        parts = replacement(instead.value, _regex(call).groups)
+        return None if parts is not None else "regexp_replace with a replacement that Spark refuses"
     return None
 
 
@@ -382,11 +386,13 @@ def _split(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         return row_wise(_split_of_row)(call, args)
     kind = kernel_type(call.type)
     delimiter = constant(call, 1)
-    one, _, limit_of = args
+    argument, _, limit_of = args
     limit = call.args[2]
     plain = plain_text(delimiter)
     if plain and isinstance(limit, Literal) and limit.value is not None and limit.value <= 0:
-        return lambda columns, length, tick: _split_plainly(one(columns, length, tick), plain, length, kind)
+        return lambda columns, length, tick: _split_plainly(
+            argument(columns, length, tick), plain, length, kind
+        )
     if delimiter == "":
         twin: Callable[[str, int], list[str]] = _characters
     else:
@@ -396,7 +402,7 @@ def _split(call: Call, args: tuple[Compiled, ...]) -> Compiled:
             return _split_at(pattern, text, count)
 
     return lambda columns, length, tick: rows_of(
-        call, twin, [one(columns, length, tick), limit_of(columns, length, tick)], length, kind
+        call, twin, [argument(columns, length, tick), limit_of(columns, length, tick)], length, kind
     )
 
 

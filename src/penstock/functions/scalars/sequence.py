@@ -17,7 +17,7 @@ from penstock.data.types import kernel_type
 from penstock.functions.scalars import zones
 from penstock.functions.scalars.arrays import MOST_ELEMENTS, TOO_MANY, TOO_MANY_ASKED, all_valid, of_values
 from penstock.functions.scalars.base import INTEGRAL, AnsiError, Datum, Scalar, array, bad_row_error
-from penstock.functions.scalars.elements import made
+from penstock.functions.scalars.elements import nested_array
 from penstock.plan.expression import Call, Literal
 
 BOUNDARIES = "SQL_SPARK"  # Spark gives this error no name
@@ -145,7 +145,7 @@ def _arithmetic(call: Call, start: Ints, step: Ints, counts: Positions, valid: B
     places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     with np.errstate(over="ignore"):
         elements = np.repeat(start, counts) + np.repeat(step, counts) * places
-    return made(kernel_type(call.type), counts, (_typed(call, elements),), valid)
+    return nested_array(kernel_type(call.type), counts, (_typed(call, elements),), valid)
 
 
 def _typed(call: Call, elements: Ints) -> pa.Array:
@@ -174,9 +174,9 @@ def _in_local_time(
     rows, moments = rows[inside], moments[inside]
     if is_date:
         moments = np.floor_divide(moments + zones.offsets_at(moments, zone), _DAY)
-    made_counts = np.bincount(rows, minlength=len(counts))
+    inside_counts = np.bincount(rows, minlength=len(counts))
     valid = None if there.all() else there
-    return made(kernel_type(call.type), made_counts, (_typed(call, moments),), valid)
+    return nested_array(kernel_type(call.type), inside_counts, (_typed(call, moments),), valid)
 
 
 def _added(start: Ints, steps: _Step, rows: Positions, times: Positions, zone: str | None) -> Ints:

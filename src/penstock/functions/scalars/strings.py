@@ -72,10 +72,10 @@ def _case_mapping(of_ascii: Any, twin: Callable[[str], str]) -> Build:
     """
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one,) = args
+        (argument,) = args
 
         def run(columns: Columns, length: int, tick: TickLike) -> Datum:
-            value = one(columns, length, tick)
+            value = argument(columns, length, tick)
             if (
                 pc.all(pc.string_is_ascii(value), min_count=0).as_py()
                 if isinstance(value, pa.Array)
@@ -102,9 +102,9 @@ def _substring(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         else:
             start = position
             stop = position + count if position + count < 0 else None
-        (one, *_) = args
+        (argument, *_) = args
         return lambda columns, length, tick: pc.utf8_slice_codeunits(
-            one(columns, length, tick), start=start, stop=stop
+            argument(columns, length, tick), start=start, stop=stop
         )
 
     def twin(text: str, position: int, count: int) -> str:
@@ -120,21 +120,23 @@ def _substring(call: Call, args: tuple[Compiled, ...]) -> Compiled:
 
 
 def _length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     count = pc.utf8_length if call.args[0].type == "string" else pc.binary_length
-    return lambda columns, length, tick: pc.cast(count(one(columns, length, tick)), pa.int32())
+    return lambda columns, length, tick: pc.cast(count(argument(columns, length, tick)), pa.int32())
 
 
 def _octet_length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.cast(pc.binary_length(one(columns, length, tick)), pa.int32())
+    (argument,) = args
+    return lambda columns, length, tick: pc.cast(
+        pc.binary_length(argument(columns, length, tick)), pa.int32()
+    )
 
 
 def _bit_length(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
+    (argument,) = args
     eight = pa.scalar(8, pa.int32())
     return lambda columns, length, tick: pc.multiply(
-        pc.cast(pc.binary_length(one(columns, length, tick)), pa.int32()), eight
+        pc.cast(pc.binary_length(argument(columns, length, tick)), pa.int32()), eight
     )
 
 
@@ -151,12 +153,16 @@ def _search(arrow: Any, twin: Callable[[Any, Any], bool]) -> Build:
     """STARTS WITH, ENDS WITH, CONTAINS: Arrow for a constant, row by row otherwise."""
 
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        one, two = args
+        text_of, pattern_of = args
         wanted = call.args[1]
         if isinstance(wanted, Literal) and wanted.value is not None:
-            return lambda columns, length, tick: arrow(one(columns, length, tick), pattern=wanted.value)
+            return lambda columns, length, tick: arrow(text_of(columns, length, tick), pattern=wanted.value)
         return lambda columns, length, tick: rows_of(
-            call, twin, [one(columns, length, tick), two(columns, length, tick)], length, pa.bool_()
+            call,
+            twin,
+            [text_of(columns, length, tick), pattern_of(columns, length, tick)],
+            length,
+            pa.bool_(),
         )
 
     return build
@@ -164,14 +170,14 @@ def _search(arrow: Any, twin: Callable[[Any, Any], bool]) -> Build:
 
 def _trim(arrow: Any, twin: Callable[[str, str], str]) -> Build:
     def build(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-        (one, *_) = args
+        (argument, *_) = args
         if len(args) == 1 or isinstance(call.args[1], Literal):
             characters = " " if len(args) == 1 else constant(call, 1)
             if characters is None:
                 return lambda columns, length, tick: pa.scalar(None, pa.large_string())
             if characters == "":
-                return one
-            return lambda columns, length, tick: arrow(one(columns, length, tick), characters=characters)
+                return argument
+            return lambda columns, length, tick: arrow(argument(columns, length, tick), characters=characters)
         return row_wise(twin)(call, args)
 
     return build
@@ -180,11 +186,11 @@ def _trim(arrow: Any, twin: Callable[[str, str], str]) -> Build:
 def _replace(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     if all(isinstance(item, Literal) and item.value is not None for item in call.args[1:]):
         search, replacement = constant(call, 1), constant(call, 2)
-        (one, *_) = args
+        (argument, *_) = args
         if search == "":
-            return one
+            return argument
         return lambda columns, length, tick: pc.replace_substring(
-            one(columns, length, tick), pattern=search, replacement=replacement
+            argument(columns, length, tick), pattern=search, replacement=replacement
         )
 
     def twin(text: str, search: str, replacement: str) -> str:
@@ -268,8 +274,8 @@ def _binary_or_text(call: Call) -> str | None:
 
 
 def _reverse(call: Call, args: tuple[Compiled, ...]) -> Compiled:
-    (one,) = args
-    return lambda columns, length, tick: pc.utf8_reverse(one(columns, length, tick))
+    (argument,) = args
+    return lambda columns, length, tick: pc.utf8_reverse(argument(columns, length, tick))
 
 
 FUNCTIONS: dict[str, Scalar] = {

@@ -32,8 +32,8 @@ from penstock.plan.expression import Call
 
 Convert = Callable[[Call, Datum, int], Datum]
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_WHOLE_OR_CUT = re.compile(r"[+-]?(?=[0-9.])([0-9]*)(?:\.[0-9]*)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER_OR_CUT = re.compile(r"[+-]?(?=[0-9.])([0-9]*)(?:\.[0-9]*)?")
 # Java's BigDecimal takes the digits of every script in the Basic Multilingual Plane.
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?")
 _JAVA_BLANK = "".join(map(chr, range(0x21)))
@@ -76,7 +76,7 @@ def _to_integral(call: Call, value: Datum, length: int) -> Datum:
 
     def twin(text: str) -> int | None:
         trimmed = text.strip(time_text.BLANK)
-        match = (_WHOLE_OR_CUT if legacy else _WHOLE).fullmatch(trimmed)
+        match = (_INTEGER_OR_CUT if legacy else _INTEGER).fullmatch(trimmed)
         if match is None:
             return None
         number = int(match[1] or 0) * (-1 if trimmed[0] == "-" else 1) if legacy else int(match[0])
@@ -118,7 +118,7 @@ def _to_decimal(call: Call, value: Datum, length: int) -> Datum:
         return None if unscaled in (None, _TOO_LARGE) else decimals.bounded(unscaled, kind.precision, ansi)
 
     constant = isinstance(value, pa.Scalar)
-    return whole_rows(call, exact, value, 1 if constant else length, kind)
+    return decimal_rows(call, exact, value, 1 if constant else length, kind)
 
 
 _TOO_LARGE = 10**60  # NULL, but not for the reason that the text is no number
@@ -130,7 +130,7 @@ def _decimal_parts(trimmed: str) -> tuple[int, int] | None:
     if match is None or max(trimmed) > "\uffff":
         return None
     mantissa = trimmed[: match.start(1) - 1] if match[1] else trimmed
-    whole, _, fraction = mantissa.lstrip("+-").partition(".")
+    integral, _, fraction = mantissa.lstrip("+-").partition(".")
     exponent = 0
     if match[1]:
         if len(match[1].lstrip("+-").lstrip("0")) > 10:
@@ -139,11 +139,11 @@ def _decimal_parts(trimmed: str) -> tuple[int, int] | None:
     exponent -= len(fraction)
     if not -(2**31) < exponent < 2**31:
         return None
-    digits = int(Decimal(whole + fraction))
+    digits = int(Decimal(integral + fraction))
     return (-digits if trimmed[0] == "-" else digits), exponent
 
 
-def whole_rows(
+def decimal_rows(
     call: Call, twin: Callable[[Any], int | None], value: Datum, length: int, kind: pa.DataType
 ) -> Datum:
     """A decimal column from a Python function that gives unscaled numbers."""
@@ -193,25 +193,25 @@ def to_moment(call: Call, value: Datum, length: int, tick: TickLike) -> Datum:
 def _with_rest(
     call: Call,
     value: pa.Array,
-    known: Any,
+    results: Any,
     plain: Any,
     twin: Callable[[str], int | None],
     number: pa.DataType,
     kind: pa.DataType,
 ) -> pa.Array:
-    """The numbers that are known, and for the other rows those that a reader of single texts gives."""
+    """The results that are known, and for the other rows those that a reader of single texts gives."""
     valid = valid_mask(value, len(value))
     rest = np.flatnonzero(valid & ~plain)
     if len(rest):
-        known, valid = known.copy(), valid.copy()
+        results, valid = results.copy(), valid.copy()
         checked = _checked(call, twin)
         for row, text in zip(rest.tolist(), value.take(pa.array(rest)).to_pylist(), strict=True):
             try:
                 result = checked(text)
             except AnsiError as error:
                 raise bad_row_error(call, [value], row, error) from None
-            known[row], valid[row] = result or 0, result is not None
-    column = pa.array(known.astype(number.to_pandas_dtype()), number, mask=None if valid.all() else ~valid)
+            results[row], valid[row] = result or 0, result is not None
+    column = pa.array(results.astype(number.to_pandas_dtype()), number, mask=None if valid.all() else ~valid)
     return pc.cast(column, kind)
 
 

@@ -133,13 +133,13 @@ def _soundex(text: str) -> str:
     return code.ljust(4, "0")
 
 
-def _levenshtein(one: str, two: str, threshold: int | None = None) -> int:
-    if len(one) > len(two):
-        one, two = two, one
-    above = list(range(len(one) + 1))
-    for row, wanted in enumerate(two, 1):
+def _levenshtein(shorter: str, longer: str, threshold: int | None = None) -> int:
+    if len(shorter) > len(longer):
+        shorter, longer = longer, shorter
+    above = list(range(len(shorter) + 1))
+    for row, wanted in enumerate(longer, 1):
         current = [row]
-        for column, char in enumerate(one, 1):
+        for column, char in enumerate(shorter, 1):
             current.append(
                 above[column - 1]
                 if char == wanted
@@ -211,8 +211,10 @@ def _mask(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     def twin(text: str) -> str:
         return "".join(map(masked, text))
 
-    (one, *_) = args
-    return lambda columns, length, tick: rows_of(call, twin, [one(columns, length, tick)], length, _STRING)
+    (argument, *_) = args
+    return lambda columns, length, tick: rows_of(
+        call, twin, [argument(columns, length, tick)], length, _STRING
+    )
 
 
 def _mask_check(call: Call) -> str | None:

@@ -114,11 +114,11 @@ def plain_moments(
         if length > 24:
             named, written = offset_of(matrix[:, -6:], colon=True)
             bodies.append((named, length - 6, written))
-        for known, width, shift in bodies:
+        for matching, width, shift in bodies:
             if width not in (10, 19) and not 21 <= width <= 26:
                 continue
             micros, fits = _plain(matrix[:, :width])
-            fits &= known
+            fits &= matching
             local[rows[fits]] = micros[fits]
             plain[rows[fits]] = True
             if shift is not None:
@@ -145,8 +145,8 @@ def instants(local: npt.NDArray[np.int64], offset: npt.NDArray[np.int64], zone: 
     named = offset != NO_OFFSET
     if named.all():
         return np.asarray(local - offset)
-    known = zones.instants_of(local, zone)
-    return np.where(named, local - offset, known) if named.any() else known
+    of_zone = zones.instants_of(local, zone)
+    return np.where(named, local - offset, of_zone) if named.any() else of_zone
 
 
 def _plain(matrix: characters.Bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -236,9 +236,11 @@ def moment_text(value: Datum, zone: str | None, length: int) -> Datum:
     text = pc.binary_join_element_wise(date_text(days), _clock_text(rest), pa.scalar(" ", pa.large_string()))
     fraction = rest % 1_000_000
     if fraction.any():
-        three, nothing = characters.padded(3, 1000), pa.scalar("", pa.large_string())
+        three_digits, nothing = characters.padded(3, 1000), pa.scalar("", pa.large_string())
         written = pc.binary_join_element_wise(
-            three.take(pa.array(fraction // 1000)), three.take(pa.array(fraction % 1000)), nothing
+            three_digits.take(pa.array(fraction // 1000)),
+            three_digits.take(pa.array(fraction % 1000)),
+            nothing,
         )
         dot = pa.array(np.where(fraction > 0, ".", ""), pa.large_string())
         text = pc.binary_join_element_wise(text, dot, pc.utf8_rtrim(written, characters="0"), nothing)
@@ -261,11 +263,11 @@ def local_days(
 
 def _clock_text(rest: npt.NDArray[np.int64]) -> pa.Array:
     seconds = rest // 1_000_000
-    two = characters.padded(2, 100)
+    two_digits = characters.padded(2, 100)
     return pc.binary_join_element_wise(
-        two.take(pa.array(seconds // 3600)),
-        two.take(pa.array(seconds // 60 % 60)),
-        two.take(pa.array(seconds % 60)),
+        two_digits.take(pa.array(seconds // 3600)),
+        two_digits.take(pa.array(seconds // 60 % 60)),
+        two_digits.take(pa.array(seconds % 60)),
         pa.scalar(":", pa.large_string()),
     )
 
@@ -273,9 +275,12 @@ def _clock_text(rest: npt.NDArray[np.int64]) -> pa.Array:
 def date_text(days: npt.NDArray[np.int64]) -> pa.Array:
     """Dates as text: four digits of the year, a sign where it is negative or longer."""
     year, month, day = civil_parts(days)
-    two = characters.padded(2, 100)
+    two_digits = characters.padded(2, 100)
     return pc.binary_join_element_wise(
-        year_text(year), two.take(pa.array(month)), two.take(pa.array(day)), pa.scalar("-", pa.large_string())
+        year_text(year),
+        two_digits.take(pa.array(month)),
+        two_digits.take(pa.array(day)),
+        pa.scalar("-", pa.large_string()),
     )
 
 

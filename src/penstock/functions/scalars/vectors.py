@@ -109,7 +109,7 @@ def _vector_score(call: Call, args: tuple[Compiled, ...]) -> Compiled:
         embeddings, names = (array(item(columns, length, tick), length) for item in args)
         split = elements_of(embeddings)
         present = np.ones(length, np.bool_) if split.valid is None else split.valid
-        rows = _Rows(call, names, present)
+        rows = _VectorRows(call, names, present)
         inside = split.columns[0]
         values = view(inside).values
         assert values is not None, "vectors are arrays of floating numbers"
@@ -151,7 +151,7 @@ def _vector_score(call: Call, args: tuple[Compiled, ...]) -> Compiled:
     return run
 
 
-class _Rows:
+class _VectorRows:
     """The rows that have a vector, by the names that users know them by."""
 
     def __init__(self, call: Call, names: pa.Array, present: Bools) -> None:

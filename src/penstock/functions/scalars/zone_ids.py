@@ -43,7 +43,7 @@ def pack(table: str) -> str:
     return base64.b85encode(zlib.compress(table.encode(), 9)).decode()
 
 
-def known() -> bool:
+def has_zones() -> bool:
     """Whether the table of all zones is there."""
     return bool(_LINES)
 
@@ -102,7 +102,7 @@ def _offset_id(text: str) -> str | None:
 
 
 def _region(name: str) -> str | None:
-    if zones.known(name):
+    if zones.has_rules(name):
         return name
     line = _LINES.get(name)
     if line is None:

@@ -100,7 +100,7 @@ def learn(zone: str, flat: Sequence[int]) -> None:
     _RULES[zone] = Rules(instants, offsets, instants + np.maximum(offsets[:-1], offsets[1:]), repeats)
 
 
-def known(zone: str) -> bool:
+def has_rules(zone: str) -> bool:
     """Say whether the rules of a zone that is no fixed offset have been learnt."""
     return zone in _RULES
 
