@@ -160,6 +160,7 @@ def small_state() -> Iterator[None]:
             least_chunk=1,
             table_from=6,
             fold_from=2,
+            spare=2,
         )
     )
     try:
