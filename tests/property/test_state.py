@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock import circuit, operators
 from penstock.data.delta import Delta
 from penstock.data.tick import Tick
 from penstock.errors import PenstockError
+from penstock.operators.base import Operator
+from penstock.spark.operator import Recomputed
+from penstock.state.state import Composite, State
 from seed import SEED
 from twin.replay import random_ticks
 from twin.rigs import RIGS, Rig, bits, image_bits, through_bytes
@@ -103,6 +110,41 @@ def test_a_rejected_tick_leaves_nothing(name: str, seed: int) -> None:
             assert outputs[0] == outputs[1]
             one.end_tick()
             other.end_tick()
+
+
+# Operators that keep state and have no rig, and why.
+WITHOUT_RIG = {
+    Recomputed: "it asks Spark for its rows; it keeps them in the spines that joins and views keep theirs in"
+}
+
+
+def test_every_operator_with_state_has_a_rig() -> None:
+    for package in (operators, circuit):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    stateful = {
+        kind
+        for kind in below(Operator)
+        if kind.__module__.startswith("penstock.") and kind.states is not Composite.states
+    }
+    in_rigs = {
+        type(operator) for make in RIGS.values() for one, _ in make().operators for operator in parts(one)
+    }
+    assert stateful - in_rigs == WITHOUT_RIG.keys()
+
+
+def parts(state: State) -> Iterator[State]:
+    """A state and what it is made of."""
+    yield state
+    for _, part in state.states() if isinstance(state, Composite) else ():
+        yield from parts(part)
+
+
+def below(kind: type[Any]) -> Iterator[type[Any]]:
+    """All classes that are made of one."""
+    for child in kind.__subclasses__():
+        yield child
+        yield from below(child)
 
 
 def test_two_processes_with_other_hash_seeds_give_the_same_bits() -> None:
