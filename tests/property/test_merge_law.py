@@ -142,7 +142,7 @@ def test_every_kind_of_part_is_tested() -> None:
     assert tested <= parts
 
 
-def below(kind: type) -> Iterator[type]:
+def below(kind: type[Any]) -> Iterator[type[Any]]:
     """All classes that are made of one."""
     for child in kind.__subclasses__():
         yield child

@@ -147,19 +147,27 @@ def below(kind: type[Any]) -> Iterator[type[Any]]:
         yield from below(child)
 
 
-def test_two_processes_with_other_hash_seeds_give_the_same_bits() -> None:
-    program = Path(__file__).parents[1] / "twin" / "replay.py"
-    digests = []
-    for hash_seed in ("0", "1"):
-        path = os.pathsep.join([str(program.parents[1]), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, str(program), str(SEED)],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        digests.append(json.loads(done.stdout))
-    assert digests[0] == digests[1]
-    assert set(digests[0]) == {*RIGS, *(f"flow {number}" for number in range(5))}
+def test_two_processes_on_different_days_give_the_same_bits() -> None:
+    """In another time zone, with another locale and another seed of hashes, and on one thread."""
+    there = {"TZ": "Asia/Kathmandu", "LC_ALL": "POSIX", "OMP_NUM_THREADS": "1"}
+    here, place = replayed("replay.py", {"TZ": "UTC", "PYTHONHASHSEED": "0"})
+    elsewhere, other_place = replayed("another_day.py", {**there, "PYTHONHASHSEED": "1"})
+    assert here == elsewhere
+    assert set(here) == {*RIGS, *(f"flow {number}" for number in range(5))}
+    assert other_place["day"] >= place["day"] + 400
+    assert (place["zone"], other_place["zone"], other_place["threads"]) == ("UTC", "+0545", 1)
+
+
+def replayed(program: str, environment: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """What a program in another process says of everything that operators and flows give and keep, and of where it is."""
+    path = Path(__file__).parents[1] / "twin" / program
+    modules = os.pathsep.join([str(path.parents[1]), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, str(path), str(SEED)],
+        env={**os.environ, **environment, "PYTHONPATH": modules},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    digests, place = json.loads(done.stdout)
+    return digests, place
