@@ -129,7 +129,7 @@ def _run_group(
     }
     try:
         evaluator.open(target)
-        epoch = evaluator.evaluate(0, rows)
+        epoch = evaluator.evaluate(0, rows, tells_apart=True)
         try:
             found = [
                 _compare(session, name, epoch.frames[node], group.relations[node], test.expect[name], test)

@@ -6,23 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ConnectorError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.event_time import EventTimes
-from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.failed_rows import Failed, FailedRows
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.node import EventTime, labels_of
+from penstock.pipeline.node import EventTime, RowErrors, labels_of
 from penstock.pipeline.relation import Relation
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.sinks.refused import RefusedRows
 from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import stateless, union
+from penstock.spark.micro_batch.run import Drained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from penstock.plugin import Namespace
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
+
+
+SOME_EPOCHS = 100
+"""For how many epochs behind one in which rows of a query have failed others are expected to."""
 
 
 class Phase(StrEnum):
@@ -76,8 +83,14 @@ class SinkPlan:
     keys: tuple[str, ...]
     mode: str
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows that its system refuses are left out."""
+        return isinstance(self.node.model, RowErrors) and self.node.model.on_error != "fail"
+
     def target(self, query: Target) -> Target:
         """The sink's own view of the query that runs the group."""
+        values = node_values(query, self.node.name)
         return replace(
             query,
             query=f"{query.query}-{self.node.name}",
@@ -88,7 +101,8 @@ class SinkPlan:
             operation=OPERATION if self.relation.operations and self.sink.takes_operations else None,
             labels=labels_of(self.node.model),
             stateful=False,
-            state=node_values(query, self.node.name),
+            state=values,
+            refused=RefusedRows(query.spark, values) if self.leaves_out else None,
         )
 
 
@@ -211,6 +225,10 @@ class GroupSink(Sink):
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.relation.columns for source in plan.read]
+        self._refused: dict[str, RefusedRows] = {}
+        """Of the sinks that leave out rows which their systems refuse."""
+        self._failing_until = -1
+        """The epoch up to which some rows are expected to fail."""
         self._idle: dict[str, DataFrame] = {}
         self._target: Target | None = None
         self.needs_checkpoint = False
@@ -256,8 +274,11 @@ class GroupSink(Sink):
                 with translated(where=str(failed.node.place)):
                     failed.open(target)
             for plan in self._plan.sinks:
+                own = plan.target(target)
+                if own.refused is not None:
+                    self._refused[plan.node.name] = own.refused
                 with translated(where=str(plan.node.place)):
-                    plan.sink.open(plan.target(target))
+                    plan.sink.open(own)
         except BaseException:
             # What could not be opened is said, not that something cannot be closed because of it.
             with suppress(Exception):
@@ -273,6 +294,8 @@ class GroupSink(Sink):
         """Raise what is raised inside as the step says it whose rows could not be computed; all else with the place of the node first."""
         try:
             yield
+        except Drained:
+            raise
         except Exception as error:
             known = self._evaluator.failure(error)
             if known is not None:
@@ -292,16 +315,42 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(
-                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
-            )
-            try:
-                return self._write_sinks(epoch.number, frames)
-            finally:
-                frames.release()
+            return self._write_rows(epoch.number, rows, replayed or {})
         finally:
             if several:
                 batch.unpersist()
+
+    def _write_rows(
+        self, number: int, rows: Mapping[str, DataFrame], replayed: Mapping[str, DataFrame]
+    ) -> int | None:
+        """Compute and write an epoch; when that fails, once more without the rows that nodes cannot take.
+
+        Rows are looked for only then: in an epoch in which none fails they cost nothing. They are looked for at once in an epoch that may be in
+        sinks already, which would not read them again, and for a while behind one in which some had failed.
+        """
+        assert self._target is not None, "a sink is opened before its first epoch"
+        written: dict[str, int | None] = {}
+        tells_apart = self._evaluator.may_tell_apart and number <= max(
+            self._target.begun, self._failing_until
+        )
+        evaluate = partial(self._evaluator.evaluate, number, rows, fixed=self._fixed(number))
+        first, second = EpochFrames(), EpochFrames()
+        try:
+            try:
+                evaluate(replayed=replayed, tells_apart=tells_apart, result=first)
+                return self._write_sinks(number, first, replayed, written)
+            except Exception as error:
+                of_system = isinstance(error, ConnectorError | Drained)
+                if tells_apart or of_system or not self._evaluator.may_tell_apart:
+                    raise
+                evaluate(replayed=replayed, tells_apart=True, before=first, result=second)
+                if second.splits.keys() <= first.splits.keys():
+                    raise  # no row has failed
+                self._failing_until = number + SOME_EPOCHS
+            return self._write_sinks(number, second, replayed, written)
+        finally:
+            second.release()
+            first.release()
 
     def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
         """What makes volatile rows the same whenever the epoch comes, so that sinks that had it and those that had not agree."""
@@ -332,6 +381,8 @@ class GroupSink(Sink):
             failed.finalize(epoch)
         for plan in self._plan.sinks:
             plan.sink.finalize(epoch)
+        for refused in self._refused.values():
+            refused.finalize(epoch)
         if self._replay is not None:
             self._replay.finalize(epoch)
 
@@ -343,16 +394,31 @@ class GroupSink(Sink):
             for plan in self._plan.sinks:
                 closing.callback(plan.sink.close)
 
-    def _write_sinks(self, number: int, frames: EpochFrames) -> int | None:
-        written: dict[str, int | None] = {}
+    def _write_sinks(
+        self,
+        number: int,
+        frames: EpochFrames,
+        replayed: Mapping[str, DataFrame],
+        written: dict[str, int | None],
+    ) -> int | None:
+        """Write an epoch to the sinks that are not among `written`, which gets the others, and then the rows that failed."""
         for plan in self._plan.sinks:
+            name = plan.node.name
+            if name in written:
+                continue
             with self._placed(str(plan.node.place)):
-                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input])
-                written[plan.node.name] = plan.sink.write(Epoch(number, rows))
+                frame = frames.frames[plan.input]
+                if name in replayed:
+                    frame = frame.unionByName(replayed[name])
+                if name in self._refused:
+                    self._refused[name].begin(number)
+                frame = self._event_times.watched(name, frame)
+                written[name] = plan.sink.write(Epoch(number, frame))
         failed = {}
-        for name, split in frames.splits.items():
+        left_out: dict[str, Failed] = {**frames.splits, **self._refused}
+        for name, rows in left_out.items():
             with self._placed(str(self._plan.nodes[name].place)):
-                failed[name] = self._failed[name].write(number, split)
+                failed[name] = self._failed[name].write(number, rows)
         self._evaluator.commit(number)
         if self._report is not None:
             counts, lags = self._evaluator.counts(), self._event_times.lags()
