@@ -182,7 +182,8 @@ def test_an_epoch_that_comes_again_has_the_same_letters(
     pipeline.feed((1, 100, 5, "a"), (2, 7, 0, "b"), (3, 7, 0, "c"))
     with monkeypatch.context() as patch:
         if where == "sink":
-            write, written = FileSink.write, []
+            write = FileSink.write
+            written: list[int] = []
 
             def killed_behind_one(self: FileSink, epoch: Any) -> Any:
                 if written:
