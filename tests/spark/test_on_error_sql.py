@@ -10,28 +10,15 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from one_pipeline import Pipeline
 from penstock.errors import PenstockError
 from penstock.pipeline.case import run_tests
 from penstock.pipeline.evaluator import Evaluator
 from penstock.pipeline.failed_rows import FailedRows
-from penstock.pipeline.group import NodeEpoch
 from penstock.pipeline.load import check_text
-from penstock.pipeline.pending import PendingLetters
-from penstock.pipeline.run import PipelineRun, plan_pipeline
 from penstock.sinks.file import FileSink
 from penstock.spark.micro_batch import failing_rows
 
-HEAD = """
-name: "{name}"
-checkpoint: "{folder}/state"
-sources:
-  orders:
-    type: file
-    path: "{folder}/in/*.json"
-    schema: {{id: int64, amount: int64, parts: int64, word: string}}
-    mode: {{type: bounded}}
-    primary_key: id
-"""
 BODY = """
 transforms:
   shares:
@@ -47,56 +34,16 @@ sinks:
 SHARE = "SELECT id, amount div parts AS share FROM orders"
 
 
-class Pipeline:
-    """One pipeline in a folder."""
-
-    def __init__(self, session: ps.Session, folder: Path) -> None:
-        self.session, self.folder = session, folder
-        self.name = f"on error {folder.name}"
-        self.epochs: list[NodeEpoch] = []
-        (folder / "in").mkdir()
-
-    def feed(self, *rows: tuple[int, int, int, str]) -> None:
-        lines = [json.dumps(dict(zip(("id", "amount", "parts", "word"), row, strict=True))) for row in rows]
-        (self.folder / "in" / f"{rows[0][0]}.json").write_text("\n".join(lines))
+class Shares(Pipeline):
+    """With one query that divides, where a test says nothing else."""
 
     def text(self, body: str = BODY, **values: str) -> str:
-        values = {"sql": SHARE, "on_error": "dead_letter", **values}
-        return (HEAD + body).format(name=self.name, folder=self.folder, **values)
-
-    def planned(self, text: str) -> PipelineRun:
-        spec = check_text(text, "p.yaml").spec
-        return PipelineRun(self.session, plan_pipeline(self.session, spec, runs=True), report=self._report)
-
-    def waiting(self, text: str) -> PendingLetters:
-        return PendingLetters(self.session, check_text(text, "p.yaml").spec, None)
-
-    def _report(self, group: Any, epoch: NodeEpoch) -> None:
-        self.epochs.append(epoch)
-
-    def run(self, text: str) -> PenstockError | None:
-        run = self.planned(text)
-        run.start()
-        return run.wait()
-
-    def rows(self, sink: str, *columns: str) -> list[tuple[Any, ...]]:
-        lines = [
-            line for path in self.folder.glob(f"{sink}/*.json") for line in path.read_text().splitlines()
-        ]
-        return sorted(tuple(json.loads(line).get(name) for name in columns) for line in lines)
-
-    def letters(self, text: str) -> list[tuple[str, int, str]]:
-        frame = self.waiting(text).frame()
-        return sorted((row.node, json.loads(row.row)["id"], row.reason) for row in frame.collect())
-
-    @property
-    def failed(self) -> list[dict[str, int]]:
-        return [dict(epoch.failed) for epoch in self.epochs]
+        return super().text(body, **{"sql": SHARE, "on_error": "dead_letter", **values})
 
 
 @pytest.fixture
-def pipeline(session: ps.Session, tmp_path: Path) -> Pipeline:
-    return Pipeline(session, tmp_path)
+def pipeline(session: ps.Session, tmp_path: Path) -> Shares:
+    return Shares(session, tmp_path)
 
 
 @pytest.fixture
@@ -114,7 +61,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return times
 
 
-def test_rows_that_fail_are_letters(pipeline: Pipeline, looked: list[bool]) -> None:
+def test_rows_that_fail_are_letters(pipeline: Shares, looked: list[bool]) -> None:
     text = pipeline.text()
     pipeline.feed((1, 100, 5, "a"), (2, 7, 2, "b"))
     assert pipeline.run(text) is None
@@ -139,7 +86,7 @@ def test_rows_that_fail_are_letters(pipeline: Pipeline, looked: list[bool]) -> N
     assert pipeline.letters(repaired) == []
 
 
-def test_rows_that_fail_are_dropped_and_counted(pipeline: Pipeline) -> None:
+def test_rows_that_fail_are_dropped_and_counted(pipeline: Shares) -> None:
     text = pipeline.text(on_error="drop", sql="SELECT id, CAST(word AS INT) AS share FROM orders")
     pipeline.feed((1, 1, 1, "12"), (2, 1, 1, "x"), (3, 1, 1, "3"))
     assert pipeline.run(text) is None
@@ -147,7 +94,7 @@ def test_rows_that_fail_are_dropped_and_counted(pipeline: Pipeline) -> None:
     assert pipeline.failed == [{"shares": 1}]
 
 
-def test_an_epoch_behind_one_with_failures_looks_at_once(pipeline: Pipeline, looked: list[bool]) -> None:
+def test_an_epoch_behind_one_with_failures_looks_at_once(pipeline: Shares, looked: list[bool]) -> None:
     text = pipeline.text().replace("{type: bounded}", "{type: bounded}\n    max_files: 1")
     for at in range(4):
         pipeline.feed((at, 1, 0 if at == 1 else 1, "a"))
@@ -158,7 +105,7 @@ def test_an_epoch_behind_one_with_failures_looks_at_once(pipeline: Pipeline, loo
     assert looked == [True, False, False]
 
 
-def test_a_node_fails_for_what_nobody_reads_of_it(pipeline: Pipeline) -> None:
+def test_a_node_fails_for_what_nobody_reads_of_it(pipeline: Shares) -> None:
     """Whether a row fails does not depend on who reads it: a query is evaluated by itself."""
     body = """
 transforms:
@@ -176,7 +123,7 @@ sinks:
 
 @pytest.mark.parametrize("where", ["sink", "letters"])
 def test_an_epoch_that_comes_again_has_the_same_letters(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, where: str
+    pipeline: Shares, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     text = pipeline.text()
     pipeline.feed((1, 100, 5, "a"), (2, 7, 0, "b"), (3, 7, 0, "c"))
@@ -223,7 +170,7 @@ def test_an_epoch_that_comes_again_has_the_same_letters(
     assert pipeline.letters(text)[:2] == before
 
 
-def test_several_nodes_and_a_view(pipeline: Pipeline) -> None:
+def test_several_nodes_and_a_view(pipeline: Shares) -> None:
     """Rows fail in several nodes, above and below a view, which reads its rows while the epoch is computed."""
     body = """
 transforms:
@@ -259,12 +206,12 @@ sinks:
     ]
 
 
-def letters_of(pipeline: Pipeline, text: str) -> list[tuple[str, Any]]:
+def letters_of(pipeline: Shares, text: str) -> list[tuple[str, Any]]:
     rows = [(row.node, json.loads(row.row)) for row in pipeline.waiting(text).frame().collect()]
     return sorted((node, row["word"] if node == "numbers" else row["parts"]) for node, row in rows)
 
 
-def test_an_update_whose_key_cannot_be_computed_is_gone(pipeline: Pipeline) -> None:
+def test_an_update_whose_key_cannot_be_computed_is_gone(pipeline: Shares) -> None:
     body = """
 transforms:
   totals: {{type: view, primary_key: word, sql: "SELECT word, sum(amount) AS total FROM orders GROUP BY word"}}
@@ -285,7 +232,7 @@ sinks:
     assert pipeline.failed == [{"numbers": 1}, {"numbers": 1}]
 
 
-def test_a_script_above_is_asked_once(pipeline: Pipeline) -> None:
+def test_a_script_above_is_asked_once(pipeline: Shares) -> None:
     body = """
 transforms:
   seen: {{type: script, from: orders, language: javascript, primary_key: id, on_error: dead_letter, schema: {{id: int64, parts: int64}},
@@ -304,7 +251,7 @@ sinks:
     assert [letter[:2] for letter in pipeline.letters(text)] == [("seen", 3), ("shares", 2)]
 
 
-def test_a_lookup_and_a_union_of_the_rows_of_one_node(pipeline: Pipeline) -> None:
+def test_a_lookup_and_a_union_of_the_rows_of_one_node(pipeline: Shares) -> None:
     (pipeline.folder / "rates.csv").write_text("parts,rate\n0,0\n1,1\n2,4\n")
     body = """
 transforms:
@@ -324,7 +271,7 @@ sinks:
     assert pipeline.failed == [{"shares": 2}]
 
 
-def test_an_error_of_another_node_is_not_swallowed(pipeline: Pipeline) -> None:
+def test_an_error_of_another_node_is_not_swallowed(pipeline: Shares) -> None:
     body = """
 transforms:
   shares: {{type: sql, sql: "SELECT id, parts, word FROM orders WHERE CAST(word AS INT) > 0", on_error: drop}}
@@ -339,7 +286,7 @@ sinks:
     assert pipeline.rows("rows", "id") == []
 
 
-def test_tests_of_a_pipeline_leave_failing_rows_out(pipeline: Pipeline) -> None:
+def test_tests_of_a_pipeline_leave_failing_rows_out(pipeline: Shares) -> None:
     text = (
         pipeline.text()
         + """
@@ -361,7 +308,7 @@ tests:
         ("SELECT /*+ REPARTITION(3) */ id, 1 AS share FROM orders", "exchange of rows"),
     ],
 )
-def test_what_cannot_be_told_apart_is_refused(pipeline: Pipeline, sql: str, said: str) -> None:
+def test_what_cannot_be_told_apart_is_refused(pipeline: Shares, sql: str, said: str) -> None:
     with pytest.raises(PenstockError, match=said) as raised:
         pipeline.planned(pipeline.text(sql=sql))
     assert raised.value.code == "PIPELINE_ON_ERROR"
