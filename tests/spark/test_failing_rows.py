@@ -6,9 +6,13 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.functions.plugin import ScalarFunction
+from penstock.spark import plugin_function
 from penstock.spark.micro_batch import failing_rows, stateless
 from seed import SEED
 
@@ -95,6 +99,21 @@ def test_the_rows_for_which_spark_fails(rows: DataFrame, sql: str, expected: dic
     assert found.keys() == expected.keys()
     assert all(expected[each] in found[each] for each in found), found
     assert all("\n== " not in reason for reason in found.values())
+
+
+def test_a_function_of_a_plugin(rows: DataFrame) -> None:
+    """It takes many rows at once, and its errors come as those of penstock."""
+
+    def tenth(values: pa.Array) -> pa.Array:
+        if pc.any(pc.equal(values, 0)).as_py():
+            raise ValueError("nothing to divide")
+        return pc.divide(10, values)
+
+    plugin_function.register(rows.sparkSession, "tenth", ScalarFunction(tenth, "int"))
+    found = reasons(rows, "SELECT id, tenth(b) AS t FROM t")
+    assert found.keys() == {2}
+    assert "nothing to divide" in found[2]
+    assert "penstock-error" not in found[2]
 
 
 def alone(rows: DataFrame, sql: str, **tables: DataFrame) -> set[int]:
