@@ -130,7 +130,7 @@ def _run_group(
     }
     try:
         evaluator.open(target)
-        epoch = evaluator.evaluate(0, rows)
+        epoch = evaluator.evaluate(0, rows, separates=True)
         try:
             differences = [
                 _compare(session, name, epoch.frames[node], group.outputs[node], test.expect[name], test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.step import Step
@@ -26,6 +27,8 @@ class EpochFrames:
     splits: dict[str, Split] = field(default_factory=dict)
     """Of the nodes whose rows may fail: the good ones, and after these were written the failed ones."""
     persisted: list[DataFrame] = field(default_factory=list)
+    outputs: dict[str, Mapping[str, DataFrame]] = field(default_factory=dict)
+    """The rows that steps have returned, by their first node."""
 
     def persist(self, frame: DataFrame) -> DataFrame:
         """Compute a frame once, however often it is read."""
@@ -72,26 +75,66 @@ class Evaluator:
         *,
         replayed: Mapping[str, DataFrame] | None = None,
         fixed: Callable[[str, DataFrame], DataFrame] | None = None,
+        separates: bool = False,
+        before: EpochFrames | None = None,
+        result: EpochFrames | None = None,
     ) -> EpochFrames:
         """Return the rows of all nodes; `rows` are those of the sources.
 
         `replayed` are rows that come into a node beside those of the node that it reads, and into no other. `fixed` makes of the rows of a node
-        that depend on the time or on random values those that they were when the epoch came first.
+        that depend on the time or on random values those that they were when the epoch came first. With `separates`, steps that take their rows
+        together look for those that they cannot take, and leave them out; without, such a row fails whoever reads what they give. `before` is
+        the result for the epoch without: what steps gave then is taken as it is, unless it changes by what is left out. A `result` of the caller's
+        is filled and returned; then the caller releases it, also after an error, and has what steps gave before that.
         """
-        result = EpochFrames()
+        own, result = result is None, EpochFrames() if result is None else result
+        earlier = {} if before is None else before.outputs
+        changed: set[str] = set()
         try:
             for name, frame in rows.items():
                 self._add(result, name, frame)
             for step in self.steps:
                 frames = _with_replayed(step, result.frames, replayed or {})
-                for name, frame in step.evaluate(epoch, frames).items():
-                    self._add(result, name, fixed(name, frame) if fixed and step.is_volatile else frame)
+                stable = fixed if fixed and step.is_volatile else _as_it_is
+                if separates and step.separates is not None:
+                    split = self._split(result, step, frames, partial(stable, step.nodes[0]))
+                    if split is not None:
+                        result.splits[step.nodes[0]] = split
+                        changed |= set(step.nodes)
+                        frames = {**frames, step.separates: split.good}
+                if changed.isdisjoint({*step.nodes, *step.inputs}) and step.nodes[0] in earlier:
+                    step_frames = earlier[step.nodes[0]]
+                else:
+                    changed |= set(step.nodes)
+                    step_frames = step.evaluate(epoch, frames)
+                result.outputs[step.nodes[0]] = step_frames
+                for name, frame in step_frames.items():
+                    self._add(result, name, stable(name, frame))
                     if self._counts is not None:
                         result.frames[name] = self._counts.observed(name, result.frames[name])
         except BaseException:
-            result.release()
+            if own:
+                result.release()
             raise
         return result
+
+    @property
+    def may_separate(self) -> bool:
+        """Whether some step can look for rows that it cannot take."""
+        return any(step.separates is not None for step in self.steps)
+
+    def _split(
+        self,
+        result: EpochFrames,
+        step: Step,
+        frames: Mapping[str, DataFrame],
+        fixed: Callable[[DataFrame], DataFrame],
+    ) -> Split | None:
+        """The rows that a step takes and those that it cannot take; None when it takes all of them."""
+        name = step.separates
+        assert name is not None
+        separated = step.separated({**frames, name: result.persist(frames[name])}, fixed)
+        return None if separated is None else Split(separated)
 
     def counts(self) -> dict[str, Mapping[str, int]]:
         """Return what the nodes counted in the epoch that was written last."""
@@ -139,6 +182,10 @@ class Evaluator:
             if name in self._shared:
                 frame = result.persist(frame)
         result.frames[name] = frame
+
+
+def _as_it_is(name: str, frame: DataFrame) -> DataFrame:
+    return frame
 
 
 def _with_replayed(

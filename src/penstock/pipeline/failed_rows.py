@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.pipeline.step import node_values
 from penstock.transforms.dead_letter import DeadLetters, Sender
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from penstock.pipeline.spec import NodeSpec
     from penstock.sinks.base import Target
-    from penstock.transforms.failure import Split
 
 STATE = "dead letters"
+
+
+class Failed(Protocol):
+    """Rows of an epoch that a node could not take; asked when the others were written."""
+
+    def count(self) -> int:
+        """How many they are."""
+
+    def failed(self) -> DataFrame | None:
+        """The rows, as `_error` and `_input`; None when there is none."""
 
 
 class FailedRows:
@@ -36,10 +47,10 @@ class FailedRows:
         if self._letters is not None:
             self._letters.open(self._sender(target))
 
-    def write(self, epoch: int, split: Split) -> int:
+    def write(self, epoch: int, rows: Failed) -> int:
         """Called when the good rows of an epoch were written; return how many have failed."""
-        count = split.count()
-        if self._letters is not None and (failed := split.failed()) is not None:
+        count = rows.count()
+        if self._letters is not None and (failed := rows.failed()) is not None:
             self._letters.write(epoch, failed)
         return count
 

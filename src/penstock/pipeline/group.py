@@ -6,23 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from penstock.data.operation import OPERATION
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ConnectorError
 from penstock.pipeline.evaluator import EpochFrames, Evaluator
 from penstock.pipeline.event_time import EventTimes
-from penstock.pipeline.failed_rows import FailedRows
+from penstock.pipeline.failed_rows import Failed, FailedRows
 from penstock.pipeline.group_folder import GroupFolder
-from penstock.pipeline.node import EventTime, labels_of
+from penstock.pipeline.node import EventTime, RowErrors, labels_of
 from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.replay import Letters, Replay
 from penstock.pipeline.source_change import SourceChanges
 from penstock.pipeline.step import node_values, other_key
 from penstock.sinks.base import Epoch, Guarantee, Sink, Target
+from penstock.sinks.refused import RefusedRows
 from penstock.spark.errors.query import translate_query_error, translated
 from penstock.spark.micro_batch import stateless, union
+from penstock.spark.micro_batch.query_run import Drained
 from penstock.spark.no_rows import no_rows
 
 if TYPE_CHECKING:
@@ -38,6 +41,10 @@ if TYPE_CHECKING:
     from penstock.plugin import Namespace
     from penstock.sources.base import Source
     from penstock.streaming.stream import Stream
+
+
+SOME_EPOCHS = 100
+"""For how many epochs behind one in which rows of a query have failed others are expected to."""
 
 
 class Phase(StrEnum):
@@ -77,8 +84,14 @@ class SinkPlan:
     keys: tuple[str, ...]
     mode: str
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether rows that its system refuses are left out."""
+        return isinstance(self.node.model, RowErrors) and self.node.model.on_error != "fail"
+
     def target(self, query: Target) -> Target:
         """The sink's own view of the query that runs the group."""
+        values = node_values(query, self.node.name)
         return replace(
             query,
             query=f"{query.query}-{self.node.name}",
@@ -89,7 +102,8 @@ class SinkPlan:
             operation=OPERATION if self.input.operations and self.sink.takes_operations else None,
             labels=labels_of(self.node.model),
             stateful=False,
-            state=node_values(query, self.node.name),
+            state=values,
+            refused=RefusedRows(query.spark, values) if self.leaves_out else None,
         )
 
 
@@ -212,6 +226,10 @@ class GroupSink(Sink):
         self._replay = replay
         self._failed = {failed.node.name: failed for failed in plan.failed}
         self._columns = [source.output.columns for source in plan.read]
+        self._refused: dict[str, RefusedRows] = {}
+        """Of the sinks that leave out rows which their systems refuse."""
+        self._failing_until = -1
+        """The epoch up to which some rows are expected to fail."""
         self._idle: dict[str, DataFrame] = {}
         self._target: Target | None = None
         self.needs_checkpoint = False
@@ -257,8 +275,11 @@ class GroupSink(Sink):
                 with translated(where=str(failed.node.place)):
                     failed.open(target)
             for plan in self._plan.sinks:
+                own = plan.target(target)
+                if own.refused is not None:
+                    self._refused[plan.node.name] = own.refused
                 with translated(where=str(plan.node.place)):
-                    plan.sink.open(plan.target(target))
+                    plan.sink.open(own)
         except BaseException:
             # The error of the open is raised, not one of the close that follows from it.
             with suppress(Exception):
@@ -274,6 +295,8 @@ class GroupSink(Sink):
         """Raise the error of the step whose rows could not be computed; raise any other error with the place of the node before its own."""
         try:
             yield
+        except Drained:
+            raise
         except Exception as error:
             step_error = self._evaluator.failure(error)
             if step_error is not None:
@@ -293,16 +316,40 @@ class GroupSink(Sink):
             names = [source.node.name for source in self._plan.read]
             rows = {**self._idle, **dict(zip(names, parts, strict=True))}
             replayed = None if self._replay is None else self._replay.rows(epoch.number)
-            frames = self._evaluator.evaluate(
-                epoch.number, rows, replayed=replayed, fixed=self._fixed(epoch.number)
-            )
-            try:
-                return self._write_sinks(epoch.number, frames)
-            finally:
-                frames.release()
+            return self._write_rows(epoch.number, rows, replayed or {})
         finally:
             if several:
                 batch.unpersist()
+
+    def _write_rows(
+        self, number: int, rows: Mapping[str, DataFrame], replayed: Mapping[str, DataFrame]
+    ) -> int | None:
+        """Compute and write an epoch; when that fails, once more without the rows that nodes cannot take.
+
+        Rows are looked for only then: in an epoch in which none fails they cost nothing. They are looked for at once in an epoch that may be in
+        sinks already, which would not read them again, and for a while behind one in which some had failed.
+        """
+        assert self._target is not None, "a sink is opened before its first epoch"
+        written: dict[str, int | None] = {}
+        separates = self._evaluator.may_separate and number <= max(self._target.begun, self._failing_until)
+        evaluate = partial(self._evaluator.evaluate, number, rows, fixed=self._fixed(number))
+        first, second = EpochFrames(), EpochFrames()
+        try:
+            try:
+                evaluate(replayed=replayed, separates=separates, result=first)
+                return self._write_sinks(number, first, replayed, written)
+            except Exception as error:
+                of_system = isinstance(error, ConnectorError | Drained)
+                if separates or of_system or not self._evaluator.may_separate:
+                    raise
+                evaluate(replayed=replayed, separates=True, before=first, result=second)
+                if second.splits.keys() <= first.splits.keys():
+                    raise  # no row has failed
+                self._failing_until = number + SOME_EPOCHS
+            return self._write_sinks(number, second, replayed, written)
+        finally:
+            second.release()
+            first.release()
 
     def _fixed(self, epoch: int) -> Callable[[str, DataFrame], DataFrame]:
         """Return what makes volatile rows the same whenever the epoch comes, so that all sinks store the same rows."""
@@ -333,6 +380,8 @@ class GroupSink(Sink):
             failed.finalize(epoch)
         for plan in self._plan.sinks:
             plan.sink.finalize(epoch)
+        for refused in self._refused.values():
+            refused.finalize(epoch)
         if self._replay is not None:
             self._replay.finalize(epoch)
 
@@ -344,16 +393,31 @@ class GroupSink(Sink):
             for plan in self._plan.sinks:
                 closing.callback(plan.sink.close)
 
-    def _write_sinks(self, number: int, frames: EpochFrames) -> int | None:
-        written: dict[str, int | None] = {}
+    def _write_sinks(
+        self,
+        number: int,
+        frames: EpochFrames,
+        replayed: Mapping[str, DataFrame],
+        written: dict[str, int | None],
+    ) -> int | None:
+        """Write an epoch to the sinks that are not among `written`, which gets the others, and then the rows that failed."""
         for plan in self._plan.sinks:
+            name = plan.node.name
+            if name in written:
+                continue
             with self._placed(str(plan.node.place)):
-                rows = self._event_times.watched(plan.node.name, frames.frames[plan.input_node])
-                written[plan.node.name] = plan.sink.write(Epoch(number, rows))
+                frame = frames.frames[plan.input_node]
+                if name in replayed:
+                    frame = frame.unionByName(replayed[name])
+                if name in self._refused:
+                    self._refused[name].begin(number)
+                frame = self._event_times.watched(name, frame)
+                written[name] = plan.sink.write(Epoch(number, frame))
         failed = {}
-        for name, split in frames.splits.items():
+        left_out: dict[str, Failed] = {**frames.splits, **self._refused}
+        for name, rows in left_out.items():
             with self._placed(str(self._plan.nodes[name].place)):
-                failed[name] = self._failed[name].write(number, split)
+                failed[name] = self._failed[name].write(number, rows)
         self._evaluator.commit(number)
         if self._report is not None:
             counts, lags = self._evaluator.counts(), self._event_times.lags()

@@ -30,13 +30,16 @@ def levels(nodes: Sequence[NodeSpec], inputs: Mapping[str, Sequence[str]]) -> Vi
     """Return the levels of nodes, which come in order.
 
     A `sql` node that reads only views is a view too: it sees all of their rows, so a row that its filter drops is deleted downstream.
+    With `on_error` it is none: it leaves out changes for which its query fails.
     """
     level: dict[str, int] = {}
     views: set[str] = set()
     for node in nodes:
         above = inputs[node.name]
         model = node.model
-        only_views = isinstance(model, SqlNode) and bool(above) and set(above) <= views
+        # A view cannot leave rows out for which its query fails.
+        may_be_view = isinstance(model, SqlNode) and model.on_error == "fail"
+        only_views = may_be_view and bool(above) and set(above) <= views
         if not (isinstance(model, ViewTransformNode) or only_views):
             level[node.name] = max((level[name] for name in above), default=0)
             continue

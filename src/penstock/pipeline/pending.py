@@ -112,7 +112,7 @@ def _nodes(spec: PipelineSpec, name: str | None) -> Sequence[NodeSpec]:
             f"no node of '{spec.name}' keeps dead letters",
             code="PIPELINE_REPLAY",
             where=spec.path,
-            hint="on_error: dead_letter of a script, a handler, an expectation, a look-up or a plugin",
+            hint="on_error: dead_letter of a transform or a sink",
         )
     if name is None:
         return list(nodes.values())

@@ -115,10 +115,11 @@ class Planner:
         changes = self._source_changes(name, folder, phase, sources, changed)
         steps = tuple(self._steps(group, folder, outputs))
         sinks = tuple(self._sinks(group, outputs))
-        failed = tuple(self._failed(node) for node in group.transforms if _may_fail(node))
+        takers = [*group.transforms, *group.sinks]
+        failed = tuple(self._failed(node) for node in takers if _may_fail(node))
         letters = {
-            node.name: Letters(node, self.dead_letters(node), outputs[self._graph.inputs[node.name][0]])
-            for node in group.transforms
+            node.name: Letters(node, self.dead_letters(node), self._rows_of(node, outputs))
+            for node in takers
             if has_letters(node)
         }
         nodes = {node.name: node for node in group.nodes}
@@ -329,6 +330,11 @@ class Planner:
             tuple(model.primary_key) or keys,
             labels_of(model),
         )
+
+    def _rows_of(self, node: NodeSpec, relations: Mapping[str, NodeOutput]) -> NodeOutput:
+        """The rows that come into a node, beside the tables that it joins or asks."""
+        read = [relations[name] for name in self._graph.inputs[node.name] if name in relations]
+        return next(relation for relation in read if not relation.static)
 
     def _failed(self, node: NodeSpec) -> FailedRows:
         """What happens to the rows that a node cannot take."""

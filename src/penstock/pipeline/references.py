@@ -13,7 +13,7 @@ from penstock.pipeline.problem import MOST_PROBLEMS
 from penstock.pipeline.spec import NodeSpec, PipelineSpec, Place
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
 from penstock.pipeline.transforms.lookup import LookupNode
-from penstock.pipeline.transforms.sql import MEMBERSHIP, SqlNode
+from penstock.pipeline.transforms.sql import MEMBERSHIP, SEVERAL_INPUTS, SqlNode
 from penstock.pipeline.transforms.view import ViewNode
 from penstock.pipeline.validation import DeclaredNode, Validation
 from penstock.pipeline.view_node import ViewTransformNode
@@ -152,8 +152,14 @@ def _check_inputs(node: NodeSpec, inputs: Sequence[str], spec: PipelineSpec, val
     model = node.model
     if not isinstance(model, SqlNode | ViewNode):
         return
-    models = [spec.nodes[name].model for name in inputs if name in spec.nodes]
-    if any(not (isinstance(other, TransformNode) and other.is_table) for other in models):
+    models = {name: spec.nodes[name].model for name in inputs if name in spec.nodes}
+    rows = [
+        name for name, other in models.items() if not (isinstance(other, TransformNode) and other.is_table)
+    ]
+    if isinstance(model, SqlNode) and model.on_error != "fail" and len(rows) > 1:
+        text = f"on_error of '{node.name}': it reads {', '.join(rows)}, and tells only rows of one node apart"
+        validation.report(node.place_of("on_error"), text, SEVERAL_INPUTS, "PIPELINE_ON_ERROR")
+    if rows:
         return
     written = _field(node, "sql", validation)
     place = node.place_of("sql") if written is None else written.place

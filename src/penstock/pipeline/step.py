@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import OPERATION
 from penstock.errors import ConfigError, PenstockError, SqlError, suggest
+from penstock.pipeline.node import RowErrors
 from penstock.pipeline.node_output import NodeOutput
 from penstock.pipeline.transforms.dynamic_table import DynamicTableNode
-from penstock.pipeline.transforms.sql import SqlNode
+from penstock.pipeline.transforms.sql import SEVERAL_INPUTS, SqlNode
 from penstock.spark.errors import located
 from penstock.spark.errors.query import translated
-from penstock.spark.micro_batch import stateless
+from penstock.spark.micro_batch import failing_rows, stateless
 from penstock.spark.no_rows import no_rows
 from penstock.sql.relation import renamed
 from penstock.transforms import operations
 from penstock.transforms.base import ERROR, INPUT, TransformContext
+from penstock.transforms.failing_query import failed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +47,8 @@ class Step(ABC):
     """Whether `evaluate` reads the rows of its inputs, and does not only plan it."""
     is_volatile: bool = False
     """Whether its rows depend on the time or on random values; known after `outputs`."""
+    separates: str | None = None
+    """The node whose rows `separated` tells apart, when some of them may fail in a step that takes its rows together."""
 
     @abstractmethod
     def outputs(self) -> Mapping[str, NodeOutput]:
@@ -59,6 +63,15 @@ class Step(ABC):
     @abstractmethod
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
         """Return the rows of its nodes in an epoch; a repeated epoch gives the same rows again."""
+
+    def separated(
+        self, frames: Mapping[str, DataFrame], fixed: Callable[[DataFrame], DataFrame]
+    ) -> DataFrame | None:
+        """Return the rows of the node `separates`, in which those have `_error` and `_input` that it cannot take; None when it takes all of them.
+
+        Their frame is one that Spark has persisted; it is read now. `fixed` makes of a query what it was when the epoch came first.
+        """
+        return None
 
     def commit(self, epoch: int) -> None:  # noqa: B027
         """Called when all sinks have written an epoch, before its offsets are noted. Raising fails the epoch."""
@@ -90,7 +103,12 @@ class SqlStep(Step):
         self._keys = tuple(node.model.primary_key)
         self._inputs = inputs
         self._names = view_names(inputs)
-        self.nodes, self.inputs = (node.name,), tuple(inputs)
+        self.nodes = (node.name,)
+        # The rows that come stand before the tables that they are joined with.
+        self.inputs = tuple(sorted(inputs, key=lambda name: inputs[name].static))
+        if isinstance(node.model, RowErrors) and node.model.on_error != "fail":
+            self._refuse_several_inputs()
+            self.separates = self.inputs[0]
         changing = [name for name, output in inputs.items() if output.operations]
         self._changing = changing[0] if changing else None
         if len(changing) > 1 or (changing and sum(not output.static for output in inputs.values()) > 1):
@@ -127,12 +145,15 @@ class SqlStep(Step):
             )
         self.is_volatile = planned.is_volatile
         if self._changing is None:
-            return {self._node.name: NodeOutput(planned.schema, self._checked_keys(planned.schema.names))}
+            keys = self._checked_keys(planned.schema.names)
+            self._refuse_inseparable()
+            return {self._node.name: NodeOutput(planned.schema, keys)}
         with in_query_of(self._node, self._sql):
             empty = {name: no_rows(self._spark, output.schema) for name, output in self._inputs.items()}
             keys, lost = self._keys_of_changes(self._changing, empty)
             schema = self._plan(self._spark, empty).schema
         require_columns(self._node, keys, schema.names)
+        self._refuse_inseparable()
         return {self._node.name: NodeOutput(schema, keys, lost_keys=lost)}
 
     def evaluate(self, epoch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, DataFrame]:
@@ -146,7 +167,61 @@ class SqlStep(Step):
                 (frames[name].sparkSession for name in self.inputs if not self._inputs[name].static),
                 self._spark,
             )
-            return {self._node.name: self._plan(spark, inputs)}
+            rows = self._plan(spark, inputs)
+            # Otherwise it would depend on who reads it, and what of it, whether a row fails.
+            return {self._node.name: rows if self.separates is None else failing_rows.evaluated(rows)}
+
+    def separated(
+        self, frames: Mapping[str, DataFrame], fixed: Callable[[DataFrame], DataFrame]
+    ) -> DataFrame | None:
+        assert self.separates is not None
+        rows = frames[self.separates]
+        with in_query_of(self._node, self._sql):
+            query = fixed(self._over_leaf(rows.sparkSession, frames))
+            keys = self._inputs[self.separates].operation_keys
+            return failed_rows(failing_rows.numbered(rows), query, keys=keys)
+
+    def _over_leaf(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The query over rows of which it can be told for which it fails."""
+        inputs = {
+            name: frames[name].hint("broadcast")
+            if self._inputs[name].static
+            else failing_rows.leaf(spark, self._inputs[name].schema)
+            for name in self.inputs
+        }
+        return self._plan(spark, inputs)
+
+    def _refuse_several_inputs(self) -> None:
+        rows = [name for name in self.inputs if not self._inputs[name].static]
+        if len(rows) != 1:
+            raise on_error_refused(
+                self._node,
+                f"reads {', '.join(rows) or 'tables alone'}, and tells only rows of one node apart",
+                hint=SEVERAL_INPUTS,
+            )
+
+    def _refuse_inseparable(self) -> None:
+        """Refuse a query of which nobody can say for which rows it fails."""
+        if self.separates is None:
+            return
+        frames = {
+            name: failing_rows.leaf(self._spark, output.schema) for name, output in self._inputs.items()
+        }
+        changing = self._changing
+        if changing is not None and self._origins(changing, frames) is None:
+            raise on_error_refused(
+                self._node,
+                f"does more than project and filter rows of '{changing}', which are updated and deleted: it sees the newest row of each key alone",
+                hint="compute what may fail in a `sql` node of its own, which projects and filters",
+            )
+        with in_query_of(self._node, self._sql):
+            obstacle = failing_rows.obstacle(self._over_leaf(self._spark, frames))
+        if obstacle is not None:
+            raise on_error_refused(
+                self._node,
+                f"has {obstacle}, with which it cannot be told which row has failed",
+                hint="compute what may fail in a `sql` node of its own, without that",
+            )
 
     def _plan(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> DataFrame:
         changing = self._changing
@@ -177,13 +252,13 @@ class SqlStep(Step):
         Refuses a query whose result does not show which rows are gone.
         """
         keys, rows = self._inputs[changing].keys, frames[changing]
+        origins = self._origins(changing, frames)
+        if origins is not None:
+            return self._keys_of_columns(changing, origins)
 
         def query(rows: DataFrame) -> DataFrame:
             return self._query(self._spark, {**frames, changing: rows})
 
-        origins = operations.origins(rows, query)
-        if origins is not None:
-            return self._keys_of_columns(changing, origins)
         has_same_key = keys and set(self._keys or keys) == set(keys)
         if not has_same_key or not operations.keeps_keys(rows, query, keys=keys):
             by = f"by their key ({', '.join(keys)})" if keys else "and have no primary_key"
@@ -195,6 +270,14 @@ class SqlStep(Step):
                 hint=f"select {', '.join(keys) or 'columns alone'} unchanged, or make it a view: type: view",
             )
         return self._keys or keys, ()
+
+    def _origins(
+        self, changing: str, frames: Mapping[str, DataFrame]
+    ) -> Mapping[str, frozenset[str] | None] | None:
+        """What the columns of the result are made of, when the query projects and filters rows with operations, and does nothing else."""
+        return operations.origins(
+            frames[changing], lambda rows: self._query(self._spark, {**frames, changing: rows})
+        )
 
     def _keys_of_columns(
         self, changing: str, origins: Mapping[str, frozenset[str] | None]
@@ -307,6 +390,16 @@ def in_file(error: PenstockError, node: NodeSpec) -> PenstockError:
     """Return an error about the query of a node with the query's place in its file."""
     place = str(node.place_of("sql"))
     return error if (error.where or "").startswith(node.place.path) else located(error, place)
+
+
+def on_error_refused(node: NodeSpec, why: str, *, hint: str) -> ConfigError:
+    """The error of a query that cannot tell which of its rows fail."""
+    return ConfigError(
+        f"on_error of '{node.name}': it {why}",
+        code="PIPELINE_ON_ERROR",
+        where=str(node.place_of("on_error")),
+        hint=hint,
+    )
 
 
 def view_names(inputs: Mapping[str, object]) -> dict[str, str]:

@@ -12,11 +12,12 @@ from penstock.config import Settings
 from penstock.errors import PenstockError, nearest, suggest
 from penstock.options import Mistake, Model, Options, OptionsOwner, check_options, option_fields
 from penstock.pipeline.fields import PipelineFields, TestFields
-from penstock.pipeline.node import RowErrors, SourceNode
+from penstock.pipeline.node import RowErrors, RowTransformNode, SourceNode
 from penstock.pipeline.node_type import SECTIONS, model_of, type_names
 from penstock.pipeline.problem import MOST_PROBLEMS, Problem
 from penstock.pipeline.secret import hide
 from penstock.pipeline.spec import Kind, NodeSpec, PipelineSpec, Place, TestSpec
+from penstock.pipeline.transforms.lookup import LookupNode
 from penstock.pipeline.yaml_tree import (
     MappingTree,
     SequenceTree,
@@ -39,8 +40,8 @@ _LONG = re.compile(r"(?<=['\"])([^'\"\n]{60})[^'\"\n]{10,}(?=['\"])")
 
 
 ROW_ERRORS = (
-    "script, handler, expect, lookup with `from` and plugins take rows one by one, and so can leave some out; a "
-    "row that fails anywhere else ends the pipeline: put an expect before it"
+    "sql, script, handler, expect, lookup with `from`, plugins that transform, and the sinks postgres, postgres_aggregate, kafka, clickhouse and webhook can leave "
+    "rows out; a row that fails anywhere else ends the pipeline: put an expect before it"
 )
 """The hint for a node that does not know which of its rows has failed."""
 
@@ -301,7 +302,8 @@ class Validation:
         """Whether a test may name a node; rows may be given to transforms that ask others, too."""
         spec = self.nodes.get(node.name)
         is_unknown = spec is None and node.kind == "transform"  # and its own mistakes are reported already
-        return node.kind in kinds or is_unknown or (spec is not None and isinstance(spec.model, RowErrors))
+        asks = spec is not None and isinstance(spec.model, RowTransformNode | LookupNode)
+        return node.kind in kinds or is_unknown or asks
 
     def _named(
         self,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.config import Settings
     from penstock.plugin import Namespace
+    from penstock.sinks.refused import RefusedRows
     from penstock.spark.micro_batch.live import Live
 
 
@@ -92,6 +93,8 @@ class Target:
     """Values of the sink in the state backend, from one start to the next; None for a query without a name."""
     status: QueryStatus = field(default_factory=QueryStatus)
     """Where the sink reports what it waits for."""
+    refused: RefusedRows | None = None
+    """Where a sink notes rows that its system refuses for their values, and which it leaves out; None where such a row fails the epoch."""
     settings: Settings = field(kw_only=True)
     """The settings of the session that runs the query."""
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.options import Options, OptionsOwner, read_options
 from penstock.sinks.base import QueryStatus
+from penstock.sinks.failed_row import ERROR as ERROR
+from penstock.sinks.failed_row import INPUT as INPUT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
 OnError = Literal["fail", "drop", "dead_letter"]
 """What happens to a row that a transform or a sink cannot take."""
-
-ERROR, INPUT = "_error", "_input"
-"""Columns of rows that failed: why, and the row as it came in, as JSON. Rows that did not fail have NULL in them."""
 
 
 @dataclass(frozen=True, slots=True)

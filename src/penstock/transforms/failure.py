@@ -6,30 +6,20 @@ the same values again). A failed row that has an operation is also the delete of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.data.operation import DELETE, INSERT, OPERATION
 from penstock.sinks.column import column
+from penstock.sinks.failed_row import ERROR, FORMAT, INPUT, NTZ_FORMAT
+from penstock.sinks.failed_row import input_of as input_of
 from penstock.spark.observed import Observed
-from penstock.transforms.base import ERROR, INPUT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-FORMAT = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""How times are written, for `to_json` and `from_json`: by default Spark cuts them off after the milliseconds."""
-NTZ_FORMAT = {"timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 _FAILED = "failed"
-
-
-def input_of(names: Iterable[str]) -> Column:
-    """The columns of a row as JSON, exactly and with NULL written out: the value of `_input`."""
-    from pyspark.sql import functions as F  # as PySpark's users have it
-
-    row = F.struct(*[column(name) for name in names])
-    return F.to_json(row, {"ignoreNullFields": "false", **FORMAT, **NTZ_FORMAT})
 
 
 def parsed(texts: Column, schema: StructType) -> Column:
